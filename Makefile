@@ -1,0 +1,43 @@
+# Two commands start everything: `make demo` and `make test`. Both set up .venv; the second time that costs nothing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+JOBS   ?= auto
+
+.PHONY: demo test lint types bench clean
+
+demo: $(VENV)/.base
+	@$(BIN)/regard trace --ladder
+
+test: $(VENV)/.dev
+	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) -m "not compiled"
+	$(BIN)/python -m pytest -m compiled
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/regard bench layer
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# torch comes first and alone, pinned: where a CPU build of that version can be had, pip prefers it
+# to the build with several gigabytes of CUDA packages, and whatever follows finds torch installed.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "regard needs Python 3.10 or newer, this is $$($(PYTHON) --version); try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || { echo "Setting up $(VENV) (once, a few minutes) ..."; $(PYTHON) -m venv $(VENV); }
+	@$(PIP) torch
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "Adding what the tests and benchmarks need (once) ..."
+	@$(PIP) -e ".[dev]"
+	@touch $@

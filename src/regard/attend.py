@@ -1,0 +1,413 @@
+"""Attention, twice: attend_in_steps() is written to be read, attend() to be fast. A test proves them equal.
+
+weights = softmax(q · kᵀ · scale, hidden keys at −∞); context = weights · v.
+Nothing else in the project computes attention, except the four rungs of the ladder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from regard.masks import CAUSAL, Mask, Padding, Parts, as_mask
+from regard.positions import alibi_bias
+from regard.steps import step, tracing
+
+# A mask that no kernel knows is written out this many entries at a time, never T × S at once.
+TILE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way attend() takes, and why not a faster one."""
+
+    name: str
+    why: str
+
+
+_FUSED = Path("fused", "no mask tensor: the kernel reads q, k and v once")
+_CAUSAL = Path("fused causal", "no mask tensor: the kernel skips the future by itself")
+_KEYS = Path("fused, key mask", "one row of B × S, shared by all queries and heads")
+_CHANNEL = Path("fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor")
+_BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
+_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
+
+Observer = Callable[[Path, Tensor, Tensor, Tensor], None]
+_observer: Observer | None = None
+
+
+@contextmanager
+def observe(observer: Observer) -> Any:
+    """Tell `observer(path, q, k, v)` of every call of attend() inside."""
+    global _observer
+    before, _observer = _observer, observer
+    try:
+        yield
+    finally:
+        _observer = before
+
+
+def attend(
+    q: Float[Tensor, "B H T D"],
+    k: Float[Tensor, "B Hkv S D"],
+    v: Float[Tensor, "B Hkv S D"],
+    *,
+    mask: Mask | Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    alibi: Float[Tensor, "H"] | None = None,
+) -> Float[Tensor, "B H T D"]:
+    """Mix values by how well each query matches each key, by the fastest exact way there is.
+
+    >>> q = k = v = torch.eye(3).view(1, 1, 3, 3)
+    >>> attend(q, k, v, mask=causal())[0, 0, 0]
+    tensor([1., 0., 0.])
+
+    `dropout` acts whenever it is above 0: pass 0.0 in eval. Hkv may divide H (grouped queries).
+    A row that may attend to nothing gives 0 and sends gradient 0. `explain()` says which way a call takes.
+    """
+    if tracing():
+        return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
+    if mask is CAUSAL and alibi is None and _observer is None and q.shape[2] == k.shape[2] > 1:
+        return _checked(_sdpa(q, k, v, scale, dropout, is_causal=True), q, k, v, mask, scale, dropout)
+    mask, parts = _fit(q, k, mask)
+    path = _choose(parts, q, k, alibi)
+    if _observer is not None:
+        _observer(path, q, k, v)
+    if path is _STEPS:
+        return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
+    if path is _FUSED:
+        if parts.window is not None:  # one query at the end: its window is a slice
+            k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
+        return _sdpa(q, k, v, scale, dropout)
+    if path is _CAUSAL:
+        out = _sdpa(q, k, v, scale, dropout, is_causal=True)
+    elif path is _KEYS:
+        assert parts.keys is not None
+        return _masked(q, k, v, _kept(parts.keys, k)[:, None, None, :], scale, dropout)
+    elif path is _CHANNEL:
+        out = _causal_with_keys(q, k, v, parts, scale, dropout)
+    elif path is _BANDED:
+        out = _banded(q, k, v, parts, mask, scale, dropout)
+    else:
+        out = _tiled(q, k, v, mask, scale, dropout, alibi)
+    return _checked(out, q, k, v, mask, scale, dropout, alibi)
+
+
+def attend_in_steps(
+    q: Float[Tensor, "B H T D"],
+    k: Float[Tensor, "B Hkv S D"],
+    v: Float[Tensor, "B Hkv S D"],
+    *,
+    mask: Mask | Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    alibi: Float[Tensor, "H"] | None = None,
+) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T S"]]:
+    """The formula, one line a step; returns the context and the weights (before dropout).
+
+    >>> q = k = v = torch.eye(2).view(1, 1, 2, 2)
+    >>> context, weights = attend_in_steps(q, k, v, mask=causal())
+    >>> weights[0, 0]
+    tensor([[1.0000, 0.0000],
+            [0.3302, 0.6698]])
+    """
+    mask, _ = _fit(q, k, mask)
+    D, dtype = q.shape[-1], v.dtype
+    allowed = None if mask.parts() == Parts() else mask.dense(q.shape[2], k.shape[2], q.device)
+    q, k, v = (_wide(t) for t in (q, _shared(k, q), _shared(v, q)))  # half precision is mixed in float32
+    with _no_autocast(q):
+        scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, S)
+        if allowed is not None:
+            scores = step("mask", scores.masked_fill(~allowed, -torch.inf), f"where {mask.name}")
+        scaled = step("scaled", scores * (D**-0.5 if scale is None else scale), _scaling(D, scale))
+        if alibi is not None:
+            scaled = step("bias", scaled + _alibi(alibi, q, k), "− slope × distance", "near keys win")
+        weights = step("weights", _softmax(scaled, allowed), "softmax(scaled)")
+        kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
+        context = step("context", _mix(kept, v, allowed), "weights @ values")  # (B, H, T, D)
+    return context.to(dtype), weights.to(dtype)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which ways attend() took, which kernel ran, and why not a faster one."""
+
+    calls: tuple[tuple[Path, str, str], ...]
+
+    @property
+    def path(self) -> str:
+        """The way the first call took."""
+        return self.calls[0][0].name
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{path.name} · {sizes}\n  kernel  {kernel}\n  why     {path.why}" for path, kernel, sizes in self.calls
+        )
+
+    __repr__ = __str__
+
+
+def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
+    """Run the module once and say which way its attention takes, and why not a faster one.
+
+    >>> from regard import MultiHeadAttention
+    >>> layer = MultiHeadAttention(d_in=8, d_out=8, context_length=16, dropout=0.0, num_heads=2)
+    >>> print(explain(layer, torch.randn(1, 5, 8)))
+    fused causal · B=1 H=2 T=5 S=5 D=4 float32 on cpu
+      kernel  SDPA flash attention
+      why     no mask tensor: the kernel skips the future by itself
+    """
+    calls: list[tuple[Path, str, str]] = []
+
+    def note(path: Path, q: Tensor, k: Tensor, v: Tensor) -> None:
+        sizes = f"B={q.shape[0]} H={q.shape[1]} T={q.shape[2]} S={k.shape[2]} D={q.shape[3]}"
+        sizes += f" {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
+        p = getattr(module, "dropout", 0.0) if module.training else 0.0
+        calls.append((path, _kernel(path, q, k, v, float(p) if isinstance(p, (int, float)) else 0.0), sizes))
+
+    with observe(note):
+        module(*args, **kwargs)
+    if not calls:
+        raise ValueError(
+            f"{type(module).__name__} made no call of regard.attend(); explain() speaks of regard's own layers; "
+            "regard.adopt(module) makes one of most attention modules"
+        )
+    return Explanation(tuple(calls))
+
+
+def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
+    T, S = q.shape[2], k.shape[2]
+    if S == 0 or T == 0:
+        return _STEPS
+    if alibi is not None:
+        return Path("tiled", "ALiBi's bias is written out in tiles: no fused kernel of SDPA knows it")
+    if parts.rest is not None:
+        return Path("tiled", f"{parts.rest.name} is written out in tiles: no fused kernel of SDPA knows it")
+    last_only = T == 1 and parts.causal  # the last query sees every key: nothing is hidden by causality
+    if parts.keys is None and (last_only or (parts.window is None and not parts.causal)):
+        return _FUSED
+    if parts.window is None:
+        if parts.keys is not None and (last_only or not parts.causal):
+            return _KEYS
+        if T == S:
+            return _CAUSAL if parts.keys is None else _CHANNEL
+        return Path("tiled", f"{T} queries at the end of {S} keys: SDPA's causal flag aligns them at the start")
+    if T == S and 2 * parts.window <= T:
+        return _BANDED
+    return Path("tiled", f"a window of {parts.window} is not much narrower than {T} queries and {S} keys")
+
+
+def _fit(q: Tensor, k: Tensor, mask: Mask | Tensor | None) -> tuple[Mask, Parts]:
+    """Check sizes, and take the mask apart; a window wider than the keys hides nothing."""
+    B, H, T, D = q.shape
+    Hkv, S = k.shape[1], k.shape[2]
+    if H % Hkv:
+        raise ValueError(f"{H} query heads cannot share {Hkv} key heads evenly; make num_heads a multiple of {Hkv}")
+    if k.shape[0] != B or k.shape[3] != D:
+        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}; batch and head width must be the same")
+    mask = as_mask(mask)
+    mask.check(B, H, T, S)
+    parts = mask.parts()
+    if parts.window is not None and parts.window >= max(S, T):
+        parts = Parts(parts.causal, None, parts.keys, parts.rest)
+    return mask, parts
+
+
+def _sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    dropout: float,
+    allowed: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=allowed, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _masked(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Bool[Tensor, "_ _ _ _"], scale: float | None, dropout: float,
+    bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """SDPA with a mask tensor, made safe: rows that see nothing give 0, keys that nobody sees may hold anything."""
+    seen = allowed.any(-1, keepdim=True)  # (B, H, T, 1)
+    unseen = ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT  # (B, 1, S, 1)
+    k, v = k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
+    allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all, and is zeroed below
+    shown = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
+    # cuDNN's gradient is NaN for some masked shapes (pytorch#196678); the other kernels' is not.
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    with sdpa_kernel(kernels) if q.is_cuda else nullcontext():
+        out = _sdpa(q, k, v, scale, dropout, shown)
+    return out.masked_fill(~seen, 0)
+
+
+def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: float | None, dropout: float) -> Tensor:
+    """Causal attention over padded keys without a mask tensor.
+
+    One more channel, 1 in every query and hugely negative in every padded key, takes those keys' weights to
+    exactly 0 inside the fused causal kernel. Eight channels, because kernels want widths in eights.
+    """
+    assert parts.keys is not None
+    kept = _kept(parts.keys, k)  # (B, S)
+    hidden = ~kept[:, None, :, None]
+    big = 240.0 if q.dtype is torch.float16 else 1.0
+    low = -60_000.0 if q.dtype is torch.float16 else -1e30
+    extra = F.pad(hidden.to(k.dtype) * low, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
+    wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
+    wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), big), (0, 7))], dim=-1)
+    wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    out = _sdpa(wide_q, wide_k, wide_v, scale, dropout, is_causal=True)[..., : v.shape[-1]]
+    nothing = kept.cumsum(-1) == 0  # padding on the left: nobody before the first real key
+    return out.masked_fill(nothing[:, None, :, None], 0)
+
+
+def _banded(
+    q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: float | None, dropout: float
+) -> Tensor:
+    """A window as a batch of blocks, each against its own keys and its neighbours': linear in T."""
+    assert parts.window is not None
+    (B, H, T, D), W = q.shape, parts.window
+    n = (T + W - 1) // W
+    reach = 2 if parts.causal else 3  # blocks of keys that a block of queries can see
+    fill = n * W - T
+    after = fill if parts.causal else fill + W
+
+    def blocks(t: Tensor, size: int, before: int, end: int) -> Tensor:
+        cut = F.pad(t, (0, 0, before, end)).unfold(2, size, W)  # (B, h, n, D, size)
+        return cut.permute(0, 2, 1, 4, 3).reshape(B * n, t.shape[1], size, D)
+
+    rows = torch.arange(n * W, device=q.device).view(n, W, 1)
+    cols = torch.arange(n, device=q.device).view(n, 1, 1) * W - W + torch.arange(reach * W, device=q.device)
+    allowed = ((rows - cols).abs() < W) & (cols >= 0) & (cols < T) & (rows < T)  # (n, W, reach·W)
+    if parts.causal:
+        allowed = allowed & (cols <= rows)
+    allowed = allowed.expand(B, *allowed.shape)
+    if parts.keys is not None:
+        allowed = allowed & _kept(parts.keys, k)[:, cols.clamp(0, T - 1)]
+    allowed = allowed.reshape(B * n, 1, W, reach * W)
+    keys, values = (blocks(t, reach * W, W, after) for t in (k, v))
+    out = _masked(blocks(q, W, 0, fill), keys, values, allowed, scale, dropout)
+    return out.view(B, n, H, W, D).transpose(1, 2).reshape(B, H, n * W, D)[:, :, :T]
+
+
+def _tiled(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None, dropout: float, alibi: Tensor | None
+) -> Tensor:
+    """Any mask, written out a few rows at a time, and only for the keys that those rows can reach."""
+    T, S = q.shape[2], k.shape[2]
+    shift = S - T
+
+    def one(q: Tensor, k: Tensor, v: Tensor, first: int, low: int) -> Tensor:
+        rows = torch.arange(first, first + q.shape[2], device=q.device)
+        cols = torch.arange(low, low + k.shape[2], device=q.device)
+        allowed = mask.tile(rows, cols, shift)
+        allowed = allowed.reshape((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
+        allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
+        bias = None if alibi is None else alibi_bias(alibi, rows, cols, shift)[None]
+        return _masked(q, k, v, allowed, scale, dropout, bias)
+
+    # Compiled graphs take it whole: a loop whose length depends on T would be compiled anew for each T.
+    rows = T if torch.compiler.is_compiling() or T * S <= TILE else max(64, TILE // S)
+    if rows >= T:
+        return one(q, k, v, 0, 0)
+    out = []
+    for first in range(0, T, rows):
+        last = min(first + rows, T)
+        low, high = mask.span(first + shift, last - 1 + shift, S)
+        if high <= low:
+            low, high = 0, 1  # nobody here sees anything: any one key will do, the rows become 0
+        tile = (q[:, :, first:last], k[:, :, low:high], v[:, :, low:high], first, low)
+        # A tile's mask is rebuilt in backward rather than kept: kept, they would add up to T × S.
+        out.append(checkpoint(one, *tile, use_reentrant=False) if torch.is_grad_enabled() else one(*tile))
+    return torch.cat(out, dim=2)
+
+
+def _checked(
+    out: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None, dropout: float,
+    alibi: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Undo what a kernel's 0 × NaN does to rows that may not see the NaN.
+
+    Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from.
+    On the CPU one sum over the output tells; then the exact way runs, and only those rows that see it are NaN.
+    """
+    if out.device.type != "cpu" or torch.compiler.is_compiling() or dropout:
+        return out
+    if out.detach().sum(dtype=torch.float32).isfinite():
+        return out
+    return attend_in_steps(q, k, v, mask=mask, scale=scale, alibi=alibi)[0]
+
+
+def _mix(weights: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+    """weights @ v, where what a row may not see counts for nothing even if it is NaN or infinite."""
+    if allowed is None or v.is_meta or torch.compiler.is_compiling() or v.isfinite().all():
+        return weights @ v
+    broken = ~v.isfinite()
+    reached = allowed.expand(weights.shape).to(v.dtype) @ broken.to(v.dtype) > 0
+    return torch.where(reached, weights @ v, weights @ v.masked_fill(broken, 0))
+
+
+def _softmax(scaled: Tensor, allowed: Tensor | None) -> Tensor:
+    """Softmax over keys; a row that may attend to nothing gives 0 and sends gradient 0."""
+    if allowed is None:
+        return scaled.softmax(-1)
+    nothing = ~allowed.any(-1, keepdim=True)
+    return scaled.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+
+
+def _alibi(slopes: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    T, S = q.shape[2], k.shape[2]
+    return alibi_bias(slopes, torch.arange(T, device=q.device), torch.arange(S, device=q.device), S - T)
+
+
+def _kept(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
+    cols = torch.arange(k.shape[2], device=k.device)
+    return Padding(keys).tile(cols[:1], cols, 0)[:, 0, 0].expand(k.shape[0], -1)
+
+
+def _shared(t: Tensor, q: Tensor) -> Tensor:
+    """Each key or value head serves H / Hkv query heads."""
+    return t if t.shape[1] == q.shape[1] else t.repeat_interleave(q.shape[1] // t.shape[1], dim=1)
+
+
+def _wide(t: Tensor) -> Tensor:
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def _no_autocast(t: Tensor) -> AbstractContextManager[Any]:
+    kind = t.device.type
+    return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _scaling(D: int, scale: float | None) -> str:
+    return f"scores / √{D}" if scale is None else f"scores × {scale:.4g}"
+
+
+def _kernel(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str:
+    if path.name == "in steps":
+        return "none: plain tensor operations"
+    choose = getattr(torch, "_fused_sdp_choice", None)
+    if choose is None or q.is_meta:
+        return "SDPA"
+    fused = path.name.startswith("fused causal")
+    mask = None if path.name.startswith("fused") else q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
+    number = int(choose(q, k, v, mask, dropout, fused, enable_gqa=q.shape[1] != k.shape[1]))
+    names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
+    found = "SDPA " + names.get(number, "default")
+    if number == 0 and dropout and q.device.type == "cpu":
+        found += ": the CPU's fused kernel has no dropout; call .eval() or build the layer with dropout=0.0"
+    return found
