@@ -8,7 +8,7 @@ JOBS   ?= auto
 .PHONY: demo test lint types bench clean
 
 demo: $(VENV)/.base
-	@$(BIN)/regard trace --ladder
+	@$(BIN)/regard trace
 
 test: $(VENV)/.dev
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) -m "not compiled"

@@ -5,17 +5,36 @@ from regard.cache import Cache
 from regard.layer import MultiHeadAttention
 from regard.masks import Mask, causal, dense, documents, padding, window
 from regard.positions import Rotary, alibi_slopes, sinusoidal
-from regard.steps import step, trace
+from regard.presets import (
+    GPT2_CONFIGS,
+    GPT3_CONFIG,
+    count_parameters,
+    create_gpt2_large_attention,
+    create_gpt2_medium_attention,
+    create_gpt2_small_attention,
+    create_gpt2_xl_attention,
+    create_gpt3_attention,
+)
+from regard.steps import Trace, step, trace
 
 __all__ = [
+    "GPT2_CONFIGS",
+    "GPT3_CONFIG",
     "Cache",
     "Mask",
     "MultiHeadAttention",
     "Rotary",
+    "Trace",
     "alibi_slopes",
     "attend",
     "attend_in_steps",
     "causal",
+    "count_parameters",
+    "create_gpt2_large_attention",
+    "create_gpt2_medium_attention",
+    "create_gpt2_small_attention",
+    "create_gpt2_xl_attention",
+    "create_gpt3_attention",
     "dense",
     "documents",
     "explain",

@@ -6,6 +6,7 @@ Nothing else in the project computes attention, except the four rungs of the lad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -68,8 +69,9 @@ def attend(
 ) -> Float[Tensor, "B H T D"]:
     """Mix values by how well each query matches each key, by the fastest exact way there is.
 
+    >>> import regard
     >>> q = k = v = torch.eye(3).view(1, 1, 3, 3)
-    >>> attend(q, k, v, mask=causal())[0, 0, 0]
+    >>> attend(q, k, v, mask=regard.causal())[0, 0, 0]
     tensor([1., 0., 0.])
 
     `dropout` acts whenever it is above 0: pass 0.0 in eval. Hkv may divide H (grouped queries).
@@ -115,8 +117,9 @@ def attend_in_steps(
 ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T S"]]:
     """The formula, one line a step; returns the context and the weights (before dropout).
 
+    >>> import regard
     >>> q = k = v = torch.eye(2).view(1, 1, 2, 2)
-    >>> context, weights = attend_in_steps(q, k, v, mask=causal())
+    >>> context, weights = attend_in_steps(q, k, v, mask=regard.causal())
     >>> weights[0, 0]
     tensor([[1.0000, 0.0000],
             [0.3302, 0.6698]])
@@ -128,7 +131,7 @@ def attend_in_steps(
     with _no_autocast(q):
         scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, S)
         if allowed is not None:
-            scores = step("mask", scores.masked_fill(~allowed, -torch.inf), f"where {mask.name}")
+            scores = step("mask", scores.masked_fill(~allowed, -torch.inf), f"−∞ unless {mask.kind}")
         scaled = step("scaled", scores * (D**-0.5 if scale is None else scale), _scaling(D, scale))
         if alibi is not None:
             scaled = step("bias", scaled + _alibi(alibi, q, k), "− slope × distance", "near keys win")
@@ -192,7 +195,7 @@ def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
     if alibi is not None:
         return Path("tiled", "ALiBi's bias is written out in tiles: no fused kernel of SDPA knows it")
     if parts.rest is not None:
-        return Path("tiled", f"{parts.rest.name} is written out in tiles: no fused kernel of SDPA knows it")
+        return Path("tiled", f"{parts.rest.kind} is written out in tiles: no fused kernel of SDPA knows it")
     last_only = T == 1 and parts.causal  # the last query sees every key: nothing is hidden by causality
     if parts.keys is None and (last_only or (parts.window is None and not parts.causal)):
         return _FUSED
@@ -202,6 +205,8 @@ def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
         if T == S:
             return _CAUSAL if parts.keys is None else _CHANNEL
         return Path("tiled", f"{T} queries at the end of {S} keys: SDPA's causal flag aligns them at the start")
+    if torch.compiler.is_exporting():  # how many blocks there are may not depend on T in an exported graph
+        return Path("tiled", "an exported graph must serve every length, so the window is written out")
     if T == S and 2 * parts.window <= T:
         return _BANDED
     return Path("tiled", f"a window of {parts.window} is not much narrower than {T} queries and {S} keys")
@@ -218,7 +223,7 @@ def _fit(q: Tensor, k: Tensor, mask: Mask | Tensor | None) -> tuple[Mask, Parts]
     mask = as_mask(mask)
     mask.check(B, H, T, S)
     parts = mask.parts()
-    if parts.window is not None and parts.window >= max(S, T):
+    if parts.window is not None and not torch.compiler.is_exporting() and parts.window >= max(S, T):
         parts = Parts(parts.causal, None, parts.keys, parts.rest)
     return mask, parts
 
@@ -233,7 +238,14 @@ def _sdpa(
     is_causal: bool = False,
 ) -> Tensor:
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=allowed, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        q,
+        k,
+        v,
+        attn_mask=allowed,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
     )
 
 
@@ -275,9 +287,7 @@ def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: floa
     return out.masked_fill(nothing[:, None, :, None], 0)
 
 
-def _banded(
-    q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: float | None, dropout: float
-) -> Tensor:
+def _banded(q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: float | None, dropout: float) -> Tensor:
     """A window as a batch of blocks, each against its own keys and its neighbours': linear in T."""
     assert parts.window is not None
     (B, H, T, D), W = q.shape, parts.window
@@ -347,7 +357,7 @@ def _checked(
     """
     if out.device.type != "cpu" or torch.compiler.is_compiling() or dropout:
         return out
-    if out.detach().sum(dtype=torch.float32).isfinite():
+    if math.isfinite(out.detach().sum(dtype=torch.float32).item()):
         return out
     return attend_in_steps(q, k, v, mask=mask, scale=scale, alibi=alibi)[0]
 
@@ -404,7 +414,11 @@ def _kernel(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str:
     if choose is None or q.is_meta:
         return "SDPA"
     fused = path.name.startswith("fused causal")
-    mask = None if path.name.startswith("fused") else q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
+    mask = (
+        None
+        if path.name.startswith("fused")
+        else q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
+    )
     number = int(choose(q, k, v, mask, dropout, fused, enable_gqa=q.shape[1] != k.shape[1]))
     names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
     found = "SDPA " + names.get(number, "default")

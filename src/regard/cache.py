@@ -91,7 +91,9 @@ class Cache:
             raise ValueError("Cache.of() needs at least one layer")
         shapes = {(layer.num_kv_heads, layer.head_dim) for layer in layers}
         if len(shapes) > 1:
-            raise ValueError(f"the layers differ in (num_kv_heads, head_dim): {sorted(shapes)}; build one cache for each")
+            raise ValueError(
+                f"the layers differ in (num_kv_heads, head_dim): {sorted(shapes)}; build one cache for each"
+            )
         first = layers[0]
         room = capacity if capacity is not None else first.context_length
         if room is None:

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from regard.attend import attend, attend_in_steps
 from regard.cache import Slot
-from regard.masks import CAUSAL, EVERYTHING, Mask, as_mask, window as window_mask
+from regard.checks import check_dropout, check_heads, check_length, check_whole, check_width
+from regard.masks import CAUSAL, EVERYTHING, Mask, as_mask
+from regard.masks import window as window_mask
 from regard.positions import Rotary, alibi_slopes
 from regard.steps import step, tracing
 
@@ -71,7 +73,12 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        _check_sizes(d_in, d_out, context_length, dropout, num_heads, num_kv_heads, scale)
+        check_whole(d_in=d_in, d_out=d_out, num_heads=num_heads, num_kv_heads=num_kv_heads)
+        if context_length is not None:
+            check_whole(context_length=context_length)
+        check_dropout(dropout)
+        check_heads(d_out, num_heads)
+        _check_sizes(num_heads, num_kv_heads, d_out // num_heads, scale)
         self.d_in, self.d_out, self.context_length, self.dropout = d_in, d_out, context_length, float(dropout)
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
         self.causal, self.window, self.scale, self.alibi = causal, window, scale, alibi
@@ -108,7 +115,8 @@ class MultiHeadAttention(nn.Module):
         """
         self._check(x, context, cache)
         dtype = x.dtype
-        if dtype in _SLOW_ON_CPU and x.device.type == "cpu":
+        slow = dtype in _SLOW_ON_CPU and x.device.type == "cpu"
+        if slow:  # 16-bit weights and results, float32 in between
             x, context = x.float(), None if context is None else context.float()
         q, k, v = self._project(step("x", x, "input"), context)
         if self.q_norm is not None and self.k_norm is not None:
@@ -118,11 +126,12 @@ class MultiHeadAttention(nn.Module):
             if positions is None:
                 start = 0 if cache is None else cache.length
                 positions = torch.arange(start, start + x.shape[1], device=x.device)
+            _check_positions(positions, x)
             q, k = self.rotary.turn(q, k, positions)
             step("turned", q, "rotary(queries, keys)", "position becomes an angle")
         if cache is not None:
             k, v = cache.write(k, v)
-            q, k, v = q.to(k.dtype), k, v
+            q = q.to(k.dtype)
         rule = self._mask if mask is None else self._mask & as_mask(mask)
         slopes = alibi_slopes(self.num_heads, x.device) if self.alibi else None
         p = self.dropout if self.training else 0.0
@@ -131,9 +140,14 @@ class MultiHeadAttention(nn.Module):
             heads, weights = attend_in_steps(q, k, v, mask=rule, scale=self.scale, dropout=p, alibi=slopes)
         else:
             heads = attend(q, k, v, mask=rule, scale=self.scale, dropout=p, alibi=slopes)
-        concat = step("concat", heads.transpose(1, 2).flatten(2), "transpose, join heads")  # (B, T, d_out)
-        out = step("out", _linear(self.out_proj, concat), "out_proj(concat)").to(dtype)
-        return (out, weights) if weights is not None else out
+        if slow:
+            heads = heads.to(x.dtype)
+        heads = step("back", heads.transpose(1, 2), "transpose(1, 2)")  # (B, T, H, D)
+        concat = step("concat", heads.flatten(2), "view({shape})")  # (B, T, d_out)
+        out = step("out", _linear(self.out_proj, concat), "out_proj(concat)")
+        if slow:
+            out, weights = out.to(dtype), None if weights is None else weights.to(dtype)
+        return out if weights is None else (out, weights)
 
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B, heads, T, head_dim) each."""
@@ -164,28 +178,29 @@ class MultiHeadAttention(nn.Module):
         so the one weight is a view of them, not a copy; where they have been moved apart (another storage, a hook,
         an adapter in their place), the answer is None and nothing is assumed.
         """
-        linears = (self.W_query, self.W_key, self.W_value)
-        if not all(type(m) is nn.Linear and not _hooked(m) for m in linears):
+        children = self._modules  # read directly: this runs on every call
+        linears = (children["W_query"], children["W_key"], children["W_value"])
+        if not all(map(_plain, linears)):
             return None
-        weights = [m.weight for m in linears]
-        biases = [m.bias for m in linears]
+        weights: list[Tensor] = [m.weight for m in linears]  # type: ignore[union-attr, misc]
+        biases: list[Tensor] = [m.bias for m in linears]  # type: ignore[union-attr, misc]
         if torch.compiler.is_compiling():  # a graph may not know where parameters lie: it copies them together
             return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
-        if weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu":
-            return None
-        if not _side_by_side(weights):
+        if not _side_by_side(weights) or (weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu"):
             return None
         return _view_all(weights), None if biases[0] is None else torch.cat(biases)
 
     def _lay_side_by_side(self) -> None:
         """Move the three projections' weights into one piece of memory; they stay three parameters."""
-        weights = [m.weight for m in (self.W_query, self.W_key, self.W_value)]
+        weights: list[Tensor] = [m.weight for m in (self.W_query, self.W_key, self.W_value)]
         if any(type(w) is not nn.Parameter or w.is_meta for w in weights) or _side_by_side(weights):
             return
         if len({(w.dtype, w.device, w.shape[1]) for w in weights}) > 1:
             return
         with torch.no_grad():
-            for w, part in zip(weights, torch.cat([w.data for w in weights]).split([len(w) for w in weights]), strict=True):
+            for w, part in zip(
+                weights, torch.cat([w.data for w in weights]).split([len(w) for w in weights]), strict=True
+            ):
                 w.data = part
 
     def _apply(self, fn: Any, recurse: bool = True) -> MultiHeadAttention:
@@ -194,29 +209,21 @@ class MultiHeadAttention(nn.Module):
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._lay_side_by_side()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.pop(prefix + "mask", None)  # the documents' layer keeps a T × T buffer; we need none
         if stored is not None and not self.causal:
-            args[-1].append(f"{prefix}mask is a causal mask, but this layer was built with causal=False; use causal=True")
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]
+            args[-1].append(
+                f"{prefix}mask is a causal mask, but this layer was built with causal=False; use causal=True"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check(self, x: Tensor, context: Tensor | None, cache: Slot | None) -> None:
-        if x.dim() != 3:
-            raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
-        if x.shape[2] != self.d_in:
-            raise ValueError(
-                f"x has width {x.shape[2]} but this layer was built with d_in={self.d_in}; "
-                f"project it first, or build the layer with d_in={x.shape[2]}"
-            )
-        total = x.shape[1] + (0 if cache is None else cache.length)
-        if self.context_length is not None and total > self.context_length:
-            raise ValueError(
-                f"{total} tokens do not fit context_length={self.context_length}; "
-                f"pass at most {self.context_length}, or build the layer with context_length={total} or more"
-            )
+        check_width(x, self.d_in)
+        if self.context_length is not None:
+            check_length(x.shape[1] + (0 if cache is None else cache.length), self.context_length)
         if context is None:
             return
         if context.dim() != 3 or context.shape[0] != x.shape[0] or context.shape[2] != self.d_in:
@@ -246,29 +253,36 @@ class MultiHeadAttention(nn.Module):
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
     """module(x); in float32 where x is float32 and the weights are a 16-bit type that this CPU is slow at."""
-    if type(module) is nn.Linear and module.weight.dtype in _SLOW_ON_CPU and x.dtype is torch.float32 and not _hooked(module):
+    if (
+        x.dtype is torch.float32
+        and isinstance(module, nn.Linear)
+        and module.weight.dtype in _SLOW_ON_CPU
+        and _plain(module)
+    ):
         return F.linear(x, module.weight.float(), None if module.bias is None else module.bias.float())
     found: Tensor = module(x)
     return found
 
 
-def _hooked(module: nn.Module) -> bool:
-    """Does anybody listen to this module? Then it must really be called."""
-    return bool(
+def _plain(module: nn.Module | None) -> bool:
+    """Is this an nn.Linear that nobody listens to? Else it must really be called."""
+    return type(module) is nn.Linear and not (
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )
 
 
-def _side_by_side(weights: list[nn.Parameter]) -> bool:
+def _side_by_side(weights: list[Tensor]) -> bool:
     """Do these weights follow one another in one storage?"""
     first = weights[0]
-    if any(type(w) is not nn.Parameter or not w.is_contiguous() or w.is_meta for w in weights):
+    if type(first) is not nn.Parameter or first.is_meta:
         return False
-    storage, end = first.untyped_storage().data_ptr(), first.data_ptr()
+    storage, end, dtype = first.untyped_storage().data_ptr(), first.data_ptr(), first.dtype
     for w in weights:
-        if w.data_ptr() != end or w.untyped_storage().data_ptr() != storage or w.dtype is not first.dtype:
+        if type(w) is not nn.Parameter or w.data_ptr() != end or w.dtype is not dtype or not w.is_contiguous():
             return False
-        end += w.numel() * w.element_size()
+        if w is not first and w.untyped_storage().data_ptr() != storage:
+            return False
+        end += w.nbytes
     return True
 
 
@@ -285,11 +299,19 @@ class _ViewAll(torch.autograd.Function):
         return tuple(grads[0].split(ctx.rows))
 
 
-def _view_all(weights: list[nn.Parameter]) -> Tensor:
+def _view_all(weights: list[Tensor]) -> Tensor:
     if torch.is_grad_enabled():
-        found: Tensor = _ViewAll.apply(*weights)
+        found: Tensor = _ViewAll.apply(*weights)  # type: ignore[no-untyped-call]
         return found
     return weights[0].as_strided((sum(len(w) for w in weights), weights[0].shape[1]), weights[0].stride())
+
+
+def _check_positions(positions: Tensor, x: Tensor) -> None:
+    B, T = x.shape[:2]
+    if tuple(positions.shape) not in ((T,), (B, T), (1, T)):
+        raise ValueError(
+            f"positions has shape {tuple(positions.shape)} but x has B={B}, T={T}; give ({T},) or ({B}, {T})"
+        )
 
 
 def _rotary(rotary: bool | float | Rotary, head_dim: int, alibi: bool) -> Rotary | None:
@@ -302,23 +324,11 @@ def _rotary(rotary: bool | float | Rotary, head_dim: int, alibi: bool) -> Rotary
     return rotary if isinstance(rotary, Rotary) else Rotary() if rotary is True else Rotary(base=float(rotary))
 
 
-def _check_sizes(
-    d_in: int, d_out: int, context_length: int | None, dropout: float, num_heads: int, num_kv_heads: int, scale: float | None
-) -> None:
-    sizes = {"d_in": d_in, "d_out": d_out, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    if context_length is not None:
-        sizes["context_length"] = context_length
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} ({size}) must be a whole number of at least 1")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout ({dropout}) must be at least 0 and below 1; 0.1 is usual, 0.0 is none")
-    if d_out % num_heads:
-        below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
-        choices = f"{below} or {above}" if below else str(above)
-        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {choices}")
+def _check_sizes(num_heads: int, num_kv_heads: int, head_dim: int, scale: float | None) -> None:
     if num_heads % num_kv_heads:
         fits = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
-        raise ValueError(f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads}); try one of {fits}")
+        raise ValueError(
+            f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads}); try one of {fits}"
+        )
     if scale is not None and not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale ({scale}) must be above 0; 1/√head_dim = {(d_out // num_heads) ** -0.5:.4g} is usual")
+        raise ValueError(f"scale ({scale}) must be above 0; 1/√head_dim = {head_dim**-0.5:.4g} is usual")

@@ -80,9 +80,14 @@ class Mask:
         return Not(self)
 
     @property
+    def kind(self) -> str:
+        """The rule in words, without the numbers in it: naming it must not wait for a GPU to hand them over."""
+        return type(self).__name__.lower()
+
+    @property
     def name(self) -> str:
         """How the mask is written."""
-        return type(self).__name__.lower() + "()"
+        return self.kind
 
     def _sizes(self) -> tuple[int, int] | None:
         """The (T, S) that the mask's own data asks for, if any."""
@@ -129,10 +134,6 @@ class Causal(Mask):
 
     def parts(self) -> Parts:
         return Parts(causal=True)
-
-    @property
-    def name(self) -> str:
-        return "causal"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -196,15 +197,19 @@ class Documents(Mask):
     ids: Tensor
 
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
-        ids = torch.atleast_2d(self.ids).to(rows.device)
+        ids: Tensor = torch.atleast_2d(self.ids).to(rows.device)
         return (ids[:, rows + shift, None] == ids[:, None, cols])[:, None]
 
     def check(self, B: int, H: int, T: int, S: int) -> None:
         batch, size = torch.atleast_2d(self.ids).shape
         if size != S or T > S:
-            raise ValueError(f"documents names {size} tokens but there are S={S} keys and T={T} queries; name every key")
+            raise ValueError(
+                f"documents names {size} tokens but there are S={S} keys and T={T} queries; name every key"
+            )
         if batch not in (1, B):
-            raise ValueError(f"documents is for a batch of {batch} but x has B={B}; give one row for each, or one for all")
+            raise ValueError(
+                f"documents is for a batch of {batch} but x has B={B}; give one row for each, or one for all"
+            )
 
     def _sizes(self) -> tuple[int, int]:
         return self.ids.shape[-1], self.ids.shape[-1]
@@ -259,12 +264,21 @@ class _Pair(Mask):
     def _sizes(self) -> tuple[int, int] | None:
         return self.left._sizes() or self.right._sizes()
 
-    def _named(self, sign: str) -> str:
-        return f" {sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in (self.left, self.right))
+    _sign = ""
+
+    @property
+    def kind(self) -> str:
+        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in (self.left, self.right))
+
+    @property
+    def name(self) -> str:
+        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in (self.left, self.right))
 
 
 class And(_Pair):
     """Both rules allow it."""
+
+    _sign = "&"
 
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return self.left.tile(rows, cols, shift) & self.right.tile(rows, cols, shift)
@@ -284,13 +298,11 @@ class And(_Pair):
             both = replace(both, rest=b.rest if both.rest is None else both.rest & b.rest)
         return both
 
-    @property
-    def name(self) -> str:
-        return self._named("&")
-
 
 class Or(_Pair):
     """Either rule allows it."""
+
+    _sign = "|"
 
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return self.left.tile(rows, cols, shift) | self.right.tile(rows, cols, shift)
@@ -298,10 +310,6 @@ class Or(_Pair):
     def span(self, first: int, last: int, size: int) -> tuple[int, int]:
         (a, b), (c, d) = self.left.span(first, last, size), self.right.span(first, last, size)
         return min(a, c), max(b, d)
-
-    @property
-    def name(self) -> str:
-        return self._named("|")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -318,6 +326,10 @@ class Not(Mask):
 
     def _sizes(self) -> tuple[int, int] | None:
         return self.rule._sizes()
+
+    @property
+    def kind(self) -> str:
+        return f"~({self.rule.kind})"
 
     @property
     def name(self) -> str:

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.checks import check_whole
+
 
 def sinusoidal(length: int, width: int, device: torch.device | str | None = None) -> Float[Tensor, "length width"]:
     """Position vectors to add to embeddings: sines and cosines of slower and slower waves.
@@ -73,10 +75,11 @@ def alibi_slopes(num_heads: int, device: torch.device | str | None = None) -> Fl
     A geometric row from 2^(−8/H); where H is no power of two, every other slope of the next row fills up.
     (arXiv:2108.12409.)
     """
+    check_whole(num_heads=num_heads)
     whole = 2 ** math.floor(math.log2(num_heads))
-    slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    slopes += [2 ** (-4 * (2 * i + 1) / whole) for i in range(num_heads - whole)]
-    return torch.tensor(slopes, device=device, dtype=torch.float32)
+    first = torch.arange(1, whole + 1, device=device)
+    extra = torch.arange(num_heads - whole, device=device)
+    return torch.cat([torch.exp2(-8.0 * first / whole), torch.exp2(-4 * (2 * extra + 1) / whole)])
 
 
 def alibi_bias(

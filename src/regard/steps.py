@@ -25,18 +25,19 @@ Value = TypeVar("Value")
 WHY = {
     "x": "one vector a token",
     "context x": "the sequence to look at",
-    "queries": "what each token looks for",
-    "keys": "what each token offers",
+    "queries": "what a token looks for",
+    "keys": "what a token offers",
     "values": "what it hands over",
     "split": "each head gets its share",
     "transpose": "heads side by side",
     "scores": "every query, every key",
     "mask": "hidden keys get −∞",
-    "scaled": "keeps the variance near 1",
+    "scaled": "variance back near 1",
     "weights": "each row sums to 1",
     "dropout": "in training only",
     "context": "values mixed by weight",
-    "concat": "heads joined again",
+    "back": "tokens first again",
+    "concat": "heads joined",
     "out": "heads mixed together",
 }
 
@@ -114,7 +115,7 @@ class Trace:
     def __enter__(self) -> Trace:
         global _active
         self._outer, _active = _active, self
-        self._operations.__enter__()
+        self._operations.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
@@ -122,7 +123,7 @@ class Trace:
     ) -> None:
         global _active
         _active = self._outer
-        self._operations.__exit__(kind, error, where)
+        self._operations.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         if isinstance(error, Exception) and (clearer := explain_failure(error)):
             raise clearer from error
 
@@ -188,7 +189,9 @@ class Trace:
             if mine.shape != its.shape:
                 return Difference(mine.name, f"shape {_shape(mine.shape)} against {_shape(its.shape)}")
             try:
-                torch.testing.assert_close(mine.value, its.value, rtol=rtol, atol=atol, equal_nan=True, check_dtype=False)
+                torch.testing.assert_close(
+                    mine.value, its.value, rtol=rtol, atol=atol, equal_nan=True, check_dtype=False
+                )
             except AssertionError as error:
                 return Difference(mine.name, _values_differ(mine, its, str(error)))
         if theirs:
@@ -216,11 +219,14 @@ class Trace:
             "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in _rows(self.steps)
         )
-        return f"<p>{html.escape(self._heading())}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return (
+            f"<p>{html.escape(self._heading())}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
 
     def _heading(self) -> str:
+        count = len(_rows(self.steps))
         dtypes = sorted({str(s.dtype).removeprefix("torch.") for s in self.steps})
-        parts = [self._title, f"{len(self)} steps" if len(self) != 1 else "1 step", ", ".join(dtypes)]
+        parts = [self._title, f"{count} step{'s' * (count != 1)}", ", ".join(dtypes)]
         return "  " + " · ".join(part for part in parts if part)
 
 

@@ -1,0 +1,46 @@
+"""The rules every rung and layer shares, each answered with the rule, the values and the remedy."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def check_width(x: Tensor, d_in: int) -> None:
+    """x must be (B, T, d_in)."""
+    if x.dim() != 3:
+        raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
+    if x.shape[2] != d_in:
+        raise ValueError(
+            f"x has width {x.shape[2]} but this layer was built with d_in={d_in}; "
+            f"project it first, or build the layer with d_in={x.shape[2]}"
+        )
+
+
+def check_length(tokens: int, context_length: int) -> None:
+    """A text must fit the layer's context."""
+    if tokens > context_length:
+        raise ValueError(
+            f"{tokens} tokens do not fit context_length={context_length}; "
+            f"pass at most {context_length}, or build the layer with context_length={tokens} or more"
+        )
+
+
+def check_whole(**sizes: int) -> None:
+    """Sizes must be whole numbers of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} ({size}) must be a whole number of at least 1")
+
+
+def check_heads(d_out: int, num_heads: int) -> None:
+    """Heads share the width evenly."""
+    if d_out % num_heads:
+        below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
+        choices = f"{below} or {above}" if below else str(above)
+        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {choices}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Dropout is a share of the weights."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout ({dropout}) must be at least 0 and below 1; 0.1 is usual, 0.0 is none")

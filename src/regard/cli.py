@@ -1,0 +1,129 @@
+"""The command: regard trace · bench. Plain words, 80 columns, and the next command is always named."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+import regard
+from regard import ladder
+from regard.show.terminal import weights_table
+
+app = typer.Typer(
+    help="Attention you can read, see, check and ship.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="Measure side by side with the peers, in one run.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@app.command()
+def trace(
+    text: Annotated[str, typer.Argument(help="a sentence to follow; without one, the worked example")] = "",
+    tokens: Annotated[int | None, typer.Option(min=1, help="shapes only, for this many tokens")] = None,
+    d_model: Annotated[int, typer.Option(min=1, help="width of a token's vector")] = 768,
+    heads: Annotated[int, typer.Option(min=1, help="number of heads")] = 12,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="key/value heads, if fewer (grouped queries)")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="batch size")] = 1,
+    causal: Annotated[bool, typer.Option(help="hide the future")] = True,
+) -> None:
+    """Follow attention step by step: names, operations, shapes and values."""
+    if tokens and text:
+        raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
+    if tokens:
+        _trace_shapes(tokens, d_model, heads, kv_heads or heads, batch, causal)
+    elif text:
+        _trace_sentence(text, causal)
+    else:
+        _trace_ladder()
+
+
+def _trace_shapes(tokens: int, d_model: int, heads: int, kv_heads: int, batch: int, causal: bool) -> None:
+    # On the meta device tensors have shapes and no numbers: any size is free.
+    with torch.device("meta"):
+        layer = regard.MultiHeadAttention(
+            d_model, d_model, tokens, dropout=0.0, num_heads=heads, num_kv_heads=kv_heads, causal=causal
+        )
+        steps = regard.trace(layer, torch.empty(batch, tokens, d_model))
+    typer.echo(f"\n{steps}")
+    matrix = batch * heads * tokens * tokens * 4 / 2**20
+    typer.echo(
+        f"\n  {regard.count_parameters(layer):,} parameters. The weights alone would be {matrix:,.1f} MiB in float32;"
+        "\n  regard.MultiHeadAttention never keeps them.\n\n  See values: regard trace"
+    )
+
+
+def _trace_ladder() -> None:
+    words, x = ladder.SENTENCE, ladder.VECTORS
+    typer.echo(f'\n  "{" ".join(words)}", six words of three numbers each, up the ladder')
+
+    with regard.trace() as steps:
+        ladder.simplified_attention(x)
+    _rung("1  simplified: each word mixed with those most like it", steps, words)
+
+    torch.manual_seed(123)
+    rungs: list[tuple[str, torch.nn.Module]] = [
+        ("2  self-attention: + learned queries, keys, values, and a scale", ladder.SelfAttention(3, 2)),
+        ("3  causal: + no look at the future", ladder.CausalAttention(3, 2, context_length=6, dropout=0.0)),
+        ("4  multi-head: + two heads, and a projection that mixes them", ladder.MultiHeadAttention(3, 4, 6, 0.0, 2)),
+    ]
+    for title, layer in rungs:
+        _rung(title, regard.trace(layer.eval(), x[None]), words)
+    typer.echo("\n  Weights 2–4 are untrained: every word still looks everywhere.")
+    typer.echo('  Your own sentence: regard trace "The cat sat on the mat"')
+    typer.echo("  Your own sizes:    regard trace --tokens 100 --d-model 768 --heads 12 --batch 4")
+
+
+def _trace_sentence(text: str, causal: bool) -> None:
+    words = text.split()
+    if not words:
+        raise ValueError("the sentence is empty; try: regard trace 'The cat sat on the mat'")
+    # A word's vector comes from its letters alone, so the same word always has the same one.
+    vectors = [torch.randn(8, generator=torch.Generator().manual_seed(zlib.crc32(w.lower().encode()))) for w in words]
+    torch.manual_seed(123)
+    layer = regard.MultiHeadAttention(8, 8, None, dropout=0.0, num_heads=2, causal=causal)
+    typer.echo(f'\n  "{text}", {len(words)} tokens as random vectors of 8, an untrained layer of 2 heads')
+    _rung("", regard.trace(layer, torch.stack(vectors)[None]), words)
+    typer.echo("\n  The ladder, from nothing: regard trace")
+
+
+def _rung(title: str, steps: regard.Trace, words: list[str]) -> None:
+    typer.echo(f"\n  {title}\n" if title else "")
+    typer.echo(steps.table(80))
+    weights = steps["weights"]
+    weights = weights[0] if weights.dim() > 2 else weights
+    heads = weights if weights.dim() == 3 else weights[None]
+    for number, head in enumerate(heads):
+        which = f" of head {number}" if len(heads) > 1 else ""
+        typer.echo(f"\n  weights{which}: who (row) looks where (column)\n")
+        typer.echo(weights_table(head, words, words, digits=4 if len(words) <= 7 else 2))
+
+
+@bench.command("layer")
+def bench_layer(
+    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one")] = "",
+    quick: Annotated[bool, typer.Option(help="small sizes, seconds instead of minutes")] = False,
+    compiled: Annotated[bool, typer.Option(help="also under torch.compile")] = False,
+    out: Annotated[Path, typer.Option(help="where JSON and plot are written")] = Path("bench-out"),
+) -> None:
+    """One attention layer against the documents' layer, PyTorch, transformers and x-transformers."""
+    from regard.bench.layer import main as run
+
+    arguments = ["--out", str(out), *(["--device", device] if device else [])]
+    run([*arguments, *["--quick"] * quick, *["--compiled"] * compiled])
+
+
+def main() -> None:
+    """Run the command; a rule that was missed is one line on stderr, not a traceback."""
+    try:
+        app()
+    except ValueError as error:
+        typer.echo(f"regard: {error}", err=True)
+        raise SystemExit(2) from None

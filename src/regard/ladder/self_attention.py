@@ -1,0 +1,48 @@
+"""Rung 2, self-attention: what a word looks for, what it offers and what it hands over are learned apart.
+
+Adds to rung 1: three trainable matrices make queries, keys and values of x; and scores are divided by √d_k,
+because a dot product of d_k independent terms has variance d_k, and a softmax over large scores is almost
+one-hot, where gradients vanish.
+
+weights = softmax(queries · keysᵀ / √d_k); context = weights · values.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.checks import check_whole, check_width
+from regard.steps import step
+
+
+class SelfAttention(nn.Module):
+    """One head, no mask: every word may look at every word.
+
+    >>> attention = SelfAttention(d_in=3, d_out=2)
+    >>> attention(torch.rand(1, 6, 3)).shape
+    torch.Size([1, 6, 2])
+    """
+
+    def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False) -> None:
+        super().__init__()
+        check_whole(d_in=d_in, d_out=d_out)
+        self.d_in = d_in
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+
+    def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
+        """Mix the values of x by how well queries match keys."""
+        check_width(x, self.d_in)
+        step("x", x, "input")
+        queries = step("queries", self.W_query(x), "W_query(x)")  # (B, T, d_out)
+        keys = step("keys", self.W_key(x), "W_key(x)")
+        values = step("values", self.W_value(x), "W_value(x)")
+
+        d_k = keys.shape[-1]
+        scores = step("scores", queries @ keys.mT, "queries @ keys.mT")  # (B, T, T)
+        scaled = step("scaled", scores / d_k**0.5, f"scores / √{d_k}")
+        weights = step("weights", torch.softmax(scaled, dim=-1), "softmax(scaled)")
+        return step("context", weights @ values, "weights @ values")  # (B, T, d_out)
