@@ -115,3 +115,13 @@ def test_the_onnx_file_computes_the_same_in_onnxruntime(options, tmp_path: Path)
         x = torch.randn(B, T, 24)
         (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), layer(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sixteen_bit_weights_compile_too(dtype):
+    layer = build(qkv_bias=True).to(dtype)
+    run, _ = compiled(layer)
+    x = torch.randn(2, 7, 24, dtype=dtype)
+    found = run(x)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found, layer(x))

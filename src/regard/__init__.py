@@ -1,7 +1,9 @@
 """Attention you can read, see, check and ship."""
 
-from regard.attend import attend, attend_in_steps, explain
+from regard.adopt import adopt
+from regard.attend import attend, attend_in_steps
 from regard.cache import Cache
+from regard.explain import explain
 from regard.layer import MultiHeadAttention
 from regard.masks import Mask, causal, dense, documents, padding, window
 from regard.positions import Rotary, alibi_slopes, sinusoidal
@@ -25,6 +27,7 @@ __all__ = [
     "MultiHeadAttention",
     "Rotary",
     "Trace",
+    "adopt",
     "alibi_slopes",
     "attend",
     "attend_in_steps",

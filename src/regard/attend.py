@@ -7,7 +7,7 @@ Nothing else in the project computes attention, except the four rungs of the lad
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +35,12 @@ class Path:
     why: str
 
 
-_FUSED = Path("fused", "no mask tensor: the kernel reads q, k and v once")
-_CAUSAL = Path("fused causal", "no mask tensor: the kernel skips the future by itself")
-_KEYS = Path("fused, key mask", "one row of B × S, shared by all queries and heads")
-_CHANNEL = Path("fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor")
-_BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
-_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
+FUSED = Path("fused", "no mask tensor: the kernel reads q, k and v once")
+FUSED_CAUSAL = Path("fused causal", "no mask tensor: the kernel skips the future by itself")
+FUSED_KEYS = Path("fused, key mask", "one row of B × S, shared by all queries and heads")
+FUSED_CAUSAL_KEYS = Path("fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor")
+BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
+IN_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
 
 Observer = Callable[[Path, Tensor, Tensor, Tensor], None]
 _observer: Observer | None = None
@@ -62,7 +62,7 @@ def attend(
     k: Float[Tensor, "B Hkv S D"],
     v: Float[Tensor, "B Hkv S D"],
     *,
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | Sequence[int] | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     alibi: Float[Tensor, "H"] | None = None,
@@ -79,26 +79,33 @@ def attend(
     """
     if tracing():
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    if mask is CAUSAL and alibi is None and _observer is None and q.shape[2] == k.shape[2] > 1:
+    if (
+        mask is CAUSAL
+        and alibi is None
+        and scale is None
+        and _observer is None
+        and q.shape == k.shape == v.shape
+        and q.shape[2] > 1
+    ):
         return _checked(_sdpa(q, k, v, scale, dropout, is_causal=True), q, k, v, mask, scale, dropout)
-    mask, parts = _fit(q, k, mask)
+    mask, parts = _fit(q, k, v, mask, scale)
     path = _choose(parts, q, k, alibi)
     if _observer is not None:
         _observer(path, q, k, v)
-    if path is _STEPS:
+    if path is IN_STEPS:
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    if path is _FUSED:
+    if path is FUSED:
         if parts.window is not None:  # one query at the end: its window is a slice
             k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
         return _sdpa(q, k, v, scale, dropout)
-    if path is _CAUSAL:
+    if path is FUSED_CAUSAL:
         out = _sdpa(q, k, v, scale, dropout, is_causal=True)
-    elif path is _KEYS:
+    elif path is FUSED_KEYS:
         assert parts.keys is not None
         return _masked(q, k, v, _kept(parts.keys, k)[:, None, None, :], scale, dropout)
-    elif path is _CHANNEL:
+    elif path is FUSED_CAUSAL_KEYS:
         out = _causal_with_keys(q, k, v, parts, scale, dropout)
-    elif path is _BANDED:
+    elif path is BANDED:
         out = _banded(q, k, v, parts, mask, scale, dropout)
     else:
         out = _tiled(q, k, v, mask, scale, dropout, alibi)
@@ -110,7 +117,7 @@ def attend_in_steps(
     k: Float[Tensor, "B Hkv S D"],
     v: Float[Tensor, "B Hkv S D"],
     *,
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | Sequence[int] | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     alibi: Float[Tensor, "H"] | None = None,
@@ -124,10 +131,12 @@ def attend_in_steps(
     tensor([[1.0000, 0.0000],
             [0.3302, 0.6698]])
     """
-    mask, _ = _fit(q, k, mask)
+    mask, _ = _fit(q, k, v, mask, scale)
     D, dtype = q.shape[-1], v.dtype
     allowed = None if mask.parts() == Parts() else mask.dense(q.shape[2], k.shape[2], q.device)
     q, k, v = (_wide(t) for t in (q, _shared(k, q), _shared(v, q)))  # half precision is mixed in float32
+    if allowed is not None:
+        k, v = _without_unseen(k, v, allowed, only_broken=True)
     with _no_autocast(q):
         scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, S)
         if allowed is not None:
@@ -141,78 +150,33 @@ def attend_in_steps(
     return context.to(dtype), weights.to(dtype)
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Which ways attend() took, which kernel ran, and why not a faster one."""
-
-    calls: tuple[tuple[Path, str, str], ...]
-
-    @property
-    def path(self) -> str:
-        """The way the first call took."""
-        return self.calls[0][0].name
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{path.name} · {sizes}\n  kernel  {kernel}\n  why     {path.why}" for path, kernel, sizes in self.calls
-        )
-
-    __repr__ = __str__
-
-
-def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
-    """Run the module once and say which way its attention takes, and why not a faster one.
-
-    >>> from regard import MultiHeadAttention
-    >>> layer = MultiHeadAttention(d_in=8, d_out=8, context_length=16, dropout=0.0, num_heads=2)
-    >>> print(explain(layer, torch.randn(1, 5, 8)))
-    fused causal · B=1 H=2 T=5 S=5 D=4 float32 on cpu
-      kernel  SDPA flash attention
-      why     no mask tensor: the kernel skips the future by itself
-    """
-    calls: list[tuple[Path, str, str]] = []
-
-    def note(path: Path, q: Tensor, k: Tensor, v: Tensor) -> None:
-        sizes = f"B={q.shape[0]} H={q.shape[1]} T={q.shape[2]} S={k.shape[2]} D={q.shape[3]}"
-        sizes += f" {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
-        p = getattr(module, "dropout", 0.0) if module.training else 0.0
-        calls.append((path, _kernel(path, q, k, v, float(p) if isinstance(p, (int, float)) else 0.0), sizes))
-
-    with observe(note):
-        module(*args, **kwargs)
-    if not calls:
-        raise ValueError(
-            f"{type(module).__name__} made no call of regard.attend(); explain() speaks of regard's own layers; "
-            "regard.adopt(module) makes one of most attention modules"
-        )
-    return Explanation(tuple(calls))
-
-
 def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
     T, S = q.shape[2], k.shape[2]
     if S == 0 or T == 0:
-        return _STEPS
+        return IN_STEPS
     if alibi is not None:
         return Path("tiled", "ALiBi's bias is written out in tiles: no fused kernel of SDPA knows it")
     if parts.rest is not None:
         return Path("tiled", f"{parts.rest.kind} is written out in tiles: no fused kernel of SDPA knows it")
     last_only = T == 1 and parts.causal  # the last query sees every key: nothing is hidden by causality
     if parts.keys is None and (last_only or (parts.window is None and not parts.causal)):
-        return _FUSED
+        return FUSED
     if parts.window is None:
         if parts.keys is not None and (last_only or not parts.causal):
-            return _KEYS
+            return FUSED_KEYS
         if T == S:
-            return _CAUSAL if parts.keys is None else _CHANNEL
+            return FUSED_CAUSAL if parts.keys is None else FUSED_CAUSAL_KEYS
         return Path("tiled", f"{T} queries at the end of {S} keys: SDPA's causal flag aligns them at the start")
     if torch.compiler.is_exporting():  # how many blocks there are may not depend on T in an exported graph
         return Path("tiled", "an exported graph must serve every length, so the window is written out")
     if T == S and 2 * parts.window <= T:
-        return _BANDED
+        return BANDED
     return Path("tiled", f"a window of {parts.window} is not much narrower than {T} queries and {S} keys")
 
 
-def _fit(q: Tensor, k: Tensor, mask: Mask | Tensor | None) -> tuple[Mask, Parts]:
+def _fit(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | Sequence[int] | None, scale: float | None
+) -> tuple[Mask, Parts]:
     """Check sizes, and take the mask apart; a window wider than the keys hides nothing."""
     B, H, T, D = q.shape
     Hkv, S = k.shape[1], k.shape[2]
@@ -220,6 +184,10 @@ def _fit(q: Tensor, k: Tensor, mask: Mask | Tensor | None) -> tuple[Mask, Parts]
         raise ValueError(f"{H} query heads cannot share {Hkv} key heads evenly; make num_heads a multiple of {Hkv}")
     if k.shape[0] != B or k.shape[3] != D:
         raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}; batch and head width must be the same")
+    if v.shape != k.shape:
+        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; every key needs a value of the same width")
+    if scale is not None and not scale > 0:
+        raise ValueError(f"scale ({scale}) must be above 0; 1/√{D} = {D**-0.5:.4g} is usual")
     mask = as_mask(mask)
     mask.check(B, H, T, S)
     parts = mask.parts()
@@ -255,8 +223,7 @@ def _masked(
 ) -> Tensor:  # fmt: skip
     """SDPA with a mask tensor, made safe: rows that see nothing give 0, keys that nobody sees may hold anything."""
     seen = allowed.any(-1, keepdim=True)  # (B, H, T, 1)
-    unseen = ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT  # (B, 1, S, 1)
-    k, v = k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
+    k, v = _without_unseen(k, v, allowed)
     allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all, and is zeroed below
     shown = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
     # cuDNN's gradient is NaN for some masked shapes (pytorch#196678); the other kernels' is not.
@@ -264,6 +231,14 @@ def _masked(
     with sdpa_kernel(kernels) if q.is_cuda else nullcontext():
         out = _sdpa(q, k, v, scale, dropout, shown)
     return out.masked_fill(~seen, 0)
+
+
+def _without_unseen(k: Tensor, v: Tensor, allowed: Tensor, only_broken: bool = False) -> tuple[Tensor, Tensor]:
+    """Empty the keys and values that nobody sees: 0 × NaN would be NaN, in the output and in gradients."""
+    unseen = ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT  # (B, 1, S, 1)
+    if only_broken:
+        return k.masked_fill(unseen & ~k.isfinite(), 0), v.masked_fill(unseen & ~v.isfinite(), 0)
+    return k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
 
 
 def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: float | None, dropout: float) -> Tensor:
@@ -282,9 +257,8 @@ def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: floa
     wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), big), (0, 7))], dim=-1)
     wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out = _sdpa(wide_q, wide_k, wide_v, scale, dropout, is_causal=True)[..., : v.shape[-1]]
-    nothing = kept.cumsum(-1) == 0  # padding on the left: nobody before the first real key
-    return out.masked_fill(nothing[:, None, :, None], 0)
+    # A row with only padding behind it mixes padded values, which are 0: no row needs clearing.
+    return _sdpa(wide_q, wide_k, wide_v, scale, dropout, is_causal=True)[..., : v.shape[-1]]
 
 
 def _banded(q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: float | None, dropout: float) -> Tensor:
@@ -355,16 +329,26 @@ def _checked(
     Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from.
     On the CPU one sum over the output tells; then the exact way runs, and only those rows that see it are NaN.
     """
-    if out.device.type != "cpu" or torch.compiler.is_compiling() or dropout:
+    if out.device.type != "cpu" or not _may_look(out):
         return out
     if math.isfinite(out.detach().sum(dtype=torch.float32).item()):
         return out
-    return attend_in_steps(q, k, v, mask=mask, scale=scale, alibi=alibi)[0]
+    return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
+
+
+def _may_look(t: Tensor) -> bool:
+    """May the code branch on this tensor's values? Not in a graph, a transform or a fake."""
+    return not (
+        t.is_meta
+        or type(t) is not Tensor
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+    )
 
 
 def _mix(weights: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
     """weights @ v, where what a row may not see counts for nothing even if it is NaN or infinite."""
-    if allowed is None or v.is_meta or torch.compiler.is_compiling() or v.isfinite().all():
+    if allowed is None or not _may_look(v) or v.isfinite().all():
         return weights @ v
     broken = ~v.isfinite()
     reached = allowed.expand(weights.shape).to(v.dtype) @ broken.to(v.dtype) > 0
@@ -405,23 +389,3 @@ def _no_autocast(t: Tensor) -> AbstractContextManager[Any]:
 
 def _scaling(D: int, scale: float | None) -> str:
     return f"scores / √{D}" if scale is None else f"scores × {scale:.4g}"
-
-
-def _kernel(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str:
-    if path.name == "in steps":
-        return "none: plain tensor operations"
-    choose = getattr(torch, "_fused_sdp_choice", None)
-    if choose is None or q.is_meta:
-        return "SDPA"
-    fused = path.name.startswith("fused causal")
-    mask = (
-        None
-        if path.name.startswith("fused")
-        else q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
-    )
-    number = int(choose(q, k, v, mask, dropout, fused, enable_gqa=q.shape[1] != k.shape[1]))
-    names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
-    found = "SDPA " + names.get(number, "default")
-    if number == 0 and dropout and q.device.type == "cpu":
-        found += ": the CPU's fused kernel has no dropout; call .eval() or build the layer with dropout=0.0"
-    return found

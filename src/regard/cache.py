@@ -44,6 +44,8 @@ class Slot:
                 f"keys are {tuple(k.shape)} but the cache was built for batch={room.shape[0]}, "
                 f"num_kv_heads={room.shape[1]}, head_dim={room.shape[3]}; build it with Cache.of(layer, batch={k.shape[0]})"
             )
+        if v.shape != k.shape:
+            raise ValueError(f"keys are {tuple(k.shape)} but values are {tuple(v.shape)}; every key needs a value")
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise ValueError("a cache is for inference and keeps no gradients; call the layer under torch.no_grad()")
         values = self.cache.values[self.index]
@@ -79,6 +81,8 @@ class Cache:
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} ({size}) must be at least 1")
+        if batch < 0:
+            raise ValueError(f"batch ({batch}) must be at least 0")
         shape = (num_layers, batch, num_kv_heads, capacity, head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)

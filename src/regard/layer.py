@@ -7,12 +7,16 @@ Project → split → transpose → attend → concat → project; attend.py hol
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.modules import module as _everywhere
+from torch.utils.checkpoint import checkpoint
+from torch.utils.dlpack import from_dlpack
 
 from regard.attend import attend, attend_in_steps
 from regard.cache import Slot
@@ -52,6 +56,8 @@ class MultiHeadAttention(nn.Module):
         out_bias: a bias in out_proj (default).
         scale: what scores are multiplied by; 1/√head_dim unless given.
     """
+
+    _rooms: dict[str, Tensor]  # memory of the three weights, and of the three biases, one behind the other
 
     def __init__(
         self,
@@ -101,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "B T d_in"],
         context: Float[Tensor, "B S d_in"] | None = None,
         *,
-        mask: Mask | Tensor | None = None,
+        mask: Mask | Tensor | Sequence[int] | None = None,
         cache: Slot | None = None,
         positions: Int[Tensor, "..."] | None = None,
         return_weights: bool = False,
@@ -120,8 +126,8 @@ class MultiHeadAttention(nn.Module):
             x, context = x.float(), None if context is None else context.float()
         q, k, v = self._project(step("x", x, "input"), context)
         if self.q_norm is not None and self.k_norm is not None:
-            q = step("normed", self.q_norm(q).to(v.dtype), "q_norm(queries)", "lengths are evened out")
-            k = step("normed keys", self.k_norm(k).to(v.dtype), "k_norm(keys)", "lengths are evened out")
+            q = step("normed", _norm(self.q_norm, q).to(v.dtype), "q_norm(queries)", "lengths are evened out")
+            k = step("normed keys", _norm(self.k_norm, k).to(v.dtype), "k_norm(keys)", "lengths are evened out")
         if self.rotary is not None:
             if positions is None:
                 start = 0 if cache is None else cache.length
@@ -155,8 +161,8 @@ class MultiHeadAttention(nn.Module):
         packed = self._packed() if context is None and not tracing() else None
         if packed is not None:
             weight, bias = packed
-            joined = F.linear(x, weight, bias).unflatten(-1, (H + 2 * Hkv, D))
-            q, k, v = joined.split((H, Hkv, Hkv), dim=2)
+            joined = F.linear(x, weight, bias).view(x.shape[0], x.shape[1], H + 2 * Hkv, D)
+            q, k, v = joined.split_with_sizes((H, Hkv, Hkv), 2)
             return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         source = x if context is None else step("context x", context, "context")
         name = "x" if context is None else "context x"
@@ -174,39 +180,63 @@ class MultiHeadAttention(nn.Module):
     def _packed(self) -> tuple[Tensor, Tensor | None] | None:
         """One weight for all three projections, or None where they must run one by one.
 
-        One product is up to 5% of the layer faster than three. The three parameters lie side by side in memory,
-        so the one weight is a view of them, not a copy; where they have been moved apart (another storage, a hook,
-        an adapter in their place), the answer is None and nothing is assumed.
+        One product is up to 5% of the layer faster than three. The three parameters lie side by side in one room,
+        so the one weight is that room, not a copy; where they have been moved out (or a hook, an adapter or a
+        transform stands in their place), the answer is None and nothing is assumed.
         """
-        children = self._modules  # read directly: this runs on every call
-        linears = (children["W_query"], children["W_key"], children["W_value"])
-        if not all(map(_plain, linears)):
+        # Read straight from the dicts: this runs on every call, and nn.Module's attributes are slow to find.
+        children = self._modules
+        query, key, value = children["W_query"], children["W_key"], children["W_value"]
+        if not (_plain(query) and _plain(key) and _plain(value)):
             return None
-        weights: list[Tensor] = [m.weight for m in linears]  # type: ignore[union-attr, misc]
-        biases: list[Tensor] = [m.bias for m in linears]  # type: ignore[union-attr, misc]
+        linears = (query, key, value)
+        weights: list[Any] = [m._parameters.get("weight") for m in linears]
+        biases: list[Any] = [m.bias for m in linears if m.bias is not None]
+        if any(w is None for w in weights) or len(biases) not in (0, 3):
+            return None
+        if weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu":
+            return None
         if torch.compiler.is_compiling():  # a graph may not know where parameters lie: it copies them together
-            return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
-        if not _side_by_side(weights) or (weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu"):
+            return _cat(weights), torch.cat(biases) if biases else None
+        room = self._rooms.get("weight")
+        if room is None or torch._C._are_functorch_transforms_active():
             return None
-        return _view_all(weights), None if biases[0] is None else torch.cat(biases)
+        if not _in_order(weights, room):
+            self._rooms.clear()
+            return None
+        if torch.is_grad_enabled():
+            weight: Tensor = _ViewAll.apply(room, *weights)  # type: ignore[no-untyped-call]
+            return weight, torch.cat(biases) if biases else None
+        if not biases:
+            return room, None
+        bias = self._rooms.get("bias")
+        return room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases)
 
     def _lay_side_by_side(self) -> None:
-        """Move the three projections' weights into one piece of memory; they stay three parameters."""
-        weights: list[Tensor] = [m.weight for m in (self.W_query, self.W_key, self.W_value)]
-        if any(type(w) is not nn.Parameter or w.is_meta for w in weights) or _side_by_side(weights):
-            return
-        if len({(w.dtype, w.device, w.shape[1]) for w in weights}) > 1:
-            return
-        with torch.no_grad():
-            for w, part in zip(
-                weights, torch.cat([w.data for w in weights]).split([len(w) for w in weights]), strict=True
-            ):
-                w.data = part
+        """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
+        self._rooms = {}
+        for kind in ("weight", "bias"):
+            three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
+            if any(type(p) is not nn.Parameter or p.is_meta for p in three):
+                return
+            if len({(p.dtype, p.device, p.shape[1:]) for p in three}) > 1:
+                return
+            if three[0].device.type == "cpu" and any(p.is_shared() for p in three):
+                return
+            with torch.no_grad():
+                room = self._rooms[kind] = torch.cat([p.data for p in three])
+                for p, part in zip(three, room.split([p.shape[0] for p in three]), strict=True):
+                    # By way of DLPack each gets a storage of its own, so that saving one does not save all.
+                    p.data = from_dlpack(part)
 
     def _apply(self, fn: Any, recurse: bool = True) -> MultiHeadAttention:
+        self._rooms = {}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._lay_side_by_side()
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rooms": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -264,46 +294,57 @@ def _linear(module: nn.Module, x: Tensor) -> Tensor:
     return found
 
 
-def _plain(module: nn.Module | None) -> bool:
+def _norm(module: nn.RMSNorm, t: Tensor) -> Tensor:
+    if module.weight.dtype is t.dtype or module.weight.dtype not in _SLOW_ON_CPU:
+        found: Tensor = module(t)
+        return found
+    return F.rms_norm(t, module.normalized_shape, module.weight.to(t.dtype), module.eps)
+
+
+def _plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     """Is this an nn.Linear that nobody listens to? Else it must really be called."""
     return type(module) is nn.Linear and not (
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        "forward" in module.__dict__  # replaced on the instance, as some libraries do
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or _everywhere._global_forward_hooks
+        or _everywhere._global_forward_pre_hooks
+        or _everywhere._global_backward_hooks
+        or _everywhere._global_backward_pre_hooks
     )
 
 
-def _side_by_side(weights: list[Tensor]) -> bool:
-    """Do these weights follow one another in one storage?"""
-    first = weights[0]
-    if type(first) is not nn.Parameter or first.is_meta:
-        return False
-    storage, end, dtype = first.untyped_storage().data_ptr(), first.data_ptr(), first.dtype
-    for w in weights:
-        if type(w) is not nn.Parameter or w.data_ptr() != end or w.dtype is not dtype or not w.is_contiguous():
+def _in_order(parameters: list[Tensor], room: Tensor) -> bool:
+    """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
+    place = room.data_ptr()
+    for p in parameters:
+        if type(p) is not nn.Parameter or p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
             return False
-        if w is not first and w.untyped_storage().data_ptr() != storage:
-            return False
-        end += w.nbytes
-    return True
+        place += p.nbytes
+    return place == room.data_ptr() + room.nbytes
+
+
+def _cat(weights: list[Tensor]) -> Tensor:
+    """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
+    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
+        found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
+        return found
+    return torch.cat(weights)
 
 
 class _ViewAll(torch.autograd.Function):
-    """torch.cat of weights that lie side by side, without the copy."""
+    """torch.cat of weights that lie one behind the other in a room, without the copy."""
 
     @staticmethod
-    def forward(ctx: Any, *weights: Tensor) -> Tensor:
-        ctx.rows = [len(w) for w in weights]
-        return weights[0].detach().as_strided((sum(ctx.rows), weights[0].shape[1]), weights[0].stride())
+    def forward(ctx: Any, room: Tensor, *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(*weights)  # so that torch notices a weight changed before backward
+        return room.detach()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return tuple(grads[0].split(ctx.rows))
-
-
-def _view_all(weights: list[Tensor]) -> Tensor:
-    if torch.is_grad_enabled():
-        found: Tensor = _ViewAll.apply(*weights)  # type: ignore[no-untyped-call]
-        return found
-    return weights[0].as_strided((sum(len(w) for w in weights), weights[0].shape[1]), weights[0].stride())
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *grads[0].split_with_sizes([w.shape[0] for w in ctx.saved_tensors])
 
 
 def _check_positions(positions: Tensor, x: Tensor) -> None:

@@ -76,6 +76,8 @@ class Mask:
     def __or__(self, other: Mask) -> Mask:
         return Or(self, _a_mask(other))
 
+    __rand__, __ror__ = __and__, __or__  # a tensor may stand on the left
+
     def __invert__(self) -> Mask:
         return Not(self)
 
@@ -262,7 +264,8 @@ class _Pair(Mask):
         self.right.check(B, H, T, S)
 
     def _sizes(self) -> tuple[int, int] | None:
-        return self.left._sizes() or self.right._sizes()
+        a, b = self.left._sizes(), self.right._sizes()
+        return (min(a[0], b[0]), min(a[1], b[1])) if a and b else a or b
 
     _sign = ""
 

@@ -49,7 +49,9 @@ class Operations(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
-            raise _told_better(name, args, error) or error from error
+            if better := _told_better(name, args, error):
+                raise better from error
+            raise
         if self._paused or name == "__get__" or name in _QUIET or not isinstance(result, Tensor):
             return result
         if resolve_name(func) is None:

@@ -181,6 +181,8 @@ class Trace:
         >>> print(b.diff(b))
         None
         """
+        if (rtol is None) != (atol is None):
+            rtol, atol = rtol or 0.0, atol or 0.0
         theirs = {s.name: s for s in other.steps}
         for mine in self.steps:
             if mine.name not in theirs:
@@ -206,7 +208,7 @@ class Trace:
         rows = [("step", "operation", "shape", "why"), *_rows(self.steps)]
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         widths[1] = max(9, min(widths[1], width - 2 - widths[0] - widths[2] - 6 - 12))
-        lines = [self._heading(), ""]
+        lines = [_cut(self._heading(), width), ""]
         for row in rows:
             cells = [_cut(row[i], widths[i]).ljust(widths[i]) for i in range(3)]
             room = width - 2 - sum(widths) - 6
@@ -271,7 +273,8 @@ def _cut(text: str, width: int) -> str:
 
 
 def _values_differ(mine: Step, its: Step, message: str) -> str:
-    gap = (mine.value.double() - its.value.double()).abs().nan_to_num(nan=torch.inf)
+    a, b = mine.value.double(), its.value.double()
+    gap = (a - b).abs().nan_to_num(nan=torch.inf).masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
     where = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape)) if gap.dim() else ()
     count = next((line for line in message.splitlines() if line.startswith("Mismatched")), "").lower()
     at = f" at {list(where)}" if where else ""

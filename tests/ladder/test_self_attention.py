@@ -45,7 +45,7 @@ def test_wrong_width_says_what_would_fit():
         SelfAttention(3, 2)(torch.randn(1, 4, 5))
 
 
-def test_a_missing_batch_axis_says_how_to_add_it():
+def test_a_missing_batch_axis_says_how_to_add_it(without_shape_checks):
     with pytest.raises(ValueError, match=r"x must be \(B, T, d_in\), but has shape \(4, 3\); add a batch axis"):
         SelfAttention(3, 2)(torch.randn(4, 3))
 

@@ -17,9 +17,9 @@ def weights_table(
 
     >>> import torch
     >>> print(weights_table(torch.tensor([[1.0, 0.0], [0.25, 0.75]]), ["The", "cat"], ["The", "cat"]))
-             The   cat
-      The   1.00     ·
-      cat   0.25  0.75
+            The   cat
+      The  1.00     ·
+      cat  0.25  0.75
 
     Columns that do not fit the width are left out, and the last line says how many.
     """

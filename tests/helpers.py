@@ -1,0 +1,91 @@
+"""What several tests need: random inputs, attention by explicit loops, the textbook's layer, a note of paths taken."""
+
+import math
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attend import attend_in_steps, observe
+
+says_it_ourselves = pytest.mark.usefixtures("without_shape_checks")
+
+
+def random_qkv(B, H, T, S, D, Hkv=None, dtype=torch.float64, requires_grad=False):
+    """Random queries (B, H, T, D), keys and values (B, Hkv, S, D)."""
+    Hkv = H if Hkv is None else Hkv
+    shapes = ((B, H, T, D), (B, Hkv, S, D), (B, Hkv, S, D))
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=requires_grad) for shape in shapes)
+
+
+def with_gradients(function, q, k, v):
+    """function(q, k, v), and the gradients of q, k and v for one fixed random gradient of the result."""
+    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+    out = function(q, k, v)
+    above = torch.randn(out.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(out.dtype)
+    return out.detach(), *torch.autograd.grad(out, (q, k, v), above, materialize_grads=True)
+
+
+@contextmanager
+def paths_taken():
+    """The names of the paths that attend() takes inside, in order."""
+    names = []
+    with observe(lambda path, q, k, v: names.append(path.name)):
+        yield names
+
+
+def by_loops(q, k, v, allowed, scale=None, slopes=None):
+    """Attention with nothing but Python's own arithmetic: context and weights."""
+    (B, H, T, D), (Hkv, S) = q.shape, k.shape[1:3]
+    scale = 1 / math.sqrt(D) if scale is None else scale
+    context, weights = torch.zeros(B, H, T, D, dtype=q.dtype), torch.zeros(B, H, T, S, dtype=q.dtype)
+    for b in range(B):
+        for h in range(H):
+            g = h // (H // Hkv)
+            for i in range(T):
+                seen = [j for j in range(S) if allowed[b, h, i, j]]
+                scores = [sum(float(q[b, h, i, d] * k[b, g, j, d]) for d in range(D)) * scale for j in seen]
+                if slopes is not None:
+                    scores = [s - float(slopes[h]) * abs(i + S - T - j) for s, j in zip(scores, seen, strict=True)]
+                total = sum(math.exp(s) for s in scores)
+                for s, j in zip(scores, seen, strict=True):
+                    weights[b, h, i, j] = math.exp(s) / total
+                    for d in range(D):
+                        context[b, h, i, d] += math.exp(s) / total * float(v[b, g, j, d])
+    return context, weights
+
+
+class Textbook(nn.Module):
+    """Multi-head attention from scratch, as the textbook writes it, with its persistent mask."""
+
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
+        super().__init__()
+        self.d_out, self.num_heads, self.head_dim = d_out, num_heads, d_out // num_heads
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.out_proj = nn.Linear(d_out, d_out)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=1))
+
+    def forward(self, x):
+        b, num_tokens, _ = x.shape
+        keys = self.W_key(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        queries = self.W_query(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        values = self.W_value(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        attn_scores = queries @ keys.transpose(2, 3)
+        attn_scores.masked_fill_(self.mask.bool()[:num_tokens, :num_tokens], -torch.inf)
+        attn_weights = self.dropout(torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1))
+        context_vec = (attn_weights @ values).transpose(1, 2).contiguous().view(b, num_tokens, self.d_out)
+        return self.out_proj(context_vec)
+
+
+def layer_by_hand(layer, x, context=None, mask=None, scale=None, alibi=None):
+    """What the layer must compute, by its own three projections and the readable formula."""
+    context = x if context is None else context
+    q = layer.W_query(x).unflatten(-1, (layer.num_heads, -1)).transpose(1, 2)
+    k = layer.W_key(context).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
+    v = layer.W_value(context).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
+    heads, weights = attend_in_steps(q, k, v, mask=mask, scale=scale, alibi=alibi)
+    return layer.out_proj(heads.transpose(1, 2).flatten(2)), weights
