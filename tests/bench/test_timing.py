@@ -140,3 +140,10 @@ def test_without_matplotlib_one_sentence_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert plot(tmp_path / "found.png", [Panel("T=7", [("we", 1.0, True)])]).startswith("no plot: matplotlib is not")
     assert not (tmp_path / "found.png").exists()
+
+
+def test_the_median_counts_where_the_clock_of_the_device_varies():
+    found = ratios(
+        {"we": Timing(1.0, 4.0, 3, 1, by_median=True), "they": Timing(2.0, 2.0, 3, 1, by_median=True)}, ours="we"
+    )
+    assert (found["we"].to_fastest, found["they"].to_ours) == (2.0, 0.5)

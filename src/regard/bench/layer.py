@@ -172,9 +172,12 @@ def _measure(
         found = timing.interleave(
             timed, clock, rounds=rounds, seconds=seconds, at_least=at_least, seed=seed, tick=progress.tick
         )
+        if clock_name != "wall":
+            found = {name: dataclasses.replace(t, by_median=True) for name, t in found.items()}
         for name, ratio in timing.ratios(found, OURS).items():
             t = found[name]
             contenders[name]["times"].setdefault(clock_name, {})[mode] = {
+                "ms": t.counts * 1e3,
                 "best_ms": t.best * 1e3,
                 "median_ms": t.median * 1e3,
                 "rounds": t.rounds,

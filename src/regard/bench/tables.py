@@ -1,6 +1,6 @@
 """What the layer benchmark found, in words: a table for each shape, dtype and clock, then a summary.
 
-At most 80 columns, fastest first, ours marked by an arrow. Times are the best of the rounds.
+At most 80 columns, fastest first, ours marked by an arrow. Times are the best of the rounds, on a GPU their median.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def tables(case: dict[str, Any]) -> list[str]:
         if not there:
             continue
         modes = [m for m in MODES if any(m in times for times in there.values())]
-        names = sorted(there, key=lambda n: [there[n].get(m, {}).get("best_ms", float("inf")) for m in modes])
+        names = sorted(there, key=lambda n: [there[n].get(m, {}).get("ms", float("inf")) for m in modes])
         head, columns = ["contender"], [names]
         short = {
             "forward": "fwd" if clock == "eager" else "forward",
@@ -35,7 +35,7 @@ def tables(case: dict[str, Any]) -> list[str]:
         for mode in modes:
             rows = [there[n].get(mode, {}) for n in names]
             head += [f"{short[mode]} ms", "× ours"]
-            columns += [column([r.get("best_ms") for r in rows]), [_times(r.get("to_ours")) for r in rows]]
+            columns += [column([r.get("ms") for r in rows]), [_times(r.get("to_ours")) for r in rows]]
         if clock == "eager":
             for mode in modes:
                 peaks = [contenders[n]["peak_mib"].get(mode) for n in names]
@@ -59,7 +59,7 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for clock in CLOCKS:
             for mode in MODES:
                 best = {
-                    name: c["times"][clock][mode]["best_ms"]
+                    name: c["times"][clock][mode]["ms"]
                     for name, c in case["contenders"].items()
                     if mode in c["times"].get(clock, {})
                 }
@@ -112,7 +112,7 @@ def panels(case: dict[str, Any]) -> list[Panel]:
     drawn = []
     for mode in MODES if clock else ():
         times = {n: found["times"].get(clock, {}).get(mode) for n, found in contenders.items()}
-        bars = sorted((t["best_ms"], n) for n, t in times.items() if t is not None)
+        bars = sorted((t["ms"], n) for n, t in times.items() if t is not None)
         if bars:
             title = f"{case['label']}, {case['dtype']}: {mode}"
             drawn.append(Panel(title, [(n, ms, n.removesuffix(COMPILED) == OURS) for ms, n in bars]))
