@@ -244,19 +244,18 @@ def _without_unseen(k: Tensor, v: Tensor, allowed: Tensor, only_broken: bool = F
 def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: float | None, dropout: float) -> Tensor:
     """Causal attention over padded keys without a mask tensor.
 
-    One more channel, 1 in every query and hugely negative in every padded key, takes those keys' weights to
-    exactly 0 inside the fused causal kernel. Eight channels, because kernels want widths in eights.
+    One more channel, high in every query and low in every padded key, takes those keys' scores down by ten million and
+    their weights to exactly 0, inside the fused causal kernel. Not by more: a row that sees only padding must still be
+    able to subtract its largest score without losing all digits. Eight channels, because kernels want eights.
     """
     assert parts.keys is not None
-    kept = _kept(parts.keys, k)  # (B, S)
-    hidden = ~kept[:, None, :, None]
-    big = 240.0 if q.dtype is torch.float16 else 1.0
-    low = -60_000.0 if q.dtype is torch.float16 else -1e30
-    extra = F.pad(hidden.to(k.dtype) * low, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
-    wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
-    wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), big), (0, 7))], dim=-1)
-    wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    high = min(math.sqrt(1e7 / scale), 60_000.0)  # what float16 can hold
+    hidden = ~_kept(parts.keys, k)[:, None, :, None]
+    extra = F.pad(hidden.to(k.dtype) * -high, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
+    wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
+    wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), high), (0, 7))], dim=-1)
+    wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
     # A row with only padding behind it mixes padded values, which are 0: no row needs clearing.
     return _sdpa(wide_q, wide_k, wide_v, scale, dropout, is_causal=True)[..., : v.shape[-1]]
 

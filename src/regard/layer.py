@@ -295,10 +295,12 @@ def _linear(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _norm(module: nn.RMSNorm, t: Tensor) -> Tensor:
-    if module.weight.dtype is t.dtype or module.weight.dtype not in _SLOW_ON_CPU:
-        found: Tensor = module(t)
-        return found
-    return F.rms_norm(t, module.normalized_shape, module.weight.to(t.dtype), module.eps)
+    """module(t), in the wider of the two dtypes where they differ (autocast, or a CPU slow at 16 bits)."""
+    wide = torch.promote_types(t.dtype, module.weight.dtype)
+    if module.weight.dtype is not wide:
+        return F.rms_norm(t, module.normalized_shape, module.weight.to(wide), module.eps)
+    found: Tensor = module(t.to(wide))
+    return found
 
 
 def _plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
