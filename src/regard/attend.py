@@ -48,7 +48,7 @@ _observer: Observer | None = None
 
 @contextmanager
 def observe(observer: Observer) -> Any:
-    """Tell `observer(path, q, k, v)` of every call of attend() inside."""
+    """Tell `observer(path, q, k, v)` of every attention inside, whichever way it takes."""
     global _observer
     before, _observer = _observer, observer
     try:
@@ -90,10 +90,10 @@ def attend(
         return _checked(_sdpa(q, k, v, scale, dropout, is_causal=True), q, k, v, mask, scale, dropout)
     mask, parts = _fit(q, k, v, mask, scale)
     path = _choose(parts, q, k, alibi)
-    if _observer is not None:
-        _observer(path, q, k, v)
     if path is IN_STEPS:
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
+    if _observer is not None:
+        _observer(path, q, k, v)
     if path is FUSED:
         if parts.window is not None:  # one query at the end: its window is a slice
             k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
@@ -132,6 +132,8 @@ def attend_in_steps(
             [0.3302, 0.6698]])
     """
     mask, _ = _fit(q, k, v, mask, scale)
+    if _observer is not None:
+        _observer(IN_STEPS, q, k, v)
     D, dtype = q.shape[-1], v.dtype
     allowed = None if mask.parts() == Parts() else mask.dense(q.shape[2], k.shape[2], q.device)
     q, k, v = (_wide(t) for t in (q, _shared(k, q), _shared(v, q)))  # half precision is mixed in float32
