@@ -32,7 +32,9 @@ clean:
 $(VENV)/.base: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "regard needs Python 3.10 or newer, this is $$($(PYTHON) --version); try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	@test -x $(BIN)/python || { echo "Setting up $(VENV) (once, a few minutes) ..."; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "Setting up $(VENV) (once, a few minutes) ..."; $(PYTHON) -m venv $(VENV); }
+	@[ "$$(uname)" != Linux ] || command -v nvidia-smi >/dev/null || \
+	  echo "No NVIDIA GPU here. If pip fetches CUDA packages, stop it and see Install in README.md: they can be left out."
 	@$(PIP) torch
 	@$(PIP) -e .
 	@touch $@

@@ -28,7 +28,7 @@ def join(t: Tensor) -> Tensor:
 
 
 class Ladder(nn.Module):
-    """The documents' MultiHeadAttention; `divide` makes the mistake of one of their pages."""
+    """The textbook MultiHeadAttention; `divide` makes a mistake that is in circulation."""
 
     def __init__(self, d_in=5, d_out=12, context_length=11, dropout=0.1, num_heads=3, qkv_bias=False, divide=None):
         super().__init__()

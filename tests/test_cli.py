@@ -75,3 +75,11 @@ def test_the_installed_command_answers():
         check=True,
     )
     assert "Attention you can read, see, check and ship." in found.stdout
+
+
+@pytest.mark.parametrize("name", ["layer", "memory"])
+def test_a_benchmark_explains_its_own_options(name, without_shape_checks):
+    result = run.invoke(app, ["bench", name, "--help"])
+    assert result.exit_code == 0
+    assert "usage:" in result.output
+    assert "--textbook" in result.output or "--shape" in result.output

@@ -1,5 +1,6 @@
 """The layer under torch.compile, torch.export and ONNX. Runs without run-time shape checks, which graphs cannot hold."""
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def compiled(layer):
 def test_seven_lengths_are_one_graph_and_need_no_third_compilation(options):
     layer = build(**options)
     run, counter = compiled(layer)
-    for T in (7, 11, 13, 17, 19, 23, 29):
+    for T in (7, 11, 13, 17, 19, 22, 23):
         x = torch.randn(2, T, 24)
         torch.testing.assert_close(run(x), layer(x))
     assert counter.frame_count <= 2  # once for the first length, once for all others
@@ -69,6 +70,7 @@ def test_the_cache_compiles_without_a_graph_break():
         torch.testing.assert_close(torch.cat([first, last], dim=1), layer(x))
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="inductor builds with a C++ compiler")
 def test_compiled_gradients_are_the_eager_ones():
     layer = build(qkv_bias=True)
     torch._dynamo.reset()

@@ -342,8 +342,24 @@ def test_documents_need_a_key_for_every_query():
 
 @says_it_ourselves
 def test_masks_combine_with_nothing_else():
-    with pytest.raises(TypeError, match=r"masks combine with masks and tensors, not with list"):
-        causal() & [1, 2]
+    with pytest.raises(TypeError, match=r"masks combine with masks, tensors and lengths, not with str"):
+        causal() & "padding"
+
+
+def test_a_list_of_lengths_combines_too():
+    assert torch.equal((causal() & [2, 3]).dense(3), (causal() & padding([2, 3])).dense(3))
+
+
+@says_it_ourselves
+def test_lengths_below_zero_are_refused():
+    with pytest.raises(ValueError, match=r"lengths \(3, -1\) count keys, so none may be below 0"):
+        padding([3, -1]).check(B=2, H=1, T=3, S=3)
+
+
+@says_it_ourselves
+def test_lengths_that_are_no_whole_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"padding takes whole lengths"):
+        padding([2.7, 3.2])
 
 
 @says_it_ourselves

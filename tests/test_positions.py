@@ -84,7 +84,7 @@ def test_far_positions_are_turned_precisely_in_low_precision(dtype):
 @pytest.mark.parametrize("base", [0.0, -1.0, math.nan])
 def test_a_base_that_is_not_above_zero_is_refused(base):
     with pytest.raises(
-        ValueError, match=rf"the rotary base \({base}\) must be above 0; 10000 is usual, 500000 for Llama 3"
+        ValueError, match=rf"the rotary base \({base}\) must be above 1; 10000 is usual, 500000 for Llama 3"
     ):
         Rotary(base=base)
 

@@ -58,7 +58,7 @@ def adopt(
     >>> torch.allclose(layer(x), theirs(x, x, x)[0], atol=1e-6)
     True
 
-    It takes the documents' layers, torch.nn.MultiheadAttention, transformers' GPT2Attention, and modules whose
+    It takes the textbook layers, torch.nn.MultiheadAttention, transformers' GPT2Attention, and modules whose
     projections have usual names (W_query, W_q, q_linear, q_proj, to_q, query; qkv_proj, qkv, in_proj, c_attn).
     dtype, device, training mode, frozen weights and the dropout on the weights are kept; a missing out_proj becomes
     a frozen identity. Dropout on the output (resid_dropout) and hooks are not part of this layer. It is batch-first,

@@ -7,6 +7,7 @@ Nothing else in the project computes attention, except the four rungs of the lad
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from regard.masks import CAUSAL, Mask, Padding, Parts, as_mask
+from regard.checks import check_dropout
+from regard.masks import CAUSAL, EVERYTHING, Mask, Padding, Parts, as_mask
 from regard.positions import alibi_bias
 from regard.steps import step, tracing
 
@@ -42,19 +44,26 @@ FUSED_CAUSAL_KEYS = Path("fused causal, key mask", "padded keys are hidden by on
 BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
 IN_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
 
-Observer = Callable[[Path, Tensor, Tensor, Tensor], None]
+Observer = Callable[[Path, Tensor, Tensor, Tensor, float], None]
+_CAUSAL_PARTS, _NO_PARTS = CAUSAL.parts(), EVERYTHING.parts()
 _observer: Observer | None = None
+_thread = 0  # whose attention is observed; other threads go on unseen
 
 
 @contextmanager
 def observe(observer: Observer) -> Any:
-    """Tell `observer(path, q, k, v)` of every attention inside, whichever way it takes."""
-    global _observer
-    before, _observer = _observer, observer
+    """Tell `observer(path, q, k, v, dropout)` of every attention inside, whichever way it takes."""
+    global _observer, _thread
+    before, _observer, _thread = (_observer, _thread), observer, threading.get_ident()
     try:
         yield
     finally:
-        _observer = before
+        _observer, _thread = before
+
+
+def _tell(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> None:
+    if _observer is not None and _thread == threading.get_ident():
+        _observer(path, q, k, v, dropout)
 
 
 def attend(
@@ -79,21 +88,11 @@ def attend(
     """
     if tracing():
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    if (
-        mask is CAUSAL
-        and alibi is None
-        and scale is None
-        and _observer is None
-        and q.shape == k.shape == v.shape
-        and q.shape[2] > 1
-    ):
-        return _checked(_sdpa(q, k, v, scale, dropout, is_causal=True), q, k, v, mask, scale, dropout)
-    mask, parts = _fit(q, k, v, mask, scale)
-    path = _choose(parts, q, k, alibi)
+    mask, parts = _fit(q, k, v, mask, scale, dropout, alibi)
+    path = _choose(parts, q, k, scale, alibi)
     if path is IN_STEPS:
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    if _observer is not None:
-        _observer(path, q, k, v)
+    _tell(path, q, k, v, dropout)
     if path is FUSED:
         if parts.window is not None:  # one query at the end: its window is a slice
             k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
@@ -131,28 +130,36 @@ def attend_in_steps(
     tensor([[1.0000, 0.0000],
             [0.3302, 0.6698]])
     """
-    mask, _ = _fit(q, k, v, mask, scale)
-    if _observer is not None:
-        _observer(IN_STEPS, q, k, v)
+    mask, _ = _fit(q, k, v, mask, scale, dropout, alibi)
+    _tell(IN_STEPS, q, k, v, dropout)
+    T, S = q.shape[2], k.shape[2]
+    allowed = None if mask is EVERYTHING else mask.dense(T, S, q.device)
+    bias = None if alibi is None else _alibi(alibi, T, S, q.device)
+    return _steps(q, k, v, allowed, bias, scale, dropout, mask.kind)
+
+
+def _steps(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None, scale: float | None, dropout: float,
+    rule: str = "",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     D, dtype = q.shape[-1], v.dtype
-    allowed = None if mask.parts() == Parts() else mask.dense(q.shape[2], k.shape[2], q.device)
     q, k, v = (_wide(t) for t in (q, _shared(k, q), _shared(v, q)))  # half precision is mixed in float32
     if allowed is not None:
         k, v = _without_unseen(k, v, allowed, only_broken=True)
     with _no_autocast(q):
         scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, S)
         if allowed is not None:
-            scores = step("mask", scores.masked_fill(~allowed, -torch.inf), f"−∞ unless {mask.kind}")
+            scores = step("mask", scores.masked_fill(~allowed, -torch.inf), f"−∞ unless {rule}")
         scaled = step("scaled", scores * (D**-0.5 if scale is None else scale), _scaling(D, scale))
-        if alibi is not None:
-            scaled = step("bias", scaled + _alibi(alibi, q, k), "− slope × distance", "near keys win")
+        if bias is not None:
+            scaled = step("bias", scaled + bias, "− slope × distance", "near keys win")
         weights = step("weights", _softmax(scaled, allowed), "softmax(scaled)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
         context = step("context", _mix(kept, v, allowed), "weights @ values")  # (B, H, T, D)
     return context.to(dtype), weights.to(dtype)
 
 
-def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
+def _choose(parts: Parts, q: Tensor, k: Tensor, scale: float | None, alibi: Tensor | None) -> Path:
     T, S = q.shape[2], k.shape[2]
     if S == 0 or T == 0:
         return IN_STEPS
@@ -166,34 +173,47 @@ def _choose(parts: Parts, q: Tensor, k: Tensor, alibi: Tensor | None) -> Path:
     if parts.window is None:
         if parts.keys is not None and (last_only or not parts.causal):
             return FUSED_KEYS
+        if T == S and parts.keys is None:
+            return FUSED_CAUSAL
+        if T == S and q.dtype is torch.float16 and scale is not None and scale < 1e-3:
+            return Path("tiled", f"at scale={scale:.0e}, float16 cannot hold a channel that hides a key")
         if T == S:
-            return FUSED_CAUSAL if parts.keys is None else FUSED_CAUSAL_KEYS
+            return FUSED_CAUSAL_KEYS
         return Path("tiled", f"{T} queries at the end of {S} keys: SDPA's causal flag aligns them at the start")
     if torch.compiler.is_exporting():  # how many blocks there are may not depend on T in an exported graph
         return Path("tiled", "an exported graph must serve every length, so the window is written out")
-    if T == S and 2 * parts.window <= T:
+    if T == S and 8 * parts.window <= T:
         return BANDED
-    return Path("tiled", f"a window of {parts.window} is not much narrower than {T} queries and {S} keys")
+    return Path("tiled", "the window is not much narrower than the text, so blocks of it would save little")
 
 
 def _fit(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | Sequence[int] | None, scale: float | None
-) -> tuple[Mask, Parts]:
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | Sequence[int] | None, scale: float | None, dropout: float,
+    alibi: Tensor | None,
+) -> tuple[Mask, Parts]:  # fmt: skip
     """Check sizes, and take the mask apart; a window wider than the keys hides nothing."""
+    if not q.dim() == k.dim() == v.dim() == 4:
+        raise ValueError(f"q, k and v must be (B, H, T, D), but have {q.dim()}, {k.dim()} and {v.dim()} axes")
     B, H, T, D = q.shape
     Hkv, S = k.shape[1], k.shape[2]
-    if H % Hkv:
-        raise ValueError(f"{H} query heads cannot share {Hkv} key heads evenly; make num_heads a multiple of {Hkv}")
-    if k.shape[0] != B or k.shape[3] != D:
-        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}; batch and head width must be the same")
     if v.shape != k.shape:
         raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; every key needs a value of the same width")
+    if k.shape[0] != B or k.shape[3] != D:
+        raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}; batch and head width must be the same")
+    if Hkv == 0 or H % Hkv:
+        raise ValueError(f"{H} query heads cannot share {Hkv} key heads evenly; make num_heads a multiple of {Hkv}")
     if scale is not None and not scale > 0:
         raise ValueError(f"scale ({scale}) must be above 0; 1/√{D} = {D**-0.5:.4g} is usual")
+    if dropout:
+        check_dropout(dropout)
+    if alibi is not None and tuple(alibi.shape) != (H,):
+        raise ValueError(f"alibi has shape {tuple(alibi.shape)} but there are {H} heads; use alibi_slopes({H})")
+    if mask is CAUSAL or mask is None:
+        return (CAUSAL, _CAUSAL_PARTS) if mask is CAUSAL else (EVERYTHING, _NO_PARTS)
     mask = as_mask(mask)
     mask.check(B, H, T, S)
     parts = mask.parts()
-    if parts.window is not None and not torch.compiler.is_exporting() and parts.window >= max(S, T):
+    if parts.window is not None and not torch.compiler.is_compiling() and parts.window >= max(S, T):
         parts = Parts(parts.causal, None, parts.keys, parts.rest)
     return mask, parts
 
@@ -215,7 +235,7 @@ def _sdpa(
         dropout_p=dropout,
         is_causal=is_causal,
         scale=scale,
-        enable_gqa=q.shape[1] != k.shape[1],
+        enable_gqa=bool(q.shape[1] != k.shape[1]),
     )
 
 
@@ -228,11 +248,15 @@ def _masked(
     k, v = _without_unseen(k, v, allowed)
     allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all, and is zeroed below
     shown = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
-    # cuDNN's gradient is NaN for some masked shapes (pytorch#196678); the other kernels' is not.
-    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    with sdpa_kernel(kernels) if q.is_cuda else nullcontext():
+    with masked_kernels(q):
         out = _sdpa(q, k, v, scale, dropout, shown)
     return out.masked_fill(~seen, 0)
+
+
+def masked_kernels(q: Tensor) -> AbstractContextManager[Any]:
+    """All kernels but cuDNN's, whose gradient is NaN for some masked shapes (pytorch#196678)."""
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(kernels) if q.is_cuda else nullcontext()
 
 
 def _without_unseen(k: Tensor, v: Tensor, allowed: Tensor, only_broken: bool = False) -> tuple[Tensor, Tensor]:
@@ -246,13 +270,15 @@ def _without_unseen(k: Tensor, v: Tensor, allowed: Tensor, only_broken: bool = F
 def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: float | None, dropout: float) -> Tensor:
     """Causal attention over padded keys without a mask tensor.
 
-    One more channel, high in every query and low in every padded key, takes those keys' scores down by ten million and
-    their weights to exactly 0, inside the fused causal kernel. Not by more: a row that sees only padding must still be
-    able to subtract its largest score without losing all digits. Eight channels, because kernels want eights.
+    One more channel, high in every query and low in every padded key, takes those keys' scores so far down that their
+    weights are exactly 0, inside the fused causal kernel. Not further than a billion, which real scores stay far
+    below: a row that sees only padding must still be able to subtract its largest score and keep some digits.
+    Eight channels, because kernels want eights.
     """
     assert parts.keys is not None
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    high = min(math.sqrt(1e7 / scale), 60_000.0)  # what float16 can hold
+    high = math.sqrt(1e9 / scale)
+    high = min(high, 60_000.0) if q.dtype is torch.float16 else high
     hidden = ~_kept(parts.keys, k)[:, None, :, None]
     extra = F.pad(hidden.to(k.dtype) * -high, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
     wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
@@ -290,8 +316,9 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: fl
 
 
 def _tiled(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None, dropout: float, alibi: Tensor | None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None, dropout: float, alibi: Tensor | None,
+    exact: bool = False,
+) -> Tensor:  # fmt: skip
     """Any mask, written out a few rows at a time, and only for the keys that those rows can reach."""
     T, S = q.shape[2], k.shape[2]
     shift = S - T
@@ -303,12 +330,15 @@ def _tiled(
         allowed = allowed.reshape((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
         allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
         bias = None if alibi is None else alibi_bias(alibi, rows, cols, shift)[None]
+        if exact:
+            return _steps(q, k, v, allowed, bias, scale, dropout)[0]
         return _masked(q, k, v, allowed, scale, dropout, bias)
 
     # Compiled graphs take it whole: a loop whose length depends on T would be compiled anew for each T.
-    rows = T if torch.compiler.is_compiling() or T * S <= TILE else max(64, TILE // S)
+    rows = T if torch.compiler.is_compiling() else _rows(q, k, mask, exact, alibi)
     if rows >= T:
         return one(q, k, v, 0, 0)
+    keep = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
     out = []
     for first in range(0, T, rows):
         last = min(first + rows, T)
@@ -317,8 +347,21 @@ def _tiled(
             low, high = 0, 1  # nobody here sees anything: any one key will do, the rows become 0
         tile = (q[:, :, first:last], k[:, :, low:high], v[:, :, low:high], first, low)
         # A tile's mask is rebuilt in backward rather than kept: kept, they would add up to T × S.
-        out.append(checkpoint(one, *tile, use_reentrant=False) if torch.is_grad_enabled() else one(*tile))
+        if keep:
+            out.append(checkpoint(one, *tile, use_reentrant=False, preserve_rng_state=dropout > 0))
+        else:
+            out.append(one(*tile))
     return torch.cat(out, dim=2)
+
+
+def _rows(q: Tensor, k: Tensor, mask: Mask, exact: bool, alibi: Tensor | None) -> int:
+    """How many rows fit one tile: a mask may differ by batch element and head, and scores do."""
+    (B, H, T, _), S = q.shape, k.shape[2]
+    corner = torch.zeros(1, dtype=torch.long, device=q.device)
+    copies = (
+        B * H if exact else math.prod(mask.tile(corner, corner, S - T).shape[:-2]) * (H if alibi is not None else 1)
+    )
+    return T if T * S * copies <= TILE else max(16, TILE // (S * max(copies, 1)))
 
 
 def _checked(
@@ -332,9 +375,9 @@ def _checked(
     """
     if out.device.type != "cpu" or not _may_look(out):
         return out
-    if math.isfinite(out.detach().sum(dtype=torch.float32).item()):
+    if math.isfinite(out.detach().sum(dtype=torch.promote_types(out.dtype, torch.float32)).item()):
         return out
-    return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
+    return _tiled(q, k, v, mask, scale, dropout, alibi, exact=True)
 
 
 def _may_look(t: Tensor) -> bool:
@@ -364,9 +407,8 @@ def _softmax(scaled: Tensor, allowed: Tensor | None) -> Tensor:
     return scaled.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
 
 
-def _alibi(slopes: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    T, S = q.shape[2], k.shape[2]
-    return alibi_bias(slopes, torch.arange(T, device=q.device), torch.arange(S, device=q.device), S - T)
+def _alibi(slopes: Tensor, T: int, S: int, device: torch.device) -> Tensor:
+    return alibi_bias(slopes, torch.arange(T, device=device), torch.arange(S, device=device), S - T)
 
 
 def _kept(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:

@@ -82,7 +82,7 @@ class Cache:
             if size < 1:
                 raise ValueError(f"{name} ({size}) must be at least 1")
         if batch < 0:
-            raise ValueError(f"batch ({batch}) must be at least 0")
+            raise ValueError(f"batch ({batch}) must be at least 0; it is the number of texts side by side")
         shape = (num_layers, batch, num_kv_heads, capacity, head_dim)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)

@@ -42,5 +42,5 @@ def check_heads(d_out: int, num_heads: int) -> None:
 
 def check_dropout(dropout: float) -> None:
     """Dropout is a share of the weights."""
-    if not 0 <= dropout < 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise ValueError(f"dropout ({dropout}) must be at least 0 and below 1; 0.1 is usual, 0.0 is none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -106,18 +105,24 @@ def _rung(title: str, steps: regard.Trace, words: list[str]) -> None:
         typer.echo(weights_table(head, words, words, digits=4 if len(words) <= 7 else 2))
 
 
-@bench.command("layer")
-def bench_layer(
-    device: Annotated[str, typer.Option(help="cpu or cuda; cuda where there is one")] = "",
-    quick: Annotated[bool, typer.Option(help="small sizes, seconds instead of minutes")] = False,
-    compiled: Annotated[bool, typer.Option(help="also under torch.compile")] = False,
-    out: Annotated[Path, typer.Option(help="where JSON and plot are written")] = Path("bench-out"),
-) -> None:
-    """One attention layer against the documents' layer, PyTorch, transformers and x-transformers."""
+# The benchmarks read their own command line: they also run where there is torch and nothing else.
+_THEIR_OWN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@bench.command("layer", context_settings=_THEIR_OWN)
+def bench_layer(context: typer.Context) -> None:
+    """One attention layer against the textbook layer, PyTorch, transformers and x-transformers."""
     from regard.bench.layer import main as run
 
-    arguments = ["--out", str(out), *(["--device", device] if device else [])]
-    run([*arguments, *["--quick"] * quick, *["--compiled"] * compiled])
+    run(context.args)
+
+
+@bench.command("memory", context_settings=_THEIR_OWN)
+def bench_memory(context: typer.Context) -> None:
+    """The memory of one layer over a long text, on the CPU."""
+    from regard.bench.memory import main as run
+
+    run(context.args)
 
 
 def main() -> None:

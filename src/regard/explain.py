@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attend import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Path, observe
+from regard.attend import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Path, masked_kernels, observe
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,10 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     """
     calls: list[tuple[Path, str, str]] = []
 
-    def note(path: Path, q: Tensor, k: Tensor, v: Tensor) -> None:
+    def note(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> None:
         sizes = f"B={q.shape[0]} H={q.shape[1]} T={q.shape[2]} S={k.shape[2]} D={q.shape[3]}"
         sizes += f" {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
-        p = getattr(module, "dropout", 0.0) if module.training else 0.0
-        calls.append((path, _kernel(path, q, k, v, float(p) if isinstance(p, (int, float)) else 0.0), sizes))
+        calls.append((path, _kernel(path, q, k, v, dropout), sizes))
 
     with observe(note):
         module(*args, **kwargs)
@@ -64,11 +65,16 @@ def _kernel(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str:
     choose = getattr(torch, "_fused_sdp_choice", None)
     if choose is None or q.is_meta:
         return "SDPA"
-    mask = None
+    if path == FUSED_CAUSAL_KEYS:
+        q, k, v = (F.pad(t, (0, 8)) for t in (q, k, v))
+    mask: Tensor | None = None
+    kernels: AbstractContextManager[Any] = nullcontext()
     if path not in (FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS):
         mask = q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
+        kernels = masked_kernels(q)
     causal = path in (FUSED_CAUSAL, FUSED_CAUSAL_KEYS)
-    number = int(choose(q, k, v, mask, dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
+    with kernels:
+        number = int(choose(q, k, v, mask, dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
     names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
     found = "SDPA " + names.get(number, "default")
     if number == 0 and dropout and q.device.type == "cpu":

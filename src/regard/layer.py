@@ -26,15 +26,16 @@ from regard.masks import window as window_mask
 from regard.positions import Rotary, alibi_slopes
 from regard.steps import step, tracing
 
-# On a CPU without arithmetic for a 16-bit type, its matrix product is several times slower than float32's.
-_SLOW_ON_CPU = frozenset(
-    dtype
-    for dtype, fast in (
-        (torch.bfloat16, torch.ops.mkldnn._is_mkldnn_bf16_supported),
-        (torch.float16, torch.ops.mkldnn._is_mkldnn_fp16_supported),
-    )
-    if torch.backends.mkldnn.is_available() and not fast()
-)
+
+def _slow_on_cpu() -> frozenset[torch.dtype]:
+    """The 16-bit types that this CPU has no arithmetic for: their matrix product is many times slower than float32's."""
+    if not torch.backends.mkldnn.is_available():  # as on Apple's chips, where nothing tells
+        return frozenset()
+    known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
+    return frozenset(dtype for dtype, name in known.items() if not getattr(torch.ops.mkldnn, name)())
+
+
+_SLOW_ON_CPU = _slow_on_cpu()
 
 
 class MultiHeadAttention(nn.Module):
@@ -71,7 +72,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool = True,
         num_kv_heads: int | None = None,
         window: int | None = None,
-        rotary: bool | float | Rotary = False,
+        rotary: bool | float | Rotary | None = False,
         alibi: bool = False,
         qk_norm: bool = False,
         out_bias: bool = True,
@@ -100,7 +101,9 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(d_out, d_out, bias=out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
+        self._rooms = {}
         self._lay_side_by_side()
+        self.register_load_state_dict_post_hook(_lay_again)  # type: ignore[no-untyped-call]
 
     def forward(
         self,
@@ -119,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         return_weights: also hand back the weights (B, H, T, S), before dropout. That takes T × S of memory.
         """
-        self._check(x, context, cache)
+        self._check(x, context, cache, positions)
         dtype = x.dtype
         slow = dtype in _SLOW_ON_CPU and x.device.type == "cpu"
         if slow:  # 16-bit weights and results, float32 in between
@@ -192,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         linears = (query, key, value)
         weights: list[Any] = [m._parameters.get("weight") for m in linears]
         biases: list[Any] = [m.bias for m in linears if m.bias is not None]
-        if any(w is None for w in weights) or len(biases) not in (0, 3):
+        if any(type(w) is not nn.Parameter for w in weights) or len(biases) not in (0, 3):
             return None
         if weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu":
             return None
@@ -214,14 +217,15 @@ class MultiHeadAttention(nn.Module):
 
     def _lay_side_by_side(self) -> None:
         """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
-        self._rooms = {}
+        before, self._rooms = self._rooms, {}
         for kind in ("weight", "bias"):
             three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
-            if any(type(p) is not nn.Parameter or p.is_meta for p in three):
+            if any(type(p) is not nn.Parameter for p in three):
                 return
-            if len({(p.dtype, p.device, p.shape[1:]) for p in three}) > 1:
-                return
-            if three[0].device.type == "cpu" and any(p.is_shared() for p in three):
+            if kind in before and _in_order(three, before[kind]):
+                self._rooms[kind] = before[kind]
+                continue
+            if not _may_move(three):
                 return
             with torch.no_grad():
                 room = self._rooms[kind] = torch.cat([p.data for p in three])
@@ -230,7 +234,6 @@ class MultiHeadAttention(nn.Module):
                     p.data = from_dlpack(part)
 
     def _apply(self, fn: Any, recurse: bool = True) -> MultiHeadAttention:
-        self._rooms = {}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._lay_side_by_side()
         return self
@@ -243,15 +246,28 @@ class MultiHeadAttention(nn.Module):
         self._lay_side_by_side()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        stored = state_dict.pop(prefix + "mask", None)  # the documents' layer keeps a T × T buffer; we need none
+        stored = state_dict.pop(prefix + "mask", None)  # the textbook layer keeps a T × T buffer; we need none
         if stored is not None and not self.causal:
             args[-1].append(
                 f"{prefix}mask is a causal mask, but this layer was built with causal=False; use causal=True"
             )
+        elif stored is not None and not stored.is_meta and not _hides_the_future(stored):
+            args[-1].append(f"{prefix}mask hides something else than the future; pass it as mask= in forward instead")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _check(self, x: Tensor, context: Tensor | None, cache: Slot | None) -> None:
+    def _check(self, x: Tensor, context: Tensor | None, cache: Slot | None, positions: Tensor | None) -> None:
         check_width(x, self.d_in)
+        query = self._modules["W_query"]
+        weight = query._parameters.get("weight") if type(query) is nn.Linear else None
+        if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"x is {_named(x.dtype)} but this layer's weights are {_named(weight.dtype)}; "
+                f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+            )
+        if positions is not None and self.rotary is None:
+            raise ValueError(
+                "positions are for rotary, and this layer has none; leave them out, or build it with rotary=True"
+            )
         if self.context_length is not None:
             check_length(x.shape[1] + (0 if cache is None else cache.length), self.context_length)
         if context is None:
@@ -318,6 +334,29 @@ def _plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     )
 
 
+def _may_move(parameters: list[Tensor]) -> bool:
+    """May these get other memory? Not if somebody shares it, nor where DLPack may not be trusted with a slice."""
+    first = parameters[0]
+    return (
+        first.device.type in ("cpu", "cuda")
+        and not torch.is_inference_mode_enabled()
+        and len({(p.dtype, p.device, p.shape[1:]) for p in parameters}) == 1
+        and all(p.untyped_storage().nbytes() == p.nbytes for p in parameters)
+        and not (first.device.type == "cpu" and any(p.is_shared() for p in parameters))
+    )
+
+
+def _lay_again(layer: nn.Module, _: Any) -> None:
+    """After load_state_dict(assign=True) the weights are elsewhere."""
+    assert isinstance(layer, MultiHeadAttention)
+    layer._lay_side_by_side()
+
+
+def _hides_the_future(mask: Tensor) -> bool:
+    hidden = mask != 0
+    return mask.dim() == 2 and bool(hidden.equal(torch.ones_like(hidden).triu(1)))
+
+
 def _in_order(parameters: list[Tensor], room: Tensor) -> bool:
     """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
     place = room.data_ptr()
@@ -349,16 +388,22 @@ class _ViewAll(torch.autograd.Function):
         return None, *grads[0].split_with_sizes([w.shape[0] for w in ctx.saved_tensors])
 
 
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _check_positions(positions: Tensor, x: Tensor) -> None:
     B, T = x.shape[:2]
+    if positions.is_floating_point() or positions.dtype is torch.bool:
+        raise ValueError(f"positions must be whole numbers, but are {_named(positions.dtype)}; try positions.long()")
     if tuple(positions.shape) not in ((T,), (B, T), (1, T)):
         raise ValueError(
             f"positions has shape {tuple(positions.shape)} but x has B={B}, T={T}; give ({T},) or ({B}, {T})"
         )
 
 
-def _rotary(rotary: bool | float | Rotary, head_dim: int, alibi: bool) -> Rotary | None:
-    if rotary is False:
+def _rotary(rotary: bool | float | Rotary | None, head_dim: int, alibi: bool) -> Rotary | None:
+    if rotary is False or rotary is None:
         return None
     if alibi:
         raise ValueError("rotary and alibi are two answers to one question, where a token stands; choose one")

@@ -134,7 +134,7 @@ def find_number(owners: list[Any], names: tuple[str, ...]) -> int | None:
 
 def heads_of(stems: dict[str, str], who: str) -> int:
     if "out_proj" not in stems:
-        return 1  # heads with nothing to mix them: the documents' single-head layers
+        return 1  # heads with nothing to mix them: the textbook's single-head layers
     raise ValueError(f"{who} does not say how many heads it has ({', '.join(HEADS)}); pass it: adopt(…, num_heads=12)")
 
 

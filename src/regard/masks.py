@@ -182,6 +182,10 @@ class Padding(Mask):
                 f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
                 "with a cache, cover the cached keys too; or pass lengths"
             )
+        # Looking costs nothing on the CPU. A length beyond S is fine: with a cache, those keys are still to come.
+        look = self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
+        if look and bool((self.keep < 0).any()):
+            raise ValueError(f"lengths ({_listed(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
     def _sizes(self) -> tuple[int, int]:
         size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
@@ -362,7 +366,13 @@ def padding(keep: Tensor | Sequence[int]) -> Mask:
     tensor([[ True,  True, False],
             [ True,  True,  True]])
     """
-    tensor = keep if isinstance(keep, Tensor) else torch.tensor(list(keep), dtype=torch.long)
+    tensor = (
+        keep
+        if isinstance(keep, Tensor)
+        else torch.tensor(list(keep))
+        if len(keep)
+        else torch.zeros(0, dtype=torch.long)
+    )
     fits = (tensor.dtype is torch.bool and tensor.dim() == 2) or (_whole(tensor) and tensor.dim() == 1)
     if not fits:
         raise ValueError(
@@ -410,10 +420,10 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
 
 
 def _a_mask(other: object) -> Mask:
-    if isinstance(other, Tensor):
+    if isinstance(other, (Tensor, list, tuple)):
         return as_mask(other)
     if not isinstance(other, Mask):
-        raise TypeError(f"masks combine with masks and tensors, not with {type(other).__name__}")
+        raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
     return other
 
 

@@ -28,9 +28,14 @@ class Operations(TorchFunctionMode):
         super().__init__()
         self.calls: list[tuple[str, str, Tensor]] = []
         self._owner: dict[int, str] = {}
-        self._paused = False
+        self._paused = self._forgotten = False
         for name, child in module.named_modules() if module is not None else ():
             self._owner.update({id(p): name for p in child.parameters(recurse=False)})
+
+    def forget(self) -> None:
+        """Drop what was written down, and write no more; errors are still told."""
+        self.calls.clear()
+        self._forgotten = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -52,7 +57,7 @@ class Operations(TorchFunctionMode):
             if better := _told_better(name, args, error):
                 raise better from error
             raise
-        if self._paused or name == "__get__" or name in _QUIET or not isinstance(result, Tensor):
+        if self._paused or self._forgotten or name == "__get__" or name in _QUIET or not isinstance(result, Tensor):
             return result
         if resolve_name(func) is None:
             return result

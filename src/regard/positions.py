@@ -44,8 +44,8 @@ class Rotary:
     interleaved: bool = False
 
     def __post_init__(self) -> None:
-        if not self.base > 0:
-            raise ValueError(f"the rotary base ({self.base}) must be above 0; 10000 is usual, 500000 for Llama 3")
+        if not (math.isfinite(self.base) and self.base > 1):
+            raise ValueError(f"the rotary base ({self.base}) must be above 1; 10000 is usual, 500000 for Llama 3")
 
     def turn(
         self, q: Float[Tensor, "B H T D"], k: Float[Tensor, "B Hkv T D"], positions: Int[Tensor, "..."]

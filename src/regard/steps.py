@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -52,14 +53,14 @@ def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor
 
     `{shape}` in the operation becomes the tensor's own shape.
     """
-    if _active is not None:
+    if _active is not None and _active.thread == threading.get_ident():
         _active._record(name, value, operation, why)
     return value
 
 
 def tracing() -> bool:
-    """Is a trace in progress?"""
-    return _active is not None
+    """Is a trace in progress, in this thread?"""
+    return _active is not None and _active.thread == threading.get_ident()
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Trace:
 
     def __init__(self, module: torch.nn.Module | None = None) -> None:
         self.out: Any = None
+        self.thread = threading.get_ident()
         self._title = type(module).__name__ if module is not None else ""
         self._named: list[Step] = []
         self._seen: dict[str, int] = {}
@@ -128,6 +130,7 @@ class Trace:
             raise clearer from error
 
     def _record(self, name: str, value: Tensor, operation: str, why: str) -> None:
+        self._operations.forget()  # named steps say it all; until the first, nobody knew there would be any
         with self._operations.paused():
             count = self._seen[name] = self._seen.get(name, 0) + 1
             sizes = ", ".join(str(size) for size in value.shape)

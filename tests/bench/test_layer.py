@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.bench import layer, memory, peers
-from regard.bench.peers import CONTENDERS, DOCUMENTS, OURS, Shape, Weights, ask, distance, refusal
+from regard.bench.peers import CONTENDERS, OURS, TEXTBOOK, Shape, Weights, ask, distance, refusal
 from regard.bench.report import Progress
 from regard.bench.tables import panels, summary, summary_lines, tables
 
@@ -31,7 +31,7 @@ def test_the_answers_are_those_of_the_whole_formula_where_only_some_rows_are_ask
     shape = Shape(width=10, heads=2, batch=3, tokens=131)
     weights = Weights.random(shape.width, torch.float64)
     question = ask(shape, weights, torch.float64, "cpu")
-    documents = CONTENDERS[DOCUMENTS](shape, weights).double()
+    documents = CONTENDERS[TEXTBOOK](shape, weights).double()
     assert question.rows.tolist()[0] == 0
     assert question.rows.tolist()[-1] == 130
     assert len(set(question.rows.tolist())) == 64
@@ -94,14 +94,14 @@ def test_what_does_not_fit_into_memory_is_not_tried(monkeypatch, tmp_path):
     shape = Shape(width=33, heads=3, batch=2, tokens=131)
     room = 2 * peers.memory_needed(OURS, shape, torch.float32)
     monkeypatch.setattr(layer.timing, "free_memory", lambda on: room)
-    case = _run(tmp_path, shape, only=[OURS, DOCUMENTS], modes=["forward"])["cases"][0]
+    case = _run(tmp_path, shape, only=[OURS, TEXTBOOK], modes=["forward"])["cases"][0]
     assert list(case["contenders"]) == [OURS]
-    assert case["notes"][0].startswith("documents' layer: not tried: it needs about ")
+    assert case["notes"][0].startswith("textbook layer: not tried: it needs about ")
 
 
 def test_a_run_writes_what_it_returns(tmp_path):
     shown = []
-    found = _run(tmp_path, only=[OURS, DOCUMENTS, "bare split"], show=shown.append, command="python -m x")
+    found = _run(tmp_path, only=[OURS, TEXTBOOK, "bare split"], show=shown.append, command="python -m x")
     assert json.loads((tmp_path / "layer.json").read_text(encoding="utf-8")) == found
     assert found["machine"]["command"] == "python -m x"
     case = found["cases"][0]
@@ -157,7 +157,7 @@ def test_tables_of_a_gpu_fit_80_columns_and_have_the_fastest_first():
     assert max(map(len, lines)) <= 80
     assert sum(line.startswith("→ regard") for line in lines) == 2  # a table for each clock
     names = [line[2:27].strip() for line in tables(case)]
-    assert names.index("bare split") < names.index("regard") < names.index("documents' layer compiled")
+    assert names.index("bare split") < names.index("regard") < names.index("textbook layer compiled")
     assert any("fwd MiB" in line for line in lines)
     assert [p.bars[0][0] for p in panels(case)] == ["bare split", "bare split"]
 
@@ -178,8 +178,8 @@ def test_the_summary_holds_compiled_contenders_against_compiled_ones():
     device = [e for e in entries if e["clock"] == "device" and e["mode"] == "step"]
     assert [(e["compiled"], e["fastest"]) for e in device] == [(False, "bare split"), (True, "regard compiled")]
     assert device[0]["ours_to_fastest"] == pytest.approx(1.25)
-    assert device[0]["documents_to_ours"] is None
-    assert device[1]["documents_to_ours"] == pytest.approx(54600 / 2.0)
+    assert device[0]["textbook_to_ours"] is None
+    assert device[1]["textbook_to_ours"] == pytest.approx(54600 / 2.0)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_memory_is_measured_in_a_process_of_its_own():
 def test_the_documents_memory_is_estimated_where_it_does_not_fit(monkeypatch, capsys):
     monkeypatch.setattr(memory, "measure", lambda name, shape: 345_600_000)
     monkeypatch.setattr(memory, "free_memory", lambda on: 9_000_000_000)
-    assert memory.main(["--documents"]) == 0
+    assert memory.main(["--textbook"]) == 0
     out = capsys.readouterr().out
     assert "regard                   346 MB  measured" in out
     assert "MB  estimated (free memory: 9,000 MB)" in out
@@ -245,7 +245,7 @@ def _made_up_case():
         }
         return {clock: {"forward": found, "step": found} for clock in ("device", "eager")}
 
-    best = {"regard": 2.5, "bare split": 2.0, "documents' layer compiled": 54600.0, "regard compiled": 2.0}
+    best = {"regard": 2.5, "bare split": 2.0, "textbook layer compiled": 54600.0, "regard compiled": 2.0}
     return {
         "label": "4096 wide, 32 heads, B=2 T=16384",
         "dtype": "bfloat16",

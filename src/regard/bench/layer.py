@@ -238,9 +238,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     names = list(CONTENDERS)
     parser = argparse.ArgumentParser(
-        prog="python -m regard.bench.layer", description="Time one attention layer beside its peers."
+        prog="regard bench layer", description="Time one attention layer beside its peers."
     )
-    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=here, help=f"cpu or cuda (default here: {here})")
     parser.add_argument(
         "--shape", action="append", metavar="E,H,B,T", help="width, heads, batch, tokens; may be repeated"
     )

@@ -1,7 +1,7 @@
 """The memory of one forward over a long text on the CPU, measured in a process of its own.
 
     python -m regard.bench.memory
-    python -m regard.bench.memory --documents
+    python -m regard.bench.memory --textbook
 
 A process's high-water mark never falls, so each layer gets a fresh one: the mark after the forward, less the mark
 after importing torch and regard. Weights, input and output are part of it.
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.bench.peers import CONTENDERS, DOCUMENTS, OURS, Shape, Weights
+from regard.bench.peers import CONTENDERS, OURS, TEXTBOOK, Shape, Weights
 from regard.bench.timing import free_memory
 
 TOKENS = 16384
@@ -37,10 +37,10 @@ def measure(name: str, shape: Shape, timeout: float | None = None) -> int:
     return int(json.loads(done.stdout)["bytes"])
 
 
-def estimate_documents(shape: Shape) -> int:
-    """Bytes of the documents' layer in float32: three B × H × T × T at once, the mask, and what is linear in T.
+def estimate_textbook(shape: Shape) -> int:
+    """Bytes of the textbook layer in float32: three B × H × T × T at once, the mask, and what is linear in T.
 
-    >>> round(estimate_documents(Shape(768, 12, 1, 16384)) / 1e9)
+    >>> round(estimate_textbook(Shape(768, 12, 1, 16384)) / 1e9)
     39
     """
     B, H, T, E = shape.batch, shape.heads, shape.tokens, shape.width
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Memory of one forward of one GPT-2 small layer, float32, CPU.",
     )
     parser.add_argument("--tokens", type=int, default=TOKENS, help=f"default {TOKENS}")
-    parser.add_argument("--documents", action="store_true", help="the documents' layer too, if it fits; else estimated")
+    parser.add_argument("--textbook", action="store_true", help="the textbook layer too, if it fits; else estimated")
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     told = parser.parse_args(argv)
     if told.child:
@@ -65,13 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     shape = Shape(768, 12, 1, told.tokens, "GPT-2 small")
     print(f"  {shape}, float32, one forward on the CPU\n")
     print(f"  {OURS:<18}{measure(OURS, shape) / 1e6:>10,.0f} MB  measured")
-    if told.documents:
-        expected, room = estimate_documents(shape), free_memory("cpu")
+    if told.textbook:
+        expected, room = estimate_textbook(shape), free_memory("cpu")
         if room is not None and expected < 0.8 * room:
-            print(f"  {DOCUMENTS:<18}{measure(DOCUMENTS, shape) / 1e6:>10,.0f} MB  measured")
+            print(f"  {TEXTBOOK:<18}{measure(TEXTBOOK, shape) / 1e6:>10,.0f} MB  measured")
         else:
             free = "unknown" if room is None else f"{room / 1e6:,.0f} MB"
-            print(f"  {DOCUMENTS:<18}{expected / 1e6:>10,.0f} MB  estimated (free memory: {free})")
+            print(f"  {TEXTBOOK:<18}{expected / 1e6:>10,.0f} MB  estimated (free memory: {free})")
     return 0
 
 

@@ -21,7 +21,7 @@ import regard
 from regard.masks import dense
 
 OURS = "regard"
-DOCUMENTS = "documents' layer"
+TEXTBOOK = "textbook layer"
 COMPILED = " compiled"  # the suffix of a contender that went through torch.compile
 
 
@@ -69,7 +69,7 @@ class Weights:
 Builder = Callable[[Shape, Weights], nn.Module]
 
 
-class DocumentsLayer(nn.Module):
+class TextbookLayer(nn.Module):
     """The layer as it is taught: every step a tensor, every weight in memory."""
 
     mask: Tensor
@@ -161,7 +161,7 @@ def _ours(shape: Shape, weights: Weights) -> nn.Module:
 
 
 def _documents(shape: Shape, weights: Weights) -> nn.Module:
-    return _fill(DocumentsLayer(shape.width, shape.tokens, shape.heads), weights)
+    return _fill(TextbookLayer(shape.width, shape.tokens, shape.heads), weights)
 
 
 def _fill(layer: nn.Module, weights: Weights) -> nn.Module:
@@ -228,7 +228,7 @@ def _bare(by: str) -> Builder:
 
 CONTENDERS: dict[str, Builder] = {
     OURS: _ours,
-    DOCUMENTS: _documents,
+    TEXTBOOK: _documents,
     "nn.MHA": _torch,
     "nn.MHA weights": _torch_weights,
     "transformers": _transformers,
@@ -237,7 +237,7 @@ CONTENDERS: dict[str, Builder] = {
     "bare split": _bare("split"),
 }
 # These keep tensors of B × H × T × T; so many at once in the worst moment of forward and backward.
-SQUARES = {DOCUMENTS: 5, "nn.MHA weights": 5}
+SQUARES = {TEXTBOOK: 5, "nn.MHA weights": 5}
 
 
 def memory_needed(name: str, shape: Shape, dtype: torch.dtype) -> int:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from regard.bench.peers import COMPILED, DOCUMENTS, OURS
+from regard.bench.peers import COMPILED, OURS, TEXTBOOK
 from regard.bench.report import Panel, column, table
 
 MODES = ("forward", "step")  # step is forward + backward
@@ -50,7 +50,7 @@ def tables(case: dict[str, Any]) -> list[str]:
 
 
 def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each figure: who was fastest, ours against that, and the documents' layer against ours.
+    """For each figure: who was fastest, ours against that, and the textbook layer against ours.
 
     Compiled contenders are a class of their own.
     """
@@ -68,7 +68,7 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     if not group:
                         continue
                     fastest = min(group, key=lambda n: group[n])
-                    ours, theirs = group.get(OURS + suffix), group.get(DOCUMENTS + suffix)
+                    ours, theirs = group.get(OURS + suffix), group.get(TEXTBOOK + suffix)
                     found.append(
                         {
                             "label": case["label"],
@@ -78,7 +78,7 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                             "compiled": bool(suffix),
                             "fastest": fastest,
                             "ours_to_fastest": None if ours is None else ours / group[fastest],
-                            "documents_to_ours": None if ours is None or theirs is None else theirs / ours,
+                            "textbook_to_ours": None if ours is None or theirs is None else theirs / ours,
                         }
                     )
     return found
@@ -86,14 +86,14 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def summary_lines(found: Sequence[dict[str, Any]]) -> list[str]:
     """The summary, at most 80 columns wide: a heading for each shape, dtype and clock, then a line for each mode."""
-    lines = ["  Summary: ours ÷ the fastest, and the documents' layer ÷ ours"]
+    lines = ["  Summary: ours ÷ the fastest, and the textbook layer ÷ ours"]
     rows, headings = [], []
     for entry in found:
         headings.append(f"{entry['label']} · {entry['dtype']} · {entry['clock']} clock")
         mode = entry["mode"] + (COMPILED if entry["compiled"] else "")
         fastest = entry["fastest"].removesuffix(COMPILED)
-        rows.append([mode, fastest, _times(entry["ours_to_fastest"]), _times(entry["documents_to_ours"])])
-    head = ["mode", "fastest", "ours ÷ fastest", "documents' ÷ ours"]
+        rows.append([mode, fastest, _times(entry["ours_to_fastest"]), _times(entry["textbook_to_ours"])])
+    head = ["mode", "fastest", "ours ÷ fastest", "textbook ÷ ours"]
     drawn = table(head, rows, words=2)
     lines += ["", "  " + drawn[0]]
     before = None
