@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import regard
@@ -397,19 +396,6 @@ def test_fewer_values_than_keys_are_refused(mask):
     q, k, v = random_qkv(B=2, H=3, T=5, S=5, D=8)
     with pytest.raises(ValueError, match=r"\(2, 3, 5, 8\).*v is \(2, 3, 3, 8\)"):
         attend(q, k, v[:, :, :3].clone(), mask=mask)
-
-
-def test_explain_says_the_path_the_kernel_and_why():
-    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=11, dropout=0.0, num_heads=3)
-    said = regard.explain(layer, torch.randn(2, 5, 6), mask=documents([0, 0, 1, 1, 1]))
-    assert said.path == "tiled"
-    assert "tiled · B=2 H=3 T=5 S=5 D=2 float32 on cpu" in str(said)
-    assert "why     documents is written out in tiles: no fused kernel of SDPA knows it" in str(said)
-
-
-def test_explain_of_a_module_without_our_attention_says_so():
-    with pytest.raises(ValueError, match=r"Linear made no call of regard.attend\(\); .* regard.adopt\(module\)"):
-        regard.explain(nn.Linear(3, 2), torch.randn(5, 3))
 
 
 def test_an_observer_leaves_when_its_block_fails():

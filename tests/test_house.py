@@ -17,7 +17,7 @@ FLOORS = [
     {"cache", "explain"},
     {"attend"},
     {"masks", "positions", "steps"},
-    {"checks", "operations"},
+    {"checks", "operations", "side_by_side"},
 ]
 SEALED = {"ladder": {"steps", "checks"}, "show": {"steps"}}  # these see nothing else, even below
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.modules import module as _everywhere
-from torch.utils.checkpoint import checkpoint
-from torch.utils.dlpack import from_dlpack
 
 from regard.attend import attend, attend_in_steps
 from regard.cache import Slot
@@ -24,21 +21,11 @@ from regard.checks import check_dropout, check_heads, check_length, check_whole,
 from regard.masks import CAUSAL, EVERYTHING, Mask, as_mask
 from regard.masks import window as window_mask
 from regard.positions import Rotary, alibi_slopes
+from regard.side_by_side import SLOW_ON_CPU, SideBySide, plain
 from regard.steps import step, tracing
 
 
-def _slow_on_cpu() -> frozenset[torch.dtype]:
-    """The 16-bit types that this CPU has no arithmetic for: their matrix product is many times slower than float32's."""
-    if not torch.backends.mkldnn.is_available():  # as on Apple's chips, where nothing tells
-        return frozenset()
-    known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
-    return frozenset(dtype for dtype, name in known.items() if not getattr(torch.ops.mkldnn, name)())
-
-
-_SLOW_ON_CPU = _slow_on_cpu()
-
-
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(SideBySide):
     """Multi-head attention to read, see and ship.
 
     >>> layer = MultiHeadAttention(d_in=768, d_out=768, context_length=1024, dropout=0.1, num_heads=12)
@@ -57,8 +44,6 @@ class MultiHeadAttention(nn.Module):
         out_bias: a bias in out_proj (default).
         scale: what scores are multiplied by; 1/√head_dim unless given.
     """
-
-    _rooms: dict[str, Tensor]  # memory of the three weights, and of the three biases, one behind the other
 
     def __init__(
         self,
@@ -101,9 +86,7 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(d_out, d_out, bias=out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
-        self._rooms = {}
-        self._lay_side_by_side()
-        self.register_load_state_dict_post_hook(_lay_again)  # type: ignore[no-untyped-call]
+        self.lay_side_by_side()
 
     def forward(
         self,
@@ -124,7 +107,7 @@ class MultiHeadAttention(nn.Module):
         """
         self._check(x, context, cache, positions)
         dtype = x.dtype
-        slow = dtype in _SLOW_ON_CPU and x.device.type == "cpu"
+        slow = dtype in SLOW_ON_CPU and x.device.type == "cpu"
         if slow:  # 16-bit weights and results, float32 in between
             x, context = x.float(), None if context is None else context.float()
         q, k, v = self._project(step("x", x, "input"), context)
@@ -161,7 +144,7 @@ class MultiHeadAttention(nn.Module):
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B, heads, T, head_dim) each."""
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
-        packed = self._packed() if context is None and not tracing() else None
+        packed = self.as_one() if context is None and not tracing() else None
         if packed is not None:
             weight, bias = packed
             joined = F.linear(x, weight, bias).view(x.shape[0], x.shape[1], H + 2 * Hkv, D)
@@ -179,71 +162,6 @@ class MultiHeadAttention(nn.Module):
         k = step("transpose keys", k.transpose(1, 2), "transpose(1, 2)", "heads side by side")
         v = step("transpose values", v.transpose(1, 2), "transpose(1, 2)", "heads side by side")
         return q, k, v
-
-    def _packed(self) -> tuple[Tensor, Tensor | None] | None:
-        """One weight for all three projections, or None where they must run one by one.
-
-        One product is up to 5% of the layer faster than three. The three parameters lie side by side in one room,
-        so the one weight is that room, not a copy; where they have been moved out (or a hook, an adapter or a
-        transform stands in their place), the answer is None and nothing is assumed.
-        """
-        # Read straight from the dicts: this runs on every call, and nn.Module's attributes are slow to find.
-        children = self._modules
-        query, key, value = children["W_query"], children["W_key"], children["W_value"]
-        if not (_plain(query) and _plain(key) and _plain(value)):
-            return None
-        linears = (query, key, value)
-        weights: list[Any] = [m._parameters.get("weight") for m in linears]
-        biases: list[Any] = [m.bias for m in linears if m.bias is not None]
-        if any(type(w) is not nn.Parameter for w in weights) or len(biases) not in (0, 3):
-            return None
-        if weights[0].dtype in _SLOW_ON_CPU and weights[0].device.type == "cpu":
-            return None
-        if torch.compiler.is_compiling():  # a graph may not know where parameters lie: it copies them together
-            return _cat(weights), torch.cat(biases) if biases else None
-        room = self._rooms.get("weight")
-        if room is None or torch._C._are_functorch_transforms_active():
-            return None
-        if not _in_order(weights, room):
-            self._rooms.clear()
-            return None
-        if torch.is_grad_enabled():
-            weight: Tensor = _ViewAll.apply(room, *weights)  # type: ignore[no-untyped-call]
-            return weight, torch.cat(biases) if biases else None
-        if not biases:
-            return room, None
-        bias = self._rooms.get("bias")
-        return room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases)
-
-    def _lay_side_by_side(self) -> None:
-        """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
-        before, self._rooms = self._rooms, {}
-        for kind in ("weight", "bias"):
-            three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
-            if any(type(p) is not nn.Parameter for p in three):
-                return
-            if kind in before and _in_order(three, before[kind]):
-                self._rooms[kind] = before[kind]
-                continue
-            if not _may_move(three):
-                return
-            with torch.no_grad():
-                room = self._rooms[kind] = torch.cat([p.data for p in three])
-                for p, part in zip(three, room.split([p.shape[0] for p in three]), strict=True):
-                    # By way of DLPack each gets a storage of its own, so that saving one does not save all.
-                    p.data = from_dlpack(part)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> MultiHeadAttention:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._lay_side_by_side()
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rooms": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lay_side_by_side()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.pop(prefix + "mask", None)  # the textbook layer keeps a T × T buffer; we need none
@@ -302,8 +220,8 @@ def _linear(module: nn.Module, x: Tensor) -> Tensor:
     if (
         x.dtype is torch.float32
         and isinstance(module, nn.Linear)
-        and module.weight.dtype in _SLOW_ON_CPU
-        and _plain(module)
+        and module.weight.dtype in SLOW_ON_CPU
+        and plain(module)
     ):
         return F.linear(x, module.weight.float(), None if module.bias is None else module.bias.float())
     found: Tensor = module(x)
@@ -319,73 +237,9 @@ def _norm(module: nn.RMSNorm, t: Tensor) -> Tensor:
     return found
 
 
-def _plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
-    """Is this an nn.Linear that nobody listens to? Else it must really be called."""
-    return type(module) is nn.Linear and not (
-        "forward" in module.__dict__  # replaced on the instance, as some libraries do
-        or module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or _everywhere._global_forward_hooks
-        or _everywhere._global_forward_pre_hooks
-        or _everywhere._global_backward_hooks
-        or _everywhere._global_backward_pre_hooks
-    )
-
-
-def _may_move(parameters: list[Tensor]) -> bool:
-    """May these get other memory? Not if somebody shares it, nor where DLPack may not be trusted with a slice."""
-    first = parameters[0]
-    return (
-        first.device.type in ("cpu", "cuda")
-        and not torch.is_inference_mode_enabled()
-        and len({(p.dtype, p.device, p.shape[1:]) for p in parameters}) == 1
-        and all(p.untyped_storage().nbytes() == p.nbytes for p in parameters)
-        and not (first.device.type == "cpu" and any(p.is_shared() for p in parameters))
-    )
-
-
-def _lay_again(layer: nn.Module, _: Any) -> None:
-    """After load_state_dict(assign=True) the weights are elsewhere."""
-    assert isinstance(layer, MultiHeadAttention)
-    layer._lay_side_by_side()
-
-
 def _hides_the_future(mask: Tensor) -> bool:
     hidden = mask != 0
     return mask.dim() == 2 and bool(hidden.equal(torch.ones_like(hidden).triu(1)))
-
-
-def _in_order(parameters: list[Tensor], room: Tensor) -> bool:
-    """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
-    place = room.data_ptr()
-    for p in parameters:
-        if type(p) is not nn.Parameter or p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
-            return False
-        place += p.nbytes
-    return place == room.data_ptr() + room.nbytes
-
-
-def _cat(weights: list[Tensor]) -> Tensor:
-    """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
-    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
-        found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
-        return found
-    return torch.cat(weights)
-
-
-class _ViewAll(torch.autograd.Function):
-    """torch.cat of weights that lie one behind the other in a room, without the copy."""
-
-    @staticmethod
-    def forward(ctx: Any, room: Tensor, *weights: Tensor) -> Tensor:
-        ctx.save_for_backward(*weights)  # so that torch notices a weight changed before backward
-        return room.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *grads[0].split_with_sizes([w.shape[0] for w in ctx.saved_tensors])
 
 
 def _named(dtype: torch.dtype) -> str:

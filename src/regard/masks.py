@@ -7,6 +7,7 @@ Query i stands at key position i + (S − T): the last query is at the last key,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ class Parts:
     rest: Mask | None = None
 
 
-class Mask:
+class Mask(ABC):
     """A rule that says, for query row and key column, whether the query may attend. Combine with & | ~.
 
     >>> causal() & window(2)
@@ -38,12 +39,12 @@ class Mask:
       · · · · ■ ■
     """
 
+    @abstractmethod
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         """The rule for these query rows and key columns, in a shape that broadcasts to (B, H, T, S).
 
         `shift` is S − T of the whole call: query row i stands at key position i + shift.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define tile()")  # pragma: no cover
 
     def span(self, first: int, last: int, size: int) -> tuple[int, int]:
         """The keys [low, high) outside which nobody at key positions first … last may attend."""
@@ -53,7 +54,7 @@ class Mask:
         """Take the mask apart for attend()."""
         return Parts(rest=self)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
+    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
         """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
 
     def dense(
