@@ -143,3 +143,17 @@ def test_any_other_error_is_left_as_it_is():
     with pytest.raises(RuntimeError, match=r"must match|cannot be multiplied") as caught:
         trace(Wrong(), torch.randn(3, 5))
     assert caught.value.__cause__ is None
+
+
+def test_a_reason_is_given_only_where_the_step_is_known():
+    class Mine(nn.Module):
+        def forward(self, x):
+            return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+    reasons = {step.name: step.why for step in trace(Mine(), torch.randn(2, 5, 3))}
+    assert reasons == {
+        "transpose": "",
+        "scores": "every query, every key",
+        "weights": "each row sums to 1",
+        "context": "values mixed by weight",
+    }

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
+AROUND_SOFTMAX = {"scores", "mask", "scaled", "weights", "context"}  # the words that named() gives
 _QUIET = {"detach", "clone", "to", "float", "double", "type", "requires_grad_", "cpu", "cuda", "tensor"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "mm", "einsum", "baddbmm"}
 _MASKS = {"masked_fill", "masked_fill_", "where"}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from regard.operations import Operations, explain_failure
+from regard.operations import AROUND_SOFTMAX, Operations, explain_failure
 
 Value = TypeVar("Value")
 
@@ -150,7 +150,8 @@ class Trace:
         if self._named:
             return self._named
         return [
-            Step(name, operation, value, WHY.get(name.split(" ")[0], ""))
+            # Of code that names nothing, only what stands around the softmax is known for sure.
+            Step(name, operation, value, WHY[word] if (word := name.split(" ")[0]) in AROUND_SOFTMAX else "")
             for name, operation, value in self._operations.named()
         ]
 
