@@ -57,28 +57,26 @@ def by_loops(q, k, v, allowed, scale=None, slopes=None):
 
 
 class Textbook(nn.Module):
-    """Multi-head attention from scratch, as the textbook writes it, with its persistent mask."""
+    """Multi-head attention as it is taught, with a mask that is saved; `divide` replaces √head_dim by a mistake."""
 
-    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False, divide=None):
         super().__init__()
-        self.d_out, self.num_heads, self.head_dim = d_out, num_heads, d_out // num_heads
+        self.num_heads, self.divide = num_heads, (d_out // num_heads) ** 0.5 if divide is None else divide
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=1))
+        self.register_buffer("mask", torch.ones(context_length, context_length).triu(1))  # 1 = hidden
 
     def forward(self, x):
-        b, num_tokens, _ = x.shape
-        keys = self.W_key(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
-        queries = self.W_query(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
-        values = self.W_value(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
-        attn_scores = queries @ keys.transpose(2, 3)
-        attn_scores.masked_fill_(self.mask.bool()[:num_tokens, :num_tokens], -torch.inf)
-        attn_weights = self.dropout(torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1))
-        context_vec = (attn_weights @ values).transpose(1, 2).contiguous().view(b, num_tokens, self.d_out)
-        return self.out_proj(context_vec)
+        T = x.shape[1]
+        q, k, v = (
+            W(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for W in (self.W_query, self.W_key, self.W_value)
+        )
+        scores = (q @ k.mT).masked_fill(self.mask[:T, :T] == 1, -torch.inf)
+        weights = self.dropout((scores / self.divide).softmax(dim=-1))
+        return self.out_proj((weights @ v).transpose(1, 2).flatten(2))
 
 
 def layer_by_hand(layer, x, context=None, mask=None, scale=None, alibi=None):

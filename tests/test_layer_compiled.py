@@ -127,3 +127,13 @@ def test_sixteen_bit_weights_compile_too(dtype):
     found = run(x)
     assert found.dtype is dtype
     torch.testing.assert_close(found, layer(x))
+
+
+def test_queries_behind_other_keys_need_no_third_compilation():
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    run = torch.compile(regard.attend, backend=counter, fullgraph=True)
+    for T, S in ((3, 7), (5, 11), (7, 13), (11, 17), (13, 29)):
+        q, k, v = torch.randn(2, 3, T, 8), torch.randn(2, 3, S, 8), torch.randn(2, 3, S, 8)
+        torch.testing.assert_close(run(q, k, v, mask=regard.causal()), regard.attend(q, k, v, mask=regard.causal()))
+    assert counter.frame_count <= 2

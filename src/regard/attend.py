@@ -105,7 +105,7 @@ def attend(
     elif path is FUSED_CAUSAL_KEYS:
         out = _causal_with_keys(q, k, v, parts, scale, dropout)
     elif path is BANDED:
-        out = _banded(q, k, v, parts, mask, scale, dropout)
+        out = _banded(q, k, v, parts, scale, dropout)
     else:
         out = _tiled(q, k, v, mask, scale, dropout, alibi)
     return _checked(out, q, k, v, mask, scale, dropout, alibi)
@@ -176,10 +176,10 @@ def _choose(parts: Parts, q: Tensor, k: Tensor, scale: float | None, alibi: Tens
         if T == S and parts.keys is None:
             return FUSED_CAUSAL
         if T == S and q.dtype is torch.float16 and scale is not None and scale < 1e-3:
-            return Path("tiled", f"at scale={scale:.0e}, float16 cannot hold a channel that hides a key")
+            return Path("tiled", "at so small a scale, float16 cannot hold a channel that hides a key")
         if T == S:
             return FUSED_CAUSAL_KEYS
-        return Path("tiled", f"{T} queries at the end of {S} keys: SDPA's causal flag aligns them at the start")
+        return Path("tiled", "fewer queries than keys: SDPA's causal flag aligns them at the start, not at the end")
     if torch.compiler.is_exporting():  # how many blocks there are may not depend on T in an exported graph
         return Path("tiled", "an exported graph must serve every length, so the window is written out")
     if T == S and 8 * parts.window <= T:
@@ -288,7 +288,7 @@ def _causal_with_keys(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: floa
     return _sdpa(wide_q, wide_k, wide_v, scale, dropout, is_causal=True)[..., : v.shape[-1]]
 
 
-def _banded(q: Tensor, k: Tensor, v: Tensor, parts: Parts, mask: Mask, scale: float | None, dropout: float) -> Tensor:
+def _banded(q: Tensor, k: Tensor, v: Tensor, parts: Parts, scale: float | None, dropout: float) -> Tensor:
     """A window as a batch of blocks, each against its own keys and its neighbours': linear in T."""
     assert parts.window is not None
     (B, H, T, D), W = q.shape, parts.window
