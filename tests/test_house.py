@@ -17,7 +17,8 @@ FLOORS = [
     {"cache", "explain"},
     {"attend"},
     {"masks", "positions", "steps"},
-    {"checks", "operations", "side_by_side"},
+    {"operations", "side_by_side"},
+    {"checks"},
 ]
 SEALED = {"ladder": {"steps", "checks"}, "show": {"steps"}}  # these see nothing else, even below
 

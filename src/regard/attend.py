@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from regard.checks import check_dropout
+from regard.checks import check_dropout, exporting
 from regard.masks import CAUSAL, EVERYTHING, Mask, Padding, Parts, as_mask
 from regard.positions import alibi_bias
 from regard.steps import step, tracing
@@ -180,7 +180,7 @@ def _choose(parts: Parts, q: Tensor, k: Tensor, scale: float | None, alibi: Tens
         if T == S:
             return FUSED_CAUSAL_KEYS
         return Path("tiled", "fewer queries than keys: SDPA's causal flag aligns them at the start, not at the end")
-    if torch.compiler.is_exporting():  # how many blocks there are may not depend on T in an exported graph
+    if exporting():  # how many blocks there are may not depend on T in an exported graph
         return Path("tiled", "an exported graph must serve every length, so the window is written out")
     if T == S and 8 * parts.window <= T:
         return BANDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -44,3 +45,8 @@ def check_dropout(dropout: float) -> None:
     """Dropout is a share of the weights."""
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise ValueError(f"dropout ({dropout}) must be at least 0 and below 1; 0.1 is usual, 0.0 is none")
+
+
+def exporting() -> bool:
+    """Is torch.export at work? Told by its flag: before torch 2.12, is_exporting() is True in every compiled graph."""
+    return bool(torch.compiler._is_exporting_flag)

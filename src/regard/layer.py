@@ -144,11 +144,9 @@ class MultiHeadAttention(SideBySide):
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (B, heads, T, head_dim) each."""
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
-        packed = self.as_one() if context is None and not tracing() else None
-        if packed is not None:
-            weight, bias = packed
-            joined = F.linear(x, weight, bias).view(x.shape[0], x.shape[1], H + 2 * Hkv, D)
-            q, k, v = joined.split_with_sizes((H, Hkv, Hkv), 2)
+        joined = self.as_one(x) if context is None and not tracing() else None
+        if joined is not None:
+            q, k, v = joined.view(x.shape[0], x.shape[1], H + 2 * Hkv, D).split_with_sizes((H, Hkv, Hkv), 2)
             return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         source = x if context is None else step("context x", context, "context")
         name = "x" if context is None else "context x"

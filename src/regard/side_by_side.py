@@ -7,12 +7,16 @@ different. Only where all three are plain does one product with the memory they 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
+from weakref import WeakValueDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _everywhere
 from torch.utils.checkpoint import checkpoint
 from torch.utils.dlpack import from_dlpack
+
+from regard.checks import exporting
 
 
 def _slow_on_cpu() -> frozenset[torch.dtype]:
@@ -24,6 +28,9 @@ def _slow_on_cpu() -> frozenset[torch.dtype]:
 
 
 SLOW_ON_CPU = _slow_on_cpu()
+
+# Up to so many bytes, a GPU copies the weights together sooner than a graph can ask Python whether it must.
+SMALL = 32 << 20
 
 
 class SideBySide(nn.Module):
@@ -39,8 +46,8 @@ class SideBySide(nn.Module):
         self._rooms = {}
         self.register_load_state_dict_post_hook(_lay_again)  # type: ignore[no-untyped-call]
 
-    def as_one(self) -> tuple[Tensor, Tensor | None] | None:
-        """One weight for all three projections, or None where they must run one by one.
+    def as_one(self, x: Tensor) -> Tensor | None:
+        """Queries, keys and values of x, one behind the other; or None where they must be made one by one.
 
         One product is up to 5% of the layer faster than three. The three parameters lie side by side in one room,
         so the one weight is that room, not a copy; where they have been moved out (or a hook, an adapter or a
@@ -58,8 +65,12 @@ class SideBySide(nn.Module):
             return None
         if weights[0].dtype in SLOW_ON_CPU and weights[0].device.type == "cpu":
             return None
-        if torch.compiler.is_compiling():  # a graph may not know where parameters lie: it copies them together
-            return _cat(weights), torch.cat(biases) if biases else None
+        if torch.compiler.is_compiling():
+            bias = torch.cat(biases) if biases else None
+            if "weight" in self._rooms and _looks_as_it_runs(x, self._rooms["weight"].nbytes):
+                joined: Tensor = project(x, *weights, bias)
+                return joined
+            return F.linear(x, _cat(weights), bias)
         room = self._rooms.get("weight")
         if room is None or torch._C._are_functorch_transforms_active():
             return None
@@ -68,11 +79,11 @@ class SideBySide(nn.Module):
             return None
         if torch.is_grad_enabled():
             weight: Tensor = _ViewAll.apply(room, *weights)  # type: ignore[no-untyped-call]
-            return weight, torch.cat(biases) if biases else None
+            return F.linear(x, weight, torch.cat(biases) if biases else None)
         if not biases:
-            return room, None
+            return F.linear(x, room)
         bias = self._rooms.get("bias")
-        return room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases)
+        return F.linear(x, room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases))
 
     def lay_side_by_side(self) -> None:
         """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
@@ -88,6 +99,7 @@ class SideBySide(nn.Module):
                 return
             with torch.no_grad():
                 room = self._rooms[kind] = torch.cat([p.data for p in three])
+                _ROOMS[room.data_ptr()] = room
                 for p, part in zip(three, room.split([p.shape[0] for p in three]), strict=True):
                     # By way of DLPack each gets a storage of its own, so that saving one does not save all.
                     p.data = from_dlpack(part)
@@ -142,15 +154,74 @@ def _in_order(parameters: list[Tensor], room: Tensor) -> bool:
     """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
     place = room.data_ptr()
     for p in parameters:
-        if type(p) is not nn.Parameter or p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
+        if p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
             return False
         place += p.nbytes
     return place == room.data_ptr() + room.nbytes
 
 
+# Rooms by their address, for compiled graphs; each lives as long as its layer.
+_ROOMS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def _as_room(*weights: Tensor) -> Tensor:
+    """The weights as one: their room where they lie in one, else a copy."""
+    room = _ROOMS.get(weights[0].data_ptr())
+    return room if room is not None and _in_order(list(weights), room) else torch.cat(weights)
+
+
+@torch.library.custom_op("regard::project", mutates_args=())
+def project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    """x times three weights as one. A compiled graph cannot know that they lie side by side: this looks as it runs."""
+    return F.linear(x, _as_room(query, key, value), bias)
+
+
+@torch.library.custom_op("regard::project_back", mutates_args=())
+def project_back(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The gradient of x in project()."""
+    return grad @ _as_room(query, key, value)
+
+
+@project.register_fake
+def _(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], query.shape[0] + key.shape[0] + value.shape[0])
+
+
+@project_back.register_fake
+def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return grad.new_empty(*grad.shape[:-1], query.shape[1])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.with_bias = inputs[4] is not None
+
+
+def _project_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, *weights = ctx.saved_tensors
+    rows = grad.flatten(0, -2)
+    of_x = project_back(grad, *weights) if ctx.needs_input_grad[0] else None
+    of_weights = (rows.mT @ x.flatten(0, -2)).split_with_sizes([w.shape[0] for w in weights])
+    return of_x, *of_weights, rows.sum(0) if ctx.with_bias else None
+
+
+project.register_autograd(_project_backward, setup_context=_keep)
+
+
+def _looks_as_it_runs(x: Tensor, nbytes: int) -> bool:
+    """Shall a graph call project()? Only for big weights on a GPU; exports, autocast and transforms know it not."""
+    return not (
+        x.device.type != "cuda"
+        or nbytes <= SMALL
+        or exporting()
+        or torch.is_autocast_enabled(x.device.type)
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
 def _cat(weights: list[Tensor]) -> Tensor:
     """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
-    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
+    if torch.is_grad_enabled() and not exporting():
         found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
         return found
     return torch.cat(weights)
