@@ -13,6 +13,7 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) -m "not compiled"
 	$(BIN)/python -m pytest -m compiled
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) tests/kernels
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

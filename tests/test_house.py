@@ -11,10 +11,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "regard"
 FLOORS = [
     {"cli"},
     {"bench"},
-    {"presets", "adopt", "show"},
-    {"layouts"},
+    {"presets", "adopt", "watch"},
+    {"layouts", "show"},
     {"layer", "ladder"},
-    {"cache", "explain"},
+    {"cache", "explain", "kernels"},
     {"attend"},
     {"masks", "positions", "steps"},
     {"operations", "side_by_side"},

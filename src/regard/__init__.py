@@ -18,6 +18,7 @@ from regard.presets import (
     create_gpt3_attention,
 )
 from regard.steps import Trace, step, trace
+from regard.watch import Seen, load_seen, watch
 
 __all__ = [
     "GPT2_CONFIGS",
@@ -26,6 +27,7 @@ __all__ = [
     "Mask",
     "MultiHeadAttention",
     "Rotary",
+    "Seen",
     "Trace",
     "adopt",
     "alibi_slopes",
@@ -41,9 +43,11 @@ __all__ = [
     "dense",
     "documents",
     "explain",
+    "load_seen",
     "padding",
     "sinusoidal",
     "step",
     "trace",
+    "watch",
     "window",
 ]

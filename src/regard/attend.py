@@ -44,26 +44,48 @@ FUSED_CAUSAL_KEYS = Path("fused causal, key mask", "padded keys are hidden by on
 BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
 IN_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
 
-Observer = Callable[[Path, Tensor, Tensor, Tensor, float], None]
+# observer(path, q, k, v, dropout, mask, scale, alibi)
+Observer = Callable[[Path, Tensor, Tensor, Tensor, float, Mask, float | None, Tensor | None], None]
 _CAUSAL_PARTS, _NO_PARTS = CAUSAL.parts(), EVERYTHING.parts()
-_observer: Observer | None = None
-_thread = 0  # whose attention is observed; other threads go on unseen
+_observers: dict[int, Observer] = {}  # by thread: each observes its own attention only
+_inside: set[int] = set()  # threads in which an observed attention runs
 
 
 @contextmanager
 def observe(observer: Observer) -> Any:
-    """Tell `observer(path, q, k, v, dropout)` of every attention inside, whichever way it takes."""
-    global _observer, _thread
-    before, _observer, _thread = (_observer, _thread), observer, threading.get_ident()
+    """Tell `observer(path, q, k, v, dropout, mask, scale, alibi)` of every attention inside, whichever way it takes."""
+    thread = threading.get_ident()
+    before = _observers.get(thread)
+    _observers[thread] = observer
     try:
         yield
     finally:
-        _observer, _thread = before
+        if before is None:
+            del _observers[thread]
+        else:
+            _observers[thread] = before
 
 
-def _tell(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> None:
-    if _observer is not None and _thread == threading.get_ident():
-        _observer(path, q, k, v, dropout)
+def busy() -> bool:
+    """Is an observed attention of ours running? What torch does meanwhile is its inside, not another attention."""
+    return threading.get_ident() in _inside
+
+
+@contextmanager
+def _telling(*told: Any) -> Any:
+    thread = threading.get_ident()
+    _observers[thread](*told)
+    outer = thread in _inside
+    _inside.add(thread)
+    try:
+        yield
+    finally:
+        if not outer:
+            _inside.discard(thread)
+
+
+def _observed() -> bool:
+    return bool(_observers) and threading.get_ident() in _observers
 
 
 def attend(
@@ -92,23 +114,10 @@ def attend(
     path = _choose(parts, q, k, scale, alibi)
     if path is IN_STEPS:
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    _tell(path, q, k, v, dropout)
-    if path is FUSED:
-        if parts.window is not None:  # one query at the end: its window is a slice
-            k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
-        return _sdpa(q, k, v, scale, dropout)
-    if path is FUSED_CAUSAL:
-        out = _sdpa(q, k, v, scale, dropout, is_causal=True)
-    elif path is FUSED_KEYS:
-        assert parts.keys is not None
-        return _masked(q, k, v, _kept(parts.keys, k)[:, None, None, :], scale, dropout)
-    elif path is FUSED_CAUSAL_KEYS:
-        out = _causal_with_keys(q, k, v, parts, scale, dropout)
-    elif path is BANDED:
-        out = _banded(q, k, v, parts, scale, dropout)
-    else:
-        out = _tiled(q, k, v, mask, scale, dropout, alibi)
-    return _checked(out, q, k, v, mask, scale, dropout, alibi)
+    if _observed():
+        with _telling(path, q, k, v, dropout, mask, scale, alibi):
+            return _along(path, q, k, v, mask, parts, scale, dropout, alibi)
+    return _along(path, q, k, v, mask, parts, scale, dropout, alibi)
 
 
 def attend_in_steps(
@@ -131,11 +140,35 @@ def attend_in_steps(
             [0.3302, 0.6698]])
     """
     mask, _ = _fit(q, k, v, mask, scale, dropout, alibi)
-    _tell(IN_STEPS, q, k, v, dropout)
     T, S = q.shape[2], k.shape[2]
     allowed = None if mask is EVERYTHING else mask.dense(T, S, q.device)
     bias = None if alibi is None else _alibi(alibi, T, S, q.device)
+    if _observed():
+        with _telling(IN_STEPS, q, k, v, dropout, mask, scale, alibi):
+            return _steps(q, k, v, allowed, bias, scale, dropout, mask.kind)
     return _steps(q, k, v, allowed, bias, scale, dropout, mask.kind)
+
+
+def _along(
+    path: Path, q: Tensor, k: Tensor, v: Tensor, mask: Mask, parts: Parts, scale: float | None, dropout: float,
+    alibi: Tensor | None,
+) -> Tensor:  # fmt: skip
+    if path is FUSED:
+        if parts.window is not None:  # one query at the end: its window is a slice
+            k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
+        return _sdpa(q, k, v, scale, dropout)
+    if path is FUSED_CAUSAL:
+        out = _sdpa(q, k, v, scale, dropout, is_causal=True)
+    elif path is FUSED_KEYS:
+        assert parts.keys is not None
+        return _masked(q, k, v, _kept(parts.keys, k)[:, None, None, :], scale, dropout)
+    elif path is FUSED_CAUSAL_KEYS:
+        out = _causal_with_keys(q, k, v, parts, scale, dropout)
+    elif path is BANDED:
+        out = _banded(q, k, v, parts, scale, dropout)
+    else:
+        out = _tiled(q, k, v, mask, scale, dropout, alibi)
+    return _checked(out, q, k, v, mask, scale, dropout, alibi)
 
 
 def _steps(

@@ -105,6 +105,23 @@ def _rung(title: str, steps: regard.Trace, words: list[str]) -> None:
         typer.echo(weights_table(head, words, words, digits=4 if len(words) <= 7 else 2))
 
 
+@app.command()
+def watch(
+    model: Annotated[str, typer.Argument(help="A model of transformers: a directory, or a name on the hub.")],
+    text: Annotated[str, typer.Option(help="The file to read; - for standard input.")],
+    layer: Annotated[str | None, typer.Option(help="One layer, by number or name.")] = None,
+    head: Annotated[int | None, typer.Option(help="One head of it: where each token looks.")] = None,
+    save: Annotated[str | None, typer.Option(help="Write what was seen to this file.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Read no more than this many tokens.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    every: Annotated[bool, typer.Option("--all", help="Every head, not only the clearest.")] = False,
+) -> None:
+    """See what every head of a model does with a text."""
+    from regard.watch.command import run
+
+    run(model, text, layer=layer, head=head, save=save, max_tokens=max_tokens, device=device, all=every)
+
+
 # The benchmarks read their own command line: they also run where there is torch and nothing else.
 _THEIR_OWN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -121,6 +138,14 @@ def bench_layer(context: typer.Context) -> None:
 def bench_memory(context: typer.Context) -> None:
     """The memory of one layer over a long text, on the CPU."""
     from regard.bench.memory import main as run
+
+    run(context.args)
+
+
+@bench.command("watch", context_settings=_THEIR_OWN)
+def bench_watch(context: typer.Context) -> None:
+    """The price of seeing: attention with every statistic against attention alone, and whole models."""
+    from regard.bench.watch import main as run
 
     run(context.args)
 

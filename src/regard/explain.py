@@ -44,7 +44,7 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     """
     calls: list[tuple[Path, str, str]] = []
 
-    def note(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> None:
+    def note(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float, *_: Any) -> None:
         sizes = f"B={q.shape[0]} H={q.shape[1]} T={q.shape[2]} S={k.shape[2]} D={q.shape[3]}"
         sizes += f" {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
         calls.append((path, _kernel(path, q, k, v, dropout), sizes))

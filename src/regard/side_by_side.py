@@ -170,13 +170,19 @@ def _as_room(*weights: Tensor) -> Tensor:
     return room if room is not None and _in_order(list(weights), room) else torch.cat(weights)
 
 
-@torch.library.custom_op("regard::project", mutates_args=())
+@torch.library.custom_op(
+    "regard::project",
+    mutates_args=(),
+    schema="(Tensor x, Tensor query, Tensor key, Tensor value, Tensor? bias) -> Tensor",
+)
 def project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
     """x times three weights as one. A compiled graph cannot know that they lie side by side: this looks as it runs."""
     return F.linear(x, _as_room(query, key, value), bias)
 
 
-@torch.library.custom_op("regard::project_back", mutates_args=())
+@torch.library.custom_op(
+    "regard::project_back", mutates_args=(), schema="(Tensor grad, Tensor query, Tensor key, Tensor value) -> Tensor"
+)
 def project_back(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The gradient of x in project()."""
     return grad @ _as_room(query, key, value)

@@ -1,0 +1,53 @@
+"""A call: one attention of a model, with all that is needed to compute every weight of it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.masks import EVERYTHING, Mask
+
+
+@dataclass(frozen=True)
+class Call:
+    """What went into one attention, or the weights themselves where the model wrote them out.
+
+    weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞)
+    """
+
+    module: str  # the module it ran in, by its dotted name; "" where the model itself made the call
+    q: Tensor | None = None  # (B, H, T, D)
+    k: Tensor | None = None  # (B, Hkv, S, D); Hkv divides H
+    scale: float = 1.0
+    mask: Mask = EVERYTHING
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); −∞ hides a key
+    alibi: Tensor | None = None  # (H,) slopes
+    weights: Tensor | None = None  # (B, H, T, S), where softmax was written out; then q and k are None
+    lse: Tensor | None = None  # (B, H, T), where the model's own kernel handed it out
+    real: Tensor | None = None  # (B, T) bool; False is a padded query, which no statistic counts
+    tokens: Tensor | None = None  # (B, S) ids of the keys, where queries and keys are the same text
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(B, H, T, S)."""
+        if self.weights is not None:
+            B, H, T, S = self.weights.shape
+            return B, H, T, S
+        assert self.q is not None
+        assert self.k is not None
+        B, H, T, _ = self.q.shape
+        return B, H, T, self.k.shape[2]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        found = self.q if self.weights is None else self.weights
+        assert found is not None
+        return found.device
+
+    def moved(self, device: torch.device | str) -> Call:
+        """The same call with its tensors on another device."""
+        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens")
+        return replace(self, **{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})

@@ -1,0 +1,141 @@
+"""What the mask alone decides: how many keys a query may see, how far away they are, how many queries see a key.
+
+A weight of 0.5 on the previous token says much where a query may see a thousand keys, and nothing where it may see two.
+Roles are judged against these numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.masks import CAUSAL, Mask, padding
+from regard.watch.call import Call
+
+_TILE = 2**24  # entries of a dense mask looked at together
+_ROWS = 512  # rows of written-out weights looked at together
+
+
+def is_plain(mask: Mask) -> bool:
+    """Is the mask made of the future, a window and padding only? Then counting takes no T × S tile."""
+    return mask.parts().rest is None
+
+
+def seen_keys(call: Call) -> tuple[Tensor, Tensor]:
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
+
+    >>> from regard.masks import causal
+    >>> count, distance = seen_keys(Call("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> count, distance
+    (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
+    """
+    mask = call.mask & _rule_behind(call.weights) if call.weights is not None else call.mask
+    if call.bias is None and is_plain(mask):
+        count, total = _plain_rows(call, mask)
+    else:
+        parts = [_tile_rows(call, rows) for rows in _tiles(call)]
+        count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
+    counted = count > 0
+    if call.real is not None:
+        counted = counted & call.real[:, None].to(counted.device)
+    mean = total / count.clamp(min=1)
+    return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
+
+
+def seeing_queries(call: Call) -> Tensor:
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), whole numbers.
+
+    >>> from regard.masks import causal
+    >>> seeing_queries(Call("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    tensor([[[3, 2, 1]]])
+    """
+    B, _, T, S = call.sizes
+    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+        total = torch.zeros(1, dtype=torch.long, device=call.device)
+        for rows in _tiles(call):
+            tile = _tile(call, rows)
+            if call.real is not None:
+                tile = tile & call.real[:, None, rows, None]
+            total = total + tile.sum(2)
+        return total if total.dim() == 3 else total.expand(B, 1, S)
+    parts = call.mask.parts()
+    real = torch.ones(1, T, device=call.device) if call.real is None else call.real
+    upto = torch.nn.functional.pad(real.long().cumsum(-1), (1, 0))  # upto[i]: queries that count before row i
+    row = torch.arange(S, device=call.device) - (S - T)  # the row that stands at each key
+    low = row if parts.causal else torch.zeros_like(row)
+    high = torch.full_like(row, T)
+    if parts.window is not None:
+        low, high = torch.maximum(low, row - parts.window + 1), torch.minimum(high, row + parts.window)
+    low = low.clamp(0, T)
+    count = upto[:, torch.maximum(high.clamp(0, T), low)] - upto[:, low]
+    return (count * _real_keys(parts.keys, S, call.device))[:, None]
+
+
+def _rule_behind(weights: Tensor) -> Mask:
+    """The mask that written-out weights seem to have had: the future, and keys that nobody looks at, hidden.
+
+    A single 0 says nothing: in half precision small weights are 0, too. A whole layer that leaves out the future does.
+    """
+    T, S = weights.shape[2:]
+    rule = padding((weights > 0).any(2).any(1))
+    ahead = any(
+        bool((part.triu(S - T + 1 + row) > 0).any())
+        for row, part in zip(range(0, T, _ROWS), weights.split(_ROWS, dim=2), strict=True)
+    )
+    return rule if ahead else rule & CAUSAL
+
+
+def _plain_rows(call: Call, mask: Mask) -> tuple[Tensor, Tensor]:
+    """Count and summed distance, from running sums over the keys that are real."""
+    _, _, T, S = call.sizes
+    parts = mask.parts()
+    keep = _real_keys(parts.keys, S, call.device)
+    place = torch.arange(S, device=call.device)
+    upto = torch.nn.functional.pad(keep.cumsum(-1), (1, 0))  # how many keys are real before place j, …
+    sums = torch.nn.functional.pad((keep * place).cumsum(-1), (1, 0))  # … and the sum of their places
+    at = torch.arange(T, device=call.device) + S - T
+    low, high = torch.zeros_like(at), torch.full_like(at, S)
+    if parts.window is not None:
+        low, high = at - parts.window + 1, at + parts.window
+    if parts.causal:
+        high = torch.minimum(high, at + 1)
+    low = low.clamp(0, S)
+    high = torch.maximum(high.clamp(0, S), low)
+    middle = torch.minimum(torch.maximum((at + 1).clamp(0, S), low), high)  # keys behind the query end here
+    behind, ahead = upto[:, middle] - upto[:, low], upto[:, high] - upto[:, middle]
+    total = at * (behind - ahead) - (sums[:, middle] - sums[:, low]) + (sums[:, high] - sums[:, middle])
+    return (behind + ahead)[:, None], total[:, None].double()
+
+
+def _tile_rows(call: Call, rows: Tensor) -> tuple[Tensor, Tensor]:
+    _, _, T, S = call.sizes
+    tile = _tile(call, rows)
+    apart = (rows[:, None] + S - T - torch.arange(S, device=call.device)).abs()
+    return tile.sum(-1), (tile * apart).sum(-1).double()
+
+
+def _tile(call: Call, rows: Tensor) -> Tensor:
+    """Who sees whom in these rows, (B or 1, H or 1, R, S)."""
+    _, _, T, S = call.sizes
+    tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
+    tile = tile.reshape((1,) * (4 - tile.dim()) + tuple(tile.shape)).expand(-1, -1, len(rows), S)
+    if call.bias is not None:
+        bias = call.bias.reshape((1,) * (4 - call.bias.dim()) + tuple(call.bias.shape))
+        bias = bias if bias.shape[2] == 1 else bias[:, :, rows]
+        # Many models hide a key by the lowest finite number: no weight comes through that either.
+        tile = tile & (bias > torch.finfo(bias.dtype).min / 2)
+    if call.weights is not None:
+        tile = tile & (call.weights[:, :, rows] > 0)
+    return tile
+
+
+def _tiles(call: Call) -> list[Tensor]:
+    B, H, T, S = call.sizes
+    return list(torch.arange(T, device=call.device).split(max(1, _TILE // max(B * H * S, 1))))
+
+
+def _real_keys(keys: Tensor | None, S: int, device: torch.device) -> Tensor:
+    if keys is None:
+        return torch.ones(1, S, dtype=torch.long, device=device)
+    keys = keys.to(device)
+    return (keys if keys.dim() == 2 else torch.arange(S, device=device) < keys[:, None]).long()

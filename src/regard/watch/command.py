@@ -1,0 +1,220 @@
+"""`regard watch MODEL --text FILE`: what the heads of a model do with a text, as a table."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.show.heads import print_heads
+from regard.watch.heads import Head
+from regard.watch.report import Seen
+
+_SHOWN = 20  # tokens whose strongest keys are listed for one head
+_KEYS = 4
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
+
+
+def run(
+    model: str,
+    text: str,
+    *,
+    layer: int | str | None = None,
+    head: int | None = None,
+    save: str | Path | None = None,
+    max_tokens: int | None = None,
+    device: str = "cpu",
+    all: bool = False,
+) -> Seen:
+    """Watch a model of transformers, from a local directory or the hub, read a text; print its heads.
+
+    `text` is a file, or - for standard input. Weights are read from safetensors, and no code that comes with a model
+    is run.
+    """
+    if head is not None and layer is None:
+        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0")
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"--max-tokens ({max_tokens}) must be at least 1")
+    words = _words(text)
+    with _quiet_transformers() as transformers:
+        config, loaded, tokenizer = _load(transformers, model, device)
+        inputs, tokens = _tokens(tokenizer, words, config, max_tokens)
+    seen = _watched(loaded, config, inputs, keep=None if head is not None or save is not None else False)
+    layer = int(layer) if isinstance(layer, str) and layer.lstrip("-").isdigit() else layer
+
+    print(f"\n  {model} · {len(tokens)} tokens")
+    if layer is not None and head is not None:
+        print(_head_page(seen[layer, head], tokens))
+    else:
+        print_heads(seen.table(all=all or layer is not None, layer=layer, more="--all shows them"))
+    if save is not None:
+        seen.save(save)
+        print(f"\n  Saved: regard.load_seen({str(save)!r})")
+    again = f"regard watch {shlex.quote(model)} --text {shlex.quote(text)}"
+    print(f"\n  One head: {again} --layer {len(seen) - 1} --head 0" if head is None else f"\n  All heads: {again}")
+    return seen
+
+
+def _words(text: str) -> str:
+    if text == "-":
+        words = sys.stdin.read()
+    else:
+        path = Path(text)
+        if not path.is_file():
+            raise ValueError(f"--text {text} is not a file; write the text to one, or give - to read standard input")
+        try:
+            words = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"--text {text} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    if not words.strip():
+        raise ValueError(f"--text {text} is empty; give it at least a word")
+    return words
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[Any]:
+    """The transformers package, its own bars and notes silenced: ours is the only one."""
+    try:
+        import transformers
+        from transformers.utils import logging
+    except ImportError:
+        raise ValueError(
+            "regard watch loads models with transformers, which is missing; pip install transformers"
+        ) from None
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load(transformers: Any, name: str, device: str) -> tuple[Any, torch.nn.Module, Any]:
+    """Config, model and tokenizer; every failure is one line with a remedy."""
+    path = Path(name)
+    if path.exists() and not (path / "config.json").is_file():
+        raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
+    if not path.exists() and (path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
+        raise ValueError(f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name")
+    if path.exists() and not any(file for form in _TOKENIZERS for file in path.glob(form)):
+        # transformers would make an empty one, which reads nothing.
+        raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
+    safe = {"trust_remote_code": False}
+    try:
+        target = torch.device(device)
+        config = transformers.AutoConfig.from_pretrained(name, **safe)
+        # Attention is all that is looked at, but a language model as a whole has the names that people know.
+        speaks = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in config.architectures or ())
+        maker = transformers.AutoModelForCausalLM if speaks else transformers.AutoModel
+        model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
+        ) from None
+    return config, model, tokenizer
+
+
+def _tokens(tokenizer: Any, words: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
+    cut = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
+    found = tokenizer(words, return_tensors="pt", verbose=False, **cut)
+    inputs = {name: found[name] for name in ("input_ids", "attention_mask") if name in found}
+    ids = inputs["input_ids"][0].tolist()
+    if not ids:
+        raise ValueError("the tokenizer makes no token of this text; give it another")
+    most = getattr(config, "max_position_embeddings", None)
+    if isinstance(most, int) and 0 < most < len(ids):
+        raise ValueError(f"the text has {len(ids)} tokens and the model reads at most {most}; add --max-tokens {most}")
+    if getattr(config, "is_encoder_decoder", False):
+        inputs["decoder_input_ids"] = inputs["input_ids"]  # the text on both sides
+    return inputs, [tokenizer.decode([one]) for one in ids]
+
+
+@torch.no_grad()
+def _watched(model: torch.nn.Module, config: Any, inputs: dict[str, Tensor], keep: bool | None) -> Seen:
+    from regard.watch import watch
+
+    device = next(model.parameters()).device
+    takes = inspect.signature(model.forward).parameters
+    # Neither logits for every token nor a cache is needed, and both may be larger than all that is seen.
+    spared: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
+    options = {name: value for name, value in spared.items() if name in takes}
+    with _progress(_layers(config)) as advance, watch(model, keep=keep) as seen:
+        seen.told = lambda forward, layer: advance()
+        try:
+            model(**{name: value.to(device) for name, value in inputs.items()}, **options)
+        except IndexError as error:
+            size = inputs["input_ids"].shape[1]
+            raise ValueError(
+                f"the model cannot read {size} tokens ({error}); fewer: --max-tokens {size // 2}"
+            ) from None
+    seen.told = None
+    return seen
+
+
+def _layers(config: Any) -> int | None:
+    count = getattr(config, "num_hidden_layers", None)
+    return count if isinstance(count, int) and not getattr(config, "is_encoder_decoder", False) else None
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator[Any]:
+    """A bar on stderr that moves by one attention and leaves nothing behind; none where nobody looks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("  watching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _head_page(head: Head, tokens: list[str]) -> str:
+    """One head: its role, its means, and where its tokens look."""
+    means = "  ".join(f"{name} {value:.2f}" for name, value in head.summary.items() if value == value)
+    lines = [f"\n  {head.name}", *_wrapped(str(head.role)), *_wrapped(means), ""]
+    keys, weights = (one[0].tolist() for one in head.top(min(_KEYS, len(tokens))))
+    first = max(0, len(keys) - _SHOWN)
+    names = [_named(token) for token in tokens]
+    # Queries and keys of cross-attention are not the same tokens; then places stand for them.
+    rows = names if len(names) == len(keys) else [str(i) for i in range(len(keys))]
+    wide = max(len(name) for name in rows[first:])
+    for row, where, how_much in list(zip(rows, keys, weights, strict=True))[first:]:
+        looks = " · ".join(
+            f"{names[key] if key < len(names) else key} {weight:.2f}"
+            for key, weight in zip(where, how_much, strict=True)
+            if key >= 0 and weight >= 0.005
+        )
+        lines.append(f"  {row.ljust(wide)}  {looks}"[:80].rstrip())
+    if first:
+        lines.append(f"  (the last {_SHOWN} of {len(keys)} tokens)")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _named(token: str) -> str:
+    """A token on one line: spaces around it do not show, a line break does."""
+    plain = token.strip() or token.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
+    return "".join(c if c.isprintable() else "�" for c in plain)[:12]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,235 @@
+"""Which text an attention reads: the ids of its keys, and which of its queries are padding.
+
+A module that is called with ids or with a padding mask opens a text; attention inside it is about that text, unless
+the sizes say otherwise. With a cache the text goes on from call to call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.masks import Dense, Padding
+from regard.watch.call import Call
+
+# True where a token is hidden, as torch.nn has it
+HIDDEN = ("src_key_padding_mask", "tgt_key_padding_mask")
+NAMES = {"input_ids", "attention_mask", "inputs_embeds", *HIDDEN}
+ACROSS = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)
+
+
+@dataclass
+class Text:
+    """What one call of a module said about its text."""
+
+    ids: Tensor | None = None  # (B, n), new in this call
+    real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
+    new: int | None = None  # n
+    past: Tensor | None = None  # (B, m) ids of former calls
+    other: int | None = None  # how long the text is that cross-attention reads
+    goes_on: bool = False  # attention inside read past and new ids together
+
+
+class Texts:
+    """The texts that are open, innermost last, and the ids that each module has read so far."""
+
+    def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
+        self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
+        self.open: list[tuple[int, Text] | None] = []
+        self.read: dict[int, Tensor] = {}
+        self.lead: tuple[int, ...] = ()  # the first two axes of what the model was called with
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.open:  # names of positional arguments take long to find
+            given = {n: v for n, v in kwargs.items() if n in NAMES}
+        else:
+            given = _named(module, args, kwargs)
+            first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+            self.lead = tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
+        if "key_padding_mask" in kwargs and _within(args, kwargs):
+            given = {**given, HIDDEN[0]: kwargs["key_padding_mask"]}
+        # Ids may come in further down, but not deep down, nor in a leaf: looking at tensors takes its time.
+        unknown = module._modules and len(self.open) < 3 and all(entry is None for entry in self.open)
+        text = _text(given, args) if given or (unknown and args) or not self.open else None
+        outer = self._innermost()
+        across = kwargs.get("encoder_hidden_states")
+        other = across.shape[1] if isinstance(across, Tensor) and across.dim() == 3 else None
+        if isinstance(module, nn.Transformer):
+            text = None  # its encoder and its decoder are told each of its own text
+        elif text is None and (isinstance(module, nn.TransformerDecoder) or (other and outer.other is None)):
+            text = Text()  # a decoder reads another text than its encoder, and we do not know it
+        if text is not None:
+            _inherit(text, outer, given)
+            text.past, text.other = self.read.get(id(module)), other
+        self.open.append(None if text is None else (id(module), text))
+
+    def leave(self) -> None:
+        entry = self.open.pop()
+        if entry is not None and entry[1].ids is not None:
+            key, text = entry
+            assert text.ids is not None
+            self.read[key] = _joined(text.past, text.ids) if text.goes_on else text.ids.detach().clone()
+
+    def batch(self, T: int) -> int | None:
+        """How many texts of T queries there are, where ids, a mask or the model's input tell."""
+        text = self._innermost()
+        known = text.ids if text.ids is not None else text.real
+        if known is not None:
+            return int(known.shape[0])
+        if len(self.lead) == 2 and self.lead[0] == T != self.lead[1]:
+            return self.lead[1]  # (T, B, E)
+        return self.lead[0] if self.lead else None
+
+    def fit(self, call: Call, module: str) -> Call:
+        """The call with its module, tokens and padding, as far as they are known."""
+        text = self._innermost()
+        B, _, T, S = call.sizes
+        past = 0 if text.past is None or text.ids is None or text.past.shape[0] != B else text.past.shape[1]
+        fits = text.ids is not None and text.new == T and not (text.other == S and _across(module, S, text, past))
+        if fits and past + T < S:
+            call = _without_empty_room(call, past + T)
+            S = call.sizes[3]
+        tokens = self._tokens(text, B, T, S, past) if fits else None
+        if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S:
+            tokens = _for(self.tokens[:, :S], B)
+        real = call.real if call.real is not None else self._real(text, call, B, T, S)
+        return replace(call, module=module, tokens=tokens, real=real)
+
+    def _innermost(self) -> Text:
+        return next((entry[1] for entry in reversed(self.open) if entry is not None), Text())
+
+    def _tokens(self, text: Text, B: int, T: int, S: int, past: int) -> Tensor | None:
+        assert text.ids is not None
+        if S == T and not text.goes_on:
+            return _for(text.ids, B)
+        if text.past is None or T >= S:
+            return None
+        windowed = past + T > S and (T == 1 or text.goes_on)  # the cache keeps the last keys only
+        if past + T != S and not windowed:
+            return None
+        text.goes_on = True
+        return _for(_joined(text.past, text.ids)[:, past + T - S :], B)
+
+    def _real(self, text: Text, call: Call, B: int, T: int, S: int) -> Tensor | None:
+        if self.padding is not None:
+            padding = _for(self.padding, B)
+            if padding is None or padding.shape[1] > S:
+                return padding if padding is not None and padding.shape[1] == T else None
+            padding = torch.nn.functional.pad(padding, (0, S - padding.shape[1]), value=True)
+            return padding[:, S - T :] if T <= S else None
+        if text.real is not None:
+            real = _for(text.real, B)
+            if real is not None and real.shape[1] >= T and T in (text.new, real.shape[1]):
+                return real[:, real.shape[1] - T :]
+            return None
+        return _from_mask(call) if T == S != text.other else None
+
+
+def _text(given: dict[str, Any], args: tuple[Any, ...]) -> Text | None:
+    ids = given.get("input_ids")
+    if ids is None and args and isinstance(args[0], Tensor) and _whole(args[0]):
+        ids = args[0]
+    if not given and ids is None:
+        return None
+    mask, embedded = given.get("attention_mask"), given.get("inputs_embeds")
+    ids = ids.detach().reshape(-1, ids.shape[-1]) if isinstance(ids, Tensor) and ids.dim() in (1, 2) else None
+    new = ids.shape[1] if ids is not None else None
+    if new is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
+        new = embedded.shape[1]
+    real = None
+    if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
+        real = mask.detach() > 0
+    for name in HIDDEN:
+        hidden = given.get(name)
+        if isinstance(hidden, Tensor) and hidden.dim() == 2:
+            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+    return None if ids is None and real is None else Text(ids, real, new)
+
+
+def _inherit(text: Text, outer: Text, given: dict[str, Any]) -> None:
+    """A module inside that was told of the padding only reads the same ids, if there are as many."""
+    if text.ids is not None or text.real is None or outer.ids is None or given.get("inputs_embeds") is not None:
+        return
+    if text.real.shape == (outer.ids if outer.real is None else outer.real).shape:
+        text.ids, text.new = outer.ids, outer.new
+
+
+def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, the positional ones too."""
+    names = _parameters(getattr(module.forward, "__func__", module.forward)) if args else ()
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+@lru_cache(maxsize=64)
+def _parameters(function: Any) -> tuple[str, ...]:
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
+    names = tuple(name for name, p in found.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return names[1:] if names[:1] == ("self",) else names
+
+
+def _within(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Are queries and keys the same text? torch.nn.MultiheadAttention is told about the keys' padding only."""
+    query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
+    return query is key
+
+
+def _across(module: str, S: int, text: Text, past: int) -> bool:
+    """Is this cross-attention? Where both texts are as long, only the module's name can tell."""
+    return S not in (text.new, past + (text.new or 0)) or ACROSS.search(module) is not None
+
+
+def _without_empty_room(call: Call, size: int) -> Call:
+    """A cache of fixed size has keys that are not written yet. Without them the last query is at the last key."""
+    if call.weights is not None:
+        return replace(call, weights=call.weights[..., :size]) if not call.weights[..., size:].any() else call
+    rule = call.mask
+    assert call.k is not None
+    if call.bias is not None or not isinstance(rule, (Dense, Padding)):
+        return call
+    seen = rule.seen if isinstance(rule, Dense) else rule.keep
+    if seen.shape[-1] != call.sizes[3] or seen[..., size:].any():
+        return call
+    kept = Dense(seen[..., :size]) if isinstance(rule, Dense) else Padding(seen[..., :size])
+    return replace(call, k=call.k[:, :, :size], mask=kept)
+
+
+def _from_mask(call: Call) -> Tensor | None:
+    """A key that nobody may attend to is padding, and so is the query at its place."""
+    B, _, _, S = call.sizes
+    if isinstance(call.mask, Padding) and call.mask.keep.dim() == 2:
+        return _for(call.mask.keep, B)
+    if not isinstance(call.mask, Dense) or call.mask.seen.dim() != 4:
+        return None
+    seen = call.mask.seen.any(-2).any(1)  # (B, S)
+    return _for(seen.expand(-1, S), B)
+
+
+def _for(t: Tensor, B: int) -> Tensor | None:
+    return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
+
+
+def _joined(past: Tensor | None, ids: Tensor) -> Tensor:
+    return torch.cat([past, ids], 1) if past is not None and past.shape[0] == ids.shape[0] else ids
+
+
+def _two_axes(t: Tensor | None, name: str) -> Tensor | None:
+    if t is None:
+        return None
+    t = t.detach()
+    if t.dim() not in (1, 2):
+        raise ValueError(f"{name} has shape {tuple(t.shape)}; give (B, T), one row for each text")
+    t = t.reshape(-1, t.shape[-1])
+    return t > 0 if name == "padding" else t
+
+
+def _whole(t: Tensor) -> bool:
+    return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool

@@ -1,0 +1,211 @@
+"""Attention that a module writes out by itself, and softmaxes that are none."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regard
+from helpers import Textbook
+from learners import TRIL, Assignment, CausalAttention, Easy, Fast, SelfAttention
+from regard.ladder import causal, multi_head, self_attention
+from watch.models import assert_weights, calls, watched
+
+x = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
+
+
+def scores_of(layer, heads, names=("W_query", "W_key"), given=x):
+    q, k = (getattr(layer, name)(given).unflatten(-1, (heads, -1)).transpose(1, 2) for name in names)
+    return q @ k.mT / q.shape[-1] ** 0.5
+
+
+def causal_weights(layer, heads):
+    return scores_of(layer, heads).masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf).softmax(-1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_learners_layers_are_seen_before_dropout(training):
+    layers = {
+        Textbook(12, 12, 11, 0.3, 3): lambda m: causal_weights(m, 3),
+        SelfAttention(12, 5): lambda m: scores_of(m, 1).softmax(-1),
+        CausalAttention(12, 5): lambda m: causal_weights(m, 1),
+        Easy(12, 3): lambda m: scores_of(m, 3, ("q_linear", "k_linear")).softmax(-1),
+        multi_head.MultiHeadAttention(12, 12, 11, 0.3, 3): lambda m: causal_weights(m, 3),
+        causal.CausalAttention(12, 5, 11, 0.3): lambda m: causal_weights(m, 1),
+        self_attention.SelfAttention(12, 5): lambda m: scores_of(m, 1).softmax(-1),
+    }
+    for layer, expected in layers.items():
+        layer.train(training)
+        torch.manual_seed(2)
+        unwatched = layer(x)
+        torch.manual_seed(2)
+        out, told = watched(layer, x)
+        assert torch.equal(out, unwatched)
+        (call,) = calls(told)
+        assert_weights(call, expected(layer))
+
+
+def test_other_ways_to_hide_are_seen():
+    for layer in (Fast(12, 3), Assignment(12, 3)):
+        out, told = watched(layer, x, TRIL)
+        weights = calls(told)[0].weights
+        assert weights.shape == (2, 3, 7, 7)
+        assert not weights.triu(1).any()
+    assert torch.equal(weights, out[1])
+
+
+def test_heads_in_a_list_are_told_one_by_one():
+    wrapper = multi_head.MultiHeadAttentionWrapper(12, 5, 11, 0.0, 3)
+    _, told = watched(wrapper, x)
+    assert [call.module for call in calls(told)] == ["heads.0", "heads.1", "heads.2"]
+    for call, head in zip(calls(told), wrapper.heads, strict=True):
+        assert_weights(call, causal_weights(head, 1))
+
+
+class Model(nn.Module):
+    """A model that is one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def in_place(w, v):
+    w *= 2
+    w.masked_fill_(w < 0.3, 0)
+    return w @ v
+
+
+def through_views(w, v):
+    return torch.bmm(F.dropout(w, 0.5).flatten(0, 1).contiguous().to(v.dtype), v.flatten(0, 1)).view_as(v)
+
+
+AFTER = {
+    "matmul": lambda w, v: torch.matmul(w, v),
+    "dropout in place": lambda w, v: F.dropout(w, 0.5, True, True) @ v,
+    "in place": in_place,
+    "written into": lambda w, v: (w.__setitem__((..., 0), 0.0), w @ v)[1],
+    "views": through_views,
+    "head mask": lambda w, v: (w * torch.tensor([1.0, 0.0, 1.0]).view(1, 3, 1, 1)) @ v,
+    "einsum": lambda w, v: torch.einsum("b h i j, b h j d -> b h i d", w, v),
+    "einsum, turned round": lambda w, v: torch.einsum("bhjd,bhij->bihd", v, w),
+    "permuted heads": lambda w, v: w.permute(1, 0, 2, 3) @ v.transpose(0, 1),
+    "where": lambda w, v: torch.where(w > 0.1, w, 0.0) @ v,
+    "cast": lambda w, v: w.half().float().nan_to_num() @ v,
+    "baddbmm": lambda w, v: torch.baddbmm(v.flatten(0, 1), w.flatten(0, 1), v.flatten(0, 1)),
+}
+SOFTMAX = {
+    "method": lambda s: s.softmax(-1),
+    "function": lambda s: F.softmax(s, dim=3),
+    "torch": lambda s: torch.softmax(s, -1, dtype=torch.float32),
+    "special": lambda s: torch.special.softmax(s, dim=-1),
+    "module": lambda s: nn.Softmax(-1)(s),
+}
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("softmax", SOFTMAX)
+def test_softmax_followed_by_a_product_is_attention(softmax, after):
+    q, k, v = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8)
+    model = Model(lambda q, k, v: AFTER[after](SOFTMAX[softmax](q @ k.mT), v))
+    torch.manual_seed(4)
+    unwatched = model(q, k, v)
+    torch.manual_seed(4)
+    out, told = watched(model, q, k, v)
+    assert torch.equal(out, unwatched)
+    (call,) = calls(told)
+    assert torch.equal(call.weights, (q @ k.mT).softmax(-1))
+
+
+NOT_ATTENTION = {
+    "vocabulary": lambda w: w.softmax(-1),
+    "mixture of experts": lambda w: w.softmax(-1).topk(2).values.sum(-1),
+    "linear": lambda w: F.linear(w.softmax(-1), torch.ones(3, 7)),
+    "learned values": lambda w: w.softmax(-1) @ nn.Parameter(torch.ones(7, 3)),
+    "another axis": lambda w: w.softmax(-2) @ w.mT,
+    "transposed": lambda w: w.softmax(-1).transpose(-1, -2) @ w,
+    "right operand": lambda w: w.mT @ w.softmax(-1),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_ATTENTION)
+def test_other_softmaxes_are_not_attention(kind):
+    with pytest.raises(ValueError, match="Model made no attention that can be seen"):
+        watched(Model(NOT_ATTENTION[kind]), torch.randn(2, 5, 7))
+
+
+def test_heads_folded_into_the_batch_are_unfolded():
+    def fold(x, sequence_first=False):
+        q = x.transpose(0, 1) if sequence_first else x
+        q = q.unflatten(-1, (3, 4)).transpose(1, 2).flatten(0, 1)
+        return (q @ q.mT).softmax(-1) @ q
+
+    q = x.unflatten(-1, (3, 4)).transpose(1, 2)
+    expected = (q @ q.mT).softmax(-1)
+    assert torch.equal(calls(watched(Model(fold), x)[1])[0].weights, expected)
+    turned = Model(lambda x: fold(x, True))
+    assert torch.equal(calls(watched(turned, x.transpose(0, 1))[1])[0].weights, expected)
+
+
+def test_a_model_that_shows_its_heads_by_a_view_is_believed():
+    def view(w, v):
+        weights = w.softmax(-1)
+        weights.view(5, 2, 7, 7)
+        return weights @ v
+
+    w, v = torch.randn(10, 7, 7), torch.randn(10, 7, 3)
+    assert calls(watched(Model(view), w, v)[1])[0].weights.shape == (5, 2, 7, 7)
+
+
+def test_a_sink_beside_the_keys_is_cut_off_as_the_model_does():
+    def with_sink(q, v):
+        scores = torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1)
+        return F.dropout(scores.softmax(-1)[..., :-1], 0.0) @ v
+
+    q = torch.randn(2, 3, 5, 8)
+    (call,) = calls(watched(Model(with_sink), q, q)[1])
+    assert torch.equal(call.weights, torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1).softmax(-1)[..., :-1])
+
+
+def test_weights_that_lead_nowhere_are_let_go():
+    import gc
+    import weakref
+
+    alive = []
+
+    def leaky(x):
+        alive.append(weakref.ref(x.softmax(-1).untyped_storage()))
+        dead = [ref() is None for ref in alive]
+        return x.softmax(-1) @ x, dead
+
+    x = torch.randn(7, 7)
+    (_, dead), told = watched(Model(leaky), x)
+    gc.collect()
+    assert dead == [True]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("how", [{}, {"window": 3}, {"alibi": True}, {"num_kv_heads": 1}, {"causal": False}], ids=str)
+def test_our_own_layer_is_seen_once_and_by_its_rule(how):
+    layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, **how).eval()
+    unwatched, expected = layer(x), layer(x, return_weights=True)[1]
+    out, told = watched(layer, x)
+    assert torch.equal(out, unwatched)
+    (call,) = calls(told)
+    assert_weights(call, expected)
+    (_, weights), told = watched(layer, x, return_weights=True)
+    assert torch.equal(weights, expected)
+    assert_weights(calls(told)[0], expected)
+    assert len(told) == 1
+
+
+def test_our_own_layer_with_padding_and_a_cache():
+    layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3).eval()
+    keep = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    expected = layer(x, mask=regard.padding(keep), return_weights=True)[1]
+    _, told = watched(layer, x, mask=regard.padding(keep), padding=keep)
+    assert torch.equal(calls(told)[0].real, keep)
+    assert_weights(calls(told)[0], expected)
