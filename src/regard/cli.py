@@ -1,4 +1,4 @@
-"""The command: regard trace · bench. Plain words, 80 columns, and the next command is always named."""
+"""The command: regard trace · watch · bench. Plain words, 80 columns, and the next command is always named."""
 
 from __future__ import annotations
 

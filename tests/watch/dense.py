@@ -110,10 +110,10 @@ def measure(call: Call, collect) -> dict:
     found["entropy"] = known(-torch.special.xlogy(p, p).sum(-1))
     found["largest"] = known(p.amax(-1)) if S else known(torch.zeros(B, H, T).double())
     found["largest_key"] = known(p.argmax(-1), -1) if S else torch.full((B, H, T), -1)
-    found["distance"] = known((p * apart).sum(-1))
+    found["distance"] = known((p * apart).sum(-1) if not call.across else torch.nan)
     found["sink"] = known(at_key(p, first(call)[:, None].expand(B, T)))
-    found["previous"] = known(at_key(p, neighbour(call, 1)))
-    found["self"] = known(at_key(p, neighbour(call, 0)))
+    found["previous"] = known(at_key(p, neighbour(call, 1)) if not call.across else torch.nan)
+    found["self"] = known(at_key(p, neighbour(call, 0)) if not call.across else torch.nan)
     if call.tokens is not None:
         last = last_occurrence(call)
         found["duplicate"] = known(at_key(p, last))
@@ -164,7 +164,7 @@ def histogram(call: Call, lse, head: int):
     size = 1 + max(S - 1, T - 1, 0).bit_length()
     p = probabilities(call)[:, head]
     found = torch.stack([(p * (bins == n)).sum(-1) for n in range(size)], -1)
-    return torch.where(counted(call)[:, head, :, None], found, torch.nan)
+    return torch.where(counted(call)[:, head, :, None] & (not call.across), found, torch.nan)
 
 
 def carry(call: Call, lse, amounts):

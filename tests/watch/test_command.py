@@ -48,9 +48,10 @@ def test_the_heads_of_a_model_directory_are_printed(folder, text, capsys):
     out = capsys.readouterr().out
     assert seen.layers == ["transformer.h.0.attn", "transformer.h.1.attn"]
     assert "· 12 tokens" in out
-    assert "2 layers × 3 heads · 1 × 12 tokens" in out
+    assert "2 layers × 3 heads · 12 tokens" in out
     assert "head  role" in out
-    assert f"--text {text} --layer 1 --head 0" in out
+    layer, head = seen.order()[0]  # the one that the table lists first
+    assert f"--text {text} --layer {layer} --head {head}" in out
     assert all(f"\n  {layer}.{head} " in out for layer in range(2) for head in range(3))
 
 

@@ -97,7 +97,10 @@ def test_rows_and_columns_are_chosen_as_in_a_list(rows, cols, places):
         (lambda seen: seen["h.7.attn"], r"no layer is called 'h\.7\.attn'; choose by number, or one of h\.0–1\.attn"),
         (lambda seen: seen[0, 0].weights(rows=5), r"row 5 does not exist: there are 5, 0 to 4"),
         (lambda seen: seen[0, 0].weights(cols=[0, -6]), r"column -6 does not exist: there are 5, 0 to 4"),
-        (lambda seen: seen[0, 0].weights(torch.tensor([True])), r"a bool row choice must be \(5,\), one for each"),
+        (
+            lambda seen: seen[0, 0].weights(torch.tensor([True])),
+            r"a choice of rows by True and False needs 5 of them; this has 1",
+        ),
         (lambda seen: seen[0, 0].top(0), r"top\(0\) must ask for a whole number of at least 1"),
         (lambda seen: seen[0, 0].map(-1), r"map\(-1\) must ask for a whole number of at least 1"),
         (lambda seen: seen[0].received_mean, r'"received_mean" was not collected in h\.0\.attn; watch with collect='),
@@ -234,7 +237,8 @@ def test_the_table_fits_eighty_columns_and_says_how_many_more_there_are():
     lines = seen.table().splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "  3 layers × 11 heads · 2 × 5 tokens · transformer.h.0–2.attn"
-    assert lines[-1] == "  … and 9 more heads: seen.table(all=True)"
+    assert lines[-2].startswith("  … and 9 more: ")
+    assert lines[-1] == "  All of them: seen.table(all=True)"
     assert len(seen.table(all=True).splitlines()) == 3 + 33
     assert len(seen.table(layer=1).splitlines()) == 3 + 11
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import alibi_slopes, causal, documents, padding, window
+from regard.kernels import tiles
 from regard.masks import EVERYTHING
 from regard.watch import statistics
 from watch import dense
@@ -43,6 +44,13 @@ def regard_dense(seen):
     from regard.masks import dense as written_out
 
     return written_out(seen)
+
+
+@pytest.fixture(autouse=True, params=["short", "long"])
+def length(request, monkeypatch):
+    """Short texts are looked at all together, long ones tile by tile: both ways, whatever the length."""
+    if request.param == "long":
+        monkeypatch.setattr(tiles, "FEW", 0)
 
 
 def check(call):
@@ -168,3 +176,12 @@ def test_torchs_own_kernel_agrees_by_four_identities():
     grid = torch.stack([statistics.pooled(call, found["lse"], h, 4) for h in range(3)], 1)
     if torch.equal(width, torch.tensor([b - a for a, b in pairwise(edges)])):
         torch.testing.assert_close(grid, (cells / width).float(), **CLOSE)
+
+
+def test_a_text_that_changes_in_place_is_looked_at_again():
+    tokens = torch.tensor([[1, 2, 1, 2, 3]])
+    call = random_call(1, 2, 5, mask=causal(), tokens=tokens)
+    check(call)
+    tokens.copy_(torch.tensor([[3, 3, 1, 1, 3]]))
+    check(call)
+    check(random_call(1, 2, 5, mask=causal(), tokens=torch.tensor([[7, 7, 7, 7, 7]])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.masks import Mask, Padding
 
 
+@runtime_checkable
 class Attention(Protocol):
     """weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞), or the weights themselves."""
 

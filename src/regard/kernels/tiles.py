@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from regard.kernels.rule import Attention
+from regard.masks import EVERYTHING
 
 HIDDEN = -1.0e4  # the log of a weight that is 0: far enough to be 0, near enough to be multiplied by 0
 ROWS = 256
+FEW = 1 << 20  # up to so many weights are looked at together: short texts would be all overhead, head by head
 LOG2E = 1.4426950408889634
 
 
@@ -124,6 +126,8 @@ def logsumexp(attention: Attention) -> Tensor:
     """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing."""
     B, H, T, _ = attention.sizes
     assert attention.q is not None
+    if _few(attention):
+        return (_all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
     wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
     found = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
     for b in range(B):
@@ -142,6 +146,8 @@ def one_pass(
 
     lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
     """
+    if _few(attention):
+        return _all_at_once(attention, lse, counted, targets)
     B, H, T, S = attention.sizes
     shift, N = S - T, targets.shape[0]
     wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
@@ -170,7 +176,9 @@ def one_pass(
                     x = head.scores(tile, HIDDEN, room)
                     p = torch.exp2(x, out=other[: x.numel()].view_as(x))
                 if not all_count:
-                    p.masked_fill_(~counted[b, h, first:last, None], 0)
+                    rest = ~counted[b, h, first:last, None]
+                    # Written-out weights are the model's own: its backward needs them as they are.
+                    p = p.masked_fill(rest, 0) if head is None else p.masked_fill_(rest, 0)
                 here = (b, h, slice(first, last))
                 found["distance"][here] = _distance(p, tile, shift)
                 found["largest"][here], place = _largest(x)
@@ -183,9 +191,54 @@ def one_pass(
                 if columns:
                     found["received"][b, h, low:high] += p.sum(0)
                 found["entropy"][here] = x.mul_(p).sum(-1)
-    found["entropy"] /= -LOG2E
+    found["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     found["largest"].exp2_()
     return found
+
+
+def _few(attention: Attention) -> bool:
+    B, H, T, S = attention.sizes
+    return 0 < B * H * T * S <= FEW
+
+
+def _all_scores(attention: Attention, hidden: float) -> Tensor:
+    """The scores ÷ log 2 of all heads, (B, H, T, S)."""
+    B, H, T, S = attention.sizes
+    q, k = attention.q, attention.k
+    assert q is not None
+    assert k is not None
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
+    with torch.autocast(q.device.type, enabled=False):  # heads that share keys are rows of one product
+        x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
+    if attention.bias is not None:
+        x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)
+    if attention.alibi is not None:
+        at = torch.arange(S - T, S, device=x.device)[:, None]
+        apart = (at - torch.arange(S, device=x.device)).abs()
+        x = x - LOG2E * attention.alibi.to(wide)[:, None, None] * apart
+    if attention.mask is EVERYTHING:
+        return x
+    return x.masked_fill(~attention.mask.dense(T, S, x.device), hidden)
+
+
+def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """one_pass() of a short text, as it is defined."""
+    B, H, T, S = attention.sizes
+    if attention.weights is not None:
+        p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
+        x = p.log2().clamp_(min=HIDDEN)
+    else:
+        x = (_all_scores(attention, HIDDEN) - LOG2E * torch.where(counted, lse, 0)[..., None]).clamp_(min=HIDDEN)
+        p = x.exp2()
+    p = p.masked_fill(~counted[..., None], 0)
+    most, key = x.max(-1)
+    apart = (torch.arange(S - T, S, device=x.device)[:, None] - torch.arange(S, device=x.device)).abs().to(p.dtype)
+    places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
+    value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
+    found = {"entropy": (x * p).sum(-1).div_(-LOG2E).abs_(), "distance": (p * apart).sum(-1)}
+    found |= {"largest": most.exp2_(), "largest_key": key}
+    return found | {"chosen": value.permute(3, 0, 1, 2), "received": p.sum(-2)}
 
 
 def _largest(x: Tensor) -> tuple[Tensor, Tensor]:

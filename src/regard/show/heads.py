@@ -10,6 +10,17 @@ from collections.abc import Sequence
 
 Cell = str | float
 
+
+class Difference(float):
+    """A number that is shown with its sign.
+
+    >>> print(heads_table(["head", "sink"], [["0.1", Difference(0.25)], ["0.2", Difference(-0.031)]]))
+      head   sink
+      0.1   +0.25
+      0.2   −0.03
+    """
+
+
 _COLOURS = {
     "induction": "magenta",
     "duplicate": "magenta",
@@ -84,7 +95,8 @@ def print_heads(text: str) -> None:
 
     page = Text(text)
     for role, colour in _COLOURS.items():
-        page.highlight_regex(rf"(?<=  ){re.escape(role)}(?=  )", colour)
+        for found in re.finditer(rf"^  \d+\.\d+ +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
+            page.stylize(colour, *found.span(1))
     Console(highlight=False, soft_wrap=True).print(page)
 
 
@@ -103,4 +115,7 @@ def _grown(run: tuple[str, int, int], name: str) -> tuple[str, int, int] | None:
 def _text(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
+    if isinstance(cell, Difference) and not math.isnan(cell):
+        size = f"{abs(cell):.2f}"
+        return size if not float(size) else ("+" if cell > 0 else "−") + size
     return "·" if math.isnan(cell) else f"{cell:.2f}" if abs(cell) < 1000 else f"{cell:.0f}"

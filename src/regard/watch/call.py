@@ -28,6 +28,7 @@ class Call:
     lse: Tensor | None = None  # (B, H, T), where the model's own kernel handed it out
     real: Tensor | None = None  # (B, T) bool; False is a padded query, which no statistic counts
     tokens: Tensor | None = None  # (B, S) ids of the keys, where queries and keys are the same text
+    across: bool = False  # cross-attention: keys are another text, so no distance is between a query and a key
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

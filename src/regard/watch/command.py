@@ -49,16 +49,19 @@ def run(
     seen = _watched(loaded, config, inputs, keep=None if head is not None or save is not None else False)
     layer = int(layer) if isinstance(layer, str) and layer.lstrip("-").isdigit() else layer
 
-    print(f"\n  {model} · {len(tokens)} tokens")
     if layer is not None and head is not None:
-        print(_head_page(seen[layer, head], tokens))
+        page = _head_page(seen[layer, head], tokens)
     else:
-        print_heads(seen.table(all=all or layer is not None, layer=layer, more="--all shows them"))
+        page = seen.table(all=all or layer is not None, layer=layer, more="--all")
+    print(f"\n  {model}")
+    print_heads(page)
     if save is not None:
         seen.save(save)
         print(f"\n  Saved: regard.load_seen({str(save)!r})")
     again = f"regard watch {shlex.quote(model)} --text {shlex.quote(text)}"
-    print(f"\n  One head: {again} --layer {len(seen) - 1} --head 0" if head is None else f"\n  All heads: {again}")
+    first = seen.order(layer)[0]
+    one = f"\n  One head: {again} --layer {first[0]} --head {first[1]}"
+    print(one if head is None else f"\n  All heads: {again}")
     return seen
 
 
@@ -118,7 +121,8 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, torch.nn.Modu
         maker = transformers.AutoModelForCausalLM if speaks else transformers.AutoModel
         model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
+        here = "" if path.exists() else f"; {name} is no directory here, so it was looked for on the hub"
+        raise ValueError(f"{name} could not be loaded: {_first_line(error)}{here}") from None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
     except (OSError, ValueError, TypeError) as error:
@@ -184,8 +188,9 @@ def _progress(total: int | None) -> Iterator[Any]:
 
 def _head_page(head: Head, tokens: list[str]) -> str:
     """One head: its role, its means, and where its tokens look."""
-    means = "  ".join(f"{name} {value:.2f}" for name, value in head.summary.items() if value == value)
-    lines = [f"\n  {head.name}", *_wrapped(str(head.role)), *_wrapped(means), ""]
+    means = "  ".join(f"{name}\xa0{value:.2f}" for name, value in head.summary.items() if value == value)
+    lines = [f"  {head.name} · {len(tokens)} token{'s' * (len(tokens) != 1)}", "", *_wrapped(str(head.role))]
+    lines += [*_wrapped(means), ""]
     keys, weights = (one[0].tolist() for one in head.top(min(_KEYS, len(tokens))))
     first = max(0, len(keys) - _SHOWN)
     names = [_named(token) for token in tokens]
@@ -207,7 +212,8 @@ def _head_page(head: Head, tokens: list[str]) -> str:
 def _wrapped(text: str) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]  # what belongs together stayed on one line
 
 
 def _named(token: str) -> str:

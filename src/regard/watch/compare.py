@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from regard.show.heads import heads_html, heads_table
+from regard.show.heads import Difference, heads_html, heads_table
 from regard.watch.roles import Role
 
 _FEW = 24
@@ -72,6 +72,8 @@ class Comparison(Sequence[Change]):
 
     def table(self, width: int = 80, all: bool = False) -> str:
         """The changes as aligned text."""
+        if not self._changes:
+            return f"  none of {self._of} heads changed"
         heading = f"  {len(self)} of {self._of} heads; after − before, the most changed first"
         shown = self._changes if all else self._changes[:_FEW]
         lines = [heading, "", heads_table(*self._cells(shown), width)]
@@ -85,7 +87,7 @@ class Comparison(Sequence[Change]):
                 f"{c.layer}.{c.head}",
                 c.role,
                 c.size,
-                *(f"{c.differences[name]:+.2f}" if name in c.differences else "·" for name in _COLUMNS),
+                *(Difference(c.differences.get(name, math.nan)) for name in _COLUMNS),
             ]
             for c in changes
         ]
@@ -95,7 +97,10 @@ class Comparison(Sequence[Change]):
         return self.table()
 
     def _repr_html_(self) -> str:
-        return heads_html(f"{len(self)} of {self._of} heads, after − before", *self._cells(self._changes))
+        more = len(self) - _FEW
+        last = f"… and {more} more: .table(all=True), or fewer: .changed(0.2)" if more > 0 else ""
+        heading = f"{len(self)} of {self._of} heads, after − before"
+        return heads_html(heading, *self._cells(self._changes[:_FEW]), last)
 
 
 def compare(before: Mapping[tuple[int, int], Portrait], after: Mapping[tuple[int, int], Portrait]) -> Comparison:

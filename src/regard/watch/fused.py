@@ -177,7 +177,8 @@ def _fitted(lse: Tensor | None, q: Tensor) -> Tensor | None:
     """(B, H, T), whatever the kernel appends: cuDNN an axis, the memory-efficient one a filled-up last block."""
     if lse is None or lse.dim() not in (3, 4):
         return None
-    if lse.shape == q.shape[:3] and lse.dtype is torch.float32:
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    if lse.shape == q.shape[:3] and lse.dtype is wide:
         return lse.detach()
     lse = (lse.squeeze(-1) if lse.dim() == 4 else lse)[..., : q.shape[2]]
-    return lse.detach().float() if lse.shape == q.shape[:3] else None
+    return lse.detach().to(wide) if lse.shape == q.shape[:3] else None

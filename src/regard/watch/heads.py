@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -145,7 +145,7 @@ class Head(_View):
         return self._record.weights(self._head, self._index(rows, T, "row"), self._index(cols, S, "column"))
 
     def __repr__(self) -> str:
-        numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items())
+        numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
         return f"{self._layer}.{self._head}  {self.name}\n  {self.role}\n  {numbers}"
 
 
@@ -161,6 +161,9 @@ class Layer(_View):
 
     def __len__(self) -> int:
         return self._record.sizes[1]
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self._heads())
 
     def __getitem__(self, head: int) -> Head:
         return Head(self._record, self._layer, place(head, len(self), "head", self.name), self._tally)
@@ -220,14 +223,11 @@ def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
         return torch.arange(size, device=device)
     if isinstance(chosen, slice):
         return torch.tensor(range(size)[chosen], dtype=torch.long, device=device)
-    if isinstance(chosen, Tensor) and chosen.dtype is torch.bool:
-        if chosen.shape != (size,):
-            raise ValueError(f"a bool {what} choice must be ({size},), one for each; this is {tuple(chosen.shape)}")
-        return chosen.nonzero()[:, 0].to(device)
-    if isinstance(chosen, Tensor):
-        numbers = chosen.flatten().tolist()
-    else:
-        numbers = list(chosen) if isinstance(chosen, Sequence) else [chosen]
+    numbers = _numbers(chosen)
+    if numbers and all(isinstance(number, bool) for number in numbers):
+        if len(numbers) != size:
+            raise ValueError(f"a choice of {what}s by True and False needs {size} of them; this has {len(numbers)}")
+        numbers = [place for place, wanted in enumerate(numbers) if wanted]
     places = []
     for number in numbers:
         whole = _whole(number, what)
@@ -235,6 +235,15 @@ def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
             raise ValueError(f"{what} {whole} does not exist: there are {size}, 0 to {size - 1}")
         places.append(whole % size)
     return torch.tensor(places, dtype=torch.long, device=device)
+
+
+def _numbers(chosen: Any) -> list[Any]:
+    """A number, or a list, tensor or array of them, as a list."""
+    if hasattr(chosen, "tolist"):  # tensors and arrays; one number stands alone
+        chosen = chosen.tolist()
+    if isinstance(chosen, str):
+        return [chosen]
+    return [number for one in chosen for number in _numbers(one)] if isinstance(chosen, Sequence) else [chosen]
 
 
 def _whole(number: object, what: str) -> int:

@@ -70,7 +70,10 @@ def intercept(
     if not listener.forwards.count:
         raise ValueError("the model was not called inside the block; call it there, in the same thread")
     if not listener.forwards.calls:
-        raise ValueError(f"{type(model).__name__} made no attention that can be seen; looked for {LOOKED_FOR}")
+        raise ValueError(
+            f"{type(model).__name__} made no attention that can be seen; looked for {LOOKED_FOR}. "
+            "Attention that is written otherwise is seen once it calls one of these"
+        )
 
 
 class _Listener:

@@ -63,9 +63,16 @@ class Record:
         return all(step.kept for step in self.steps)
 
     @property
+    def across(self) -> bool:
+        """Is this cross-attention, as far as is known?"""
+        return self.steps[0].call.across
+
+    @property
     def attends_to_itself(self) -> bool:
         """Are queries and keys the same text? Told by a first step that is square, or by keys that grow."""
         first, *others = self.steps
+        if self.across:
+            return False
         return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
 
     def spans(self) -> list[tuple[int, int, int]]:
@@ -348,5 +355,5 @@ def _cells(index: Tensor, size: int, cells: int) -> Tensor:
 
 def _how_to_collect(name: str, steps: list[Step]) -> str:
     if name in ("induction", "duplicate") and all(step.call.tokens is None for step in steps):
-        return f'it needs the token ids: watch(model, collect=("{name}",), tokens=input_ids)'
-    return f'watch with collect=("{name}",)'
+        return "it needs the token ids: watch(model, tokens=input_ids)"
+    return f'watch with collect=("default", "{name}")'

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,12 @@ from regard.watch.call import Call
 from regard.watch.compare import Comparison, Portrait, compare
 from regard.watch.heads import Head, Index, Layer, index, place
 from regard.watch.record import MAP, TOP, Copies, Record, Step, take
-from regard.watch.roles import Tally
+from regard.watch.roles import NAMES, Role, Tally
 
 EVERY = (*statistics.ROWS, *statistics.COLUMNS, *statistics.WIDE)
 WEIGHTS_KEPT = 256 * 2**20  # bytes of written-out weights that are kept unasked
 _FEW = 24  # rows of the table that prints by itself
+_NAMES = 12  # letters of module names in a heading, or none
 _COLUMNS = ("entropy", "distance", "sink", "previous", "self", "induction", "largest")
 
 
@@ -83,7 +85,7 @@ class Seen:
     `seen` prints as a table; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
     are joined into one forward; other runs stay apart in `seen.forwards`, and the table averages over them.
 
-    collect: which statistics, all that one pass gives by default. keep: whether queries and keys are kept, from which
+    collect: which statistics; "default" is all that one pass gives. keep: whether queries and keys are kept, from which
     top, map, weights and rollout are computed later; by default they are, and weights that a model wrote out itself
     are while they stay under 256 MiB in all.
     """
@@ -172,11 +174,16 @@ class Seen:
     def __len__(self) -> int:
         return len(self._records())
 
+    def __iter__(self) -> Iterator[Layer]:
+        return (self[number] for number in range(len(self)))
+
     @overload
     def __getitem__(self, key: tuple[int | str, int]) -> Head: ...
     @overload
     def __getitem__(self, key: int | str) -> Layer: ...
     def __getitem__(self, key: int | str | tuple[int | str, int]) -> Head | Layer:
+        if isinstance(key, tuple) and len(key) != 2:
+            raise ValueError(f"seen[layer] is a layer and seen[layer, head] a head; this has {len(key)} numbers")
         layer, head = key if isinstance(key, tuple) else (key, None)
         number, records = self._find(layer)
         if len(records) > 1:
@@ -215,17 +222,18 @@ class Seen:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """All means as plain numbers, rows without a value left out: ready for JSON.
+        """All means as plain numbers, ready for JSON; None where no row has a value.
 
         {"forwards": 1, "layers": [{"name": "h.0.attn", "heads": [{"role": "mixed", "entropy": 1.2, …}, …]}, …]}
         """
         layers: list[dict[str, Any]] = [{"name": name, "heads": []} for name in self.layers]
         for (number, _), one in self._portraits().items():
-            layers[number]["heads"].append({"role": one.role.name, "evidence": one.role.evidence, **one.means})
+            means = {name: None if math.isnan(mean) else mean for name, mean in one.means.items()}
+            layers[number]["heads"].append({"role": one.role.name, "evidence": one.role.evidence, **means})
         return {"forwards": len(self._forwards), "layers": layers}
 
     def to_pandas(self) -> Any:
-        """The means as a pandas DataFrame, a row a head."""
+        """The means as a pandas DataFrame, a row a head; NaN where no row has a value."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
@@ -243,19 +251,20 @@ class Seen:
         return compare(self._portraits(), other._portraits())
 
     @torch.no_grad()
-    def rollout(self, tokens: Index, layers: Sequence[int] | None = None) -> Float[Tensor, "B n S"]:
+    def rollout(self, tokens: Index, layers: int | str | Sequence[int | str] | None = None) -> Float[Tensor, "B n S"]:
         """How much of each input token is in these tokens after all layers, (B, n, S), without a T × T matrix.
 
         The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`
         (attention rollout, arXiv:2005.00928). `layers` chooses those to follow, for models that hold several stacks.
         """
+        layers = [layers] if isinstance(layers, (int, str)) else layers
         numbers = range(len(self)) if layers is None else [self._find(layer)[0] for layer in layers]
         found = [self._find(number)[1] for number in numbers]
         if any(len(records) > 1 for records in found):
             raise ValueError(f"{len(self._past)} forwards were seen; choose one: seen.forwards[0].rollout(…)")
         chosen = [records[0] for records in found]
         if not chosen:
-            raise ValueError("a rollout needs at least one layer, and none was seen")
+            raise ValueError(f"a rollout needs at least one layer; {len(self)} were seen and 0 chosen")
         sizes = [record.sizes[2:] for record in chosen]
         if any(T != S or size != sizes[0] for size in sizes for T, S in [size]):
             listed = ", ".join(f"{n}: {T} × {S}" for n, (T, S) in zip(numbers, sizes, strict=True))
@@ -281,29 +290,33 @@ class Seen:
     def table(
         self, width: int = 80, all: bool = False, layer: int | str | None = None, more: str = "seen.table(all=True)"
     ) -> str:
-        """The heads as aligned text, those with a clear role first; all=True shows every one, `more` says how."""
+        """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         columns, rows = self._cells(layer)
         shown = rows if all else rows[:_FEW]
         lines = [self._heading(width), "", heads_table(columns, shown, width)]
         if len(shown) < len(rows):
-            lines.append(f"  … and {len(rows) - len(shown)} more heads: {more}")
+            lines += [f"  {_counted(rows[_FEW:])}", f"  All of them: {more}"]
         return "\n".join(lines)
 
+    def order(self, layer: int | str | None = None) -> list[tuple[int, int]]:
+        """(layer, head) as the table lists them: grouped by role, the clearest first."""
+        return list(self._ordered(layer))
+
+    def _ordered(self, layer: int | str | None) -> dict[tuple[int, int], Portrait]:
+        chosen = None if layer is None else self._find(layer)[0]
+        found = {key: one for key, one in self._portraits().items() if chosen in (None, key[0])}
+        return dict(sorted(found.items(), key=lambda item: _rank(item[1].role)))  # stable: like roles stay in order
+
     def _cells(self, layer: int | str | None = None) -> tuple[list[str], list[list[Cell]]]:
-        portraits = self._portraits()
-        if layer is not None:
-            chosen = self._find(layer)[0]
-            portraits = {key: one for key, one in portraits.items() if key[0] == chosen}
-        names = [n for n in _COLUMNS if any(n in one.means for one in portraits.values())]
-        # A stable sort: heads without a clear role stay in the order of the model.
-        ordered = sorted(
-            portraits.items(), key=lambda item: -item[1].role.score if item[1].role.clear else float("inf")
-        )
+        portraits = self._ordered(layer)
+        # A column in which nothing has a value says nothing: no token was repeated, or all is cross-attention.
+        known = [{n for n, mean in one.means.items() if not math.isnan(mean)} for one in portraits.values()]
+        names = [n for n in _COLUMNS if any(n in one for one in known)]
         rows: list[list[Cell]] = [
             [f"{number}.{head}", one.role.name, *(one.means.get(name, float("nan")) for name in names)]
-            for (number, head), one in ordered
+            for (number, head), one in portraits.items()
         ]
-        return ["head", "role", *("strongest" if name == "largest" else name for name in names)], rows
+        return ["head", "role", *names], rows
 
     def _heading(self, width: int = 80) -> str:
         records = self._records()
@@ -313,20 +326,23 @@ class Seen:
         heads = sorted({record.sizes[1] for record in layers})
         lengths = sorted({record.sizes[2] for found in records for record in found})
         runs = len(self._forwards)
+        texts = layers[0].sizes[0]
         parts = [
-            f"{len(layers)} layer{'s' * (len(layers) != 1)} × {'–'.join(map(str, _ends(heads)))} heads",
-            f"{layers[0].sizes[0]} × {'–'.join(map(str, _ends(lengths)))} tokens",
+            f"{_plural(len(layers), 'layer')} × {_plural('–'.join(map(str, _ends(heads))), 'head')}",
+            ("" if texts == 1 else f"{texts} × ") + _plural("–".join(map(str, _ends(lengths))), "token"),
             *([f"{runs} forwards"] if runs > 1 else []),
         ]
-        start = "  " + " · ".join(parts) + " · "
-        return start + names_in_short([record.name or "model" for record in layers], max(width - len(start), 12))
+        start = "  " + " · ".join(parts)
+        room = width - len(start) - 3
+        names = names_in_short([record.name or "model" for record in layers], room)
+        return f"{start} · {names}" if room >= _NAMES else start
 
     def __repr__(self) -> str:
         return self.table(min(shutil.get_terminal_size((80, 24)).columns, 120)) if len(self) else self._heading()
 
     def _repr_html_(self) -> str:
         columns, rows = self._cells()
-        more = f"… and {len(rows) - _FEW} more heads: seen.table(all=True)" if len(rows) > _FEW else ""
+        more = f"{_counted(rows[_FEW:])}. All of them: seen.table(all=True)" if len(rows) > _FEW else ""
         return heads_html(self._heading().strip(), columns, rows[:_FEW], more)
 
 
@@ -366,10 +382,28 @@ def _chosen(collect: Iterable[str] | None) -> frozenset[str]:
     if collect is None:
         return frozenset(statistics.DEFAULT)
     names = frozenset([collect] if isinstance(collect, str) else collect)
-    if unknown := sorted(names - set(EVERY)):
-        raise ValueError(f"collect names {', '.join(map(repr, unknown))}; known are {', '.join(EVERY)}")
+    if unknown := sorted(map(repr, names - {*EVERY, "default"})):
+        raise ValueError(f"collect names {', '.join(unknown)}; known are {', '.join(EVERY)}, and default for the usual")
+    names = names - {"default"} | (frozenset(statistics.DEFAULT) if "default" in names else frozenset())
     # The mean of what a key received is joined over the steps of a generation from the sum.
     return names | ({"received"} if "received_mean" in names else frozenset())
+
+
+def _rank(role: Role) -> tuple[int, float]:
+    """Induction first, mixed last; first tokens late, because many heads rest there and few do what comes before."""
+    if not role.clear:
+        return len(NAMES), 0.0
+    return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
+
+
+def _counted(rows: Sequence[Sequence[Cell]]) -> str:
+    """How many heads are left out, and what they are."""
+    roles = Counter(str(row[1]) for row in rows)
+    return f"… and {len(rows)} more: " + " · ".join(f"{count} {role}" for role, count in roles.items())
+
+
+def _plural(count: int | str, word: str) -> str:
+    return f"{count} {word}{'' if str(count) == '1' else 's'}"
 
 
 def _ends(numbers: list[int]) -> list[int]:

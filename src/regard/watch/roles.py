@@ -22,7 +22,8 @@ Precedence, the first that holds is the role:
    wherever nothing is repeated, and before position because in a text of one repeated passage they keep one step.
 2. previous token, self, first token: the largest of those that pass.
 3. position, local, broad.
-A score needs at least four tokens to count.
+A score needs at least four tokens to count. Heads of cross-attention can be first token, position (one place), broad or
+mixed: nothing in the other text is a query's own token, or near it.
 
 Against TransformerLens' detect_head (error_measure="mul"): its previous-token score is the same sum of weights, divided
 by all rows where ours leaves out the first, which has no previous token. Its duplicate and induction patterns take
@@ -135,7 +136,10 @@ class Tally:
         weight = record.read("largest").cpu().double()
         weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
         back = torch.where(key < 0, 0, record.places() - key) + self._reach
-        for bins, where in ((self._steps, back), (self._places, key.clamp(min=0))):
+        places = [(self._places, key.clamp(min=0))]
+        if not record.across:  # there, no key is some steps away from a query
+            places.append((self._steps, back))
+        for bins, where in places:
             bins.scatter_add_(1, _by_head(where), _by_head(weight))
 
     def mean(self, name: str, head: int) -> float:

@@ -17,7 +17,8 @@
 | map | mean of p in each cell of an n × n grid over T × S | weight |
 
 Rows that are padding, or that may attend to nothing, do not count: their statistics are NaN and their keys −1.
-A statistic about a key that is not there (no previous token, no earlier occurrence) is NaN as well.
+A statistic about a key that is not there (no previous token, no earlier occurrence) is NaN as well. In cross-attention
+a query stands at no key: distance, histogram, previous and self are NaN.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ COLUMNS = ("received", "received_mean")  # (B, H, S)
 WIDE = ("histogram", "top", "map")  # computed at once where asked for with collect=, else on demand
 DEFAULT = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "received")
 WRITTEN_OUT = 1 << 28  # entries of a mask that kernels do not know, at a time
+_APART = ("distance", "previous", "self")  # what only a query that stands among the keys can have
 _CHOSEN = ("sink", "previous", "self", "duplicate", "induction")  # each the weight on one key a query
 
 
@@ -57,31 +59,33 @@ def measure(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
     """
     if call.tokens is not None:
         collect = collect | {"induction", "duplicate"}
-    B, H, T, _ = call.sizes
-    lse = _lse(call)
-    counted = _counted(call, lse)
-    keys = _targets(call, counted)
-    chosen = [name for name in _CHOSEN if name in keys and name in collect]
-    empty = torch.zeros(0, B, T, dtype=torch.int32, device=call.device)
-    targets = torch.stack([keys[name] for name in chosen]).int() if chosen else empty
-    columns = bool(collect & set(COLUMNS))
-    if collect & {"entropy", "distance", "largest", "largest_key"} or columns or chosen:
-        found = _one_pass(call, lse, counted, targets, columns)
-    else:
-        found = {}
-    found["lse"] = lse
-    for n, name in enumerate(chosen):
-        found[name] = torch.where((targets[n] >= 0)[:, None], found["chosen"][n], torch.nan)
+    found = _in_one_launch(call, collect) if _in_triton(call) else _in_tiles(call, collect)
     if "received_mean" in collect:
         queries = seeing_queries(call)
         found["received_mean"] = torch.where(queries > 0, found["received"] / queries.clamp(min=1), torch.nan)
     if "histogram" in collect:
-        found["histogram"] = torch.stack([histogram(call, lse, h) for h in range(H)], dim=1)
-    wanted = [name for name in ROWS if name in collect and name in found and name != "largest_key"]
-    rows = {name: found[name].masked_fill(~counted, torch.nan) for name in wanted}
-    if "largest_key" in collect:
-        rows["largest_key"] = found["largest_key"].long().masked_fill(~counted, -1)
-    return rows | {name: found[name] for name in (*COLUMNS, "histogram") if name in collect}
+        found["histogram"] = torch.stack([histogram(call, found["lse"], h) for h in range(call.sizes[1])], dim=1)
+    if call.across:
+        found |= {name: torch.full_like(found[name], torch.nan) for name in _APART if name in found}
+    return {name: found[name] for name in (*ROWS, *COLUMNS, "histogram") if name in collect and name in found}
+
+
+def _in_tiles(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
+    B, _, T, _ = call.sizes
+    lse = _lse(call)
+    counted = _counted(call, lse)
+    keys = _targets(call, counted)
+    chosen = [name for name in _CHOSEN if name in keys and name in collect]
+    empty = torch.zeros(0, B, T, dtype=torch.int64, device=call.device)
+    targets = torch.stack([keys[name] for name in chosen]) if chosen else empty
+    found = {"lse": lse}
+    if collect - {"lse", "histogram"}:
+        found |= tiles.one_pass(call, lse, counted, targets, bool(collect & set(COLUMNS)))
+        for n, name in enumerate(chosen):
+            found[name] = torch.where((targets[n] >= 0)[:, None], found["chosen"][n], torch.nan)
+        found["largest_key"] = found["largest_key"].masked_fill(~counted, -1)
+    rows = [name for name in ROWS if name in found and name != "largest_key"]
+    return found | {name: found[name].masked_fill(~counted, torch.nan) for name in rows}
 
 
 def weights(call: Call, lse: Tensor, head: int, rows: Tensor, cols: Tensor) -> Tensor:
@@ -151,6 +155,8 @@ def histogram(call: Call, lse: Tensor, head: int) -> Tensor:
     B, _, T, S = call.sizes
     size = 1 + (max(S, T) - 1).bit_length() if max(S, T) else 1
     found = torch.zeros(B, T, size, device=call.device, dtype=_wide(call))
+    if call.across:
+        return found.fill_(torch.nan)
     for tile in tiles.tiles(call, head):
         if tile.high <= tile.low:
             continue
@@ -175,31 +181,35 @@ def carry(call: Call, lse: Tensor, amounts: Tensor) -> Tensor:
     return (found / H).to(_wide(call))
 
 
-def _one_pass(call: Call, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool) -> dict[str, Tensor]:
-    if not _in_triton(call):
-        return tiles.one_pass(call, lse, counted, targets, columns)
-    return _on_gpu(call, lse, counted, targets, columns)
-
-
-def _on_gpu(call: Call, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool) -> dict[str, Tensor]:
+def _in_one_launch(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
+    """The same by Triton's kernels. They leave nothing for torch to do: each small operation costs what it takes."""
     from regard.kernels import gpu
 
-    B, H, T, S = call.sizes
-    rule, rest = rule_of(call)
     assert call.q is not None
     assert call.k is not None
-    q, k = gpu.ready(call.q), gpu.ready(call.k)
-    lse = torch.where(counted, lse, torch.inf).float().contiguous()
-    received = torch.zeros(B, H, S, dtype=torch.int64, device=call.device) if columns else None
-    rows = _rows(call, rest)
-    parts = []
-    for first in range(0, T, rows):
-        last = min(first + rows, T)
-        here = slice(first, last)
-        part = rule.rows(first, last, rest, S, call.device)
-        told = lse[:, :, here].contiguous(), targets[:, :, here].contiguous(), received
-        parts.append(gpu.one_pass(q[:, :, here], k, call.scale, part, *told))
+    B, H, T, S = call.sizes
+    rule, rest = rule_of(call)
+    q, k, lse = gpu.ready(call.q), gpu.ready(call.k), _lse(call).float().contiguous()
+    if not collect - {"lse", "histogram"}:
+        return {"lse": lse.masked_fill(~_counted(call, lse), torch.nan)}
+    plain = rest is None and rule.bias is None and rule.keys is None and rule.window is None
+    first = None if plain else _first(call, _counted(call, lse))
+    last = None
+    if call.tokens is not None and S:
+        last = _earlier(call, 0 if first is None else first[:, None]).int()
+    real = None if call.real is None else call.real.to(call.device).contiguous()
+    received = torch.zeros(B, H, S, dtype=torch.int64, device=call.device) if collect & set(COLUMNS) else None
+    rows, parts = _rows(call, rest), []
+    for start in range(0, T, rows):
+        end = min(start + rows, T)
+        some = slice(start, end)
+        part = rule.rows(start, end, rest, S, call.device)
+        kept, before = (None if t is None else t[:, some].contiguous() for t in (real, last))
+        begin = None if first is None else first.int()
+        known = lse[:, :, some].contiguous()
+        parts.append(gpu.one_pass(q[:, :, some], k, call.scale, part, known, kept, begin, before, received))
     found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts], dim=-1) for n in parts[0]}
+    found["largest_key"] = found["largest_key"].long()
     return found if received is None else found | {"received": gpu.whole(received)}
 
 
@@ -249,9 +259,34 @@ def _targets(call: Call, counted: Tensor) -> dict[str, Tensor]:
     found = {"sink": first.expand(B, T), "previous": torch.where(at - 1 >= first, at - 1, -1)}
     found["self"] = torch.where(at >= first, at, -1)
     if call.tokens is not None and S:
-        last = _last_occurrence(call.tokens.to(call.device).expand(B, S)).gather(1, at.clamp(min=0))
-        last = torch.where((last >= first) & (at >= 0), last, -1)
+        last = _earlier(call, first)
         found["duplicate"], found["induction"] = last, torch.where(last >= 0, last + 1, -1)
+    return found
+
+
+def _earlier(call: Call, first: Tensor | int) -> Tensor:
+    """(B, T): where each query's token stood last before, from the first key on; −1 where it did not."""
+    B, _, T, S = call.sizes
+    assert call.tokens is not None
+    at = torch.arange(S - T, S, device=call.device).expand(B, T)
+    last = _remembered(call.tokens.to(call.device)).expand(B, S).gather(1, at.clamp(min=0))
+    return torch.where((last >= first) & (at >= 0), last, -1)
+
+
+_latest: tuple[Tensor, int, Tensor] | None = None
+
+
+def _remembered(tokens: Tensor) -> Tensor:
+    """_last_occurrence, computed once for all layers of a forward. The text is held, so its memory stays its own."""
+    global _latest
+    if _latest is not None:
+        text, version, found = _latest
+        same = text.data_ptr() == tokens.data_ptr() and text.shape == tokens.shape and text.stride() == tokens.stride()
+        if same and text.device == tokens.device and not tokens.is_inference() and version == tokens._version:
+            return found
+    found = _last_occurrence(tokens)
+    if not tokens.is_inference():  # which counts no changes
+        _latest = tokens, tokens._version, found
     return found
 
 
@@ -330,7 +365,8 @@ def _runs(rows: Tensor) -> list[tuple[int, int]]:
 
 def _in_triton(call: Call) -> bool:
     """Are there kernels for this call's device? Else torch's own operations do, tile by tile."""
-    return call.weights is None and call.device.type == "cuda" and _has_triton()
+    there = call.q is not None and call.q.numel() > 0 and call.sizes[3] > 0
+    return there and call.device.type == "cuda" and _has_triton()
 
 
 @cache

@@ -10,11 +10,12 @@ import inspect
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from regard.layer import MultiHeadAttention
 from regard.masks import Dense, Padding
 from regard.watch.call import Call
 
@@ -22,6 +23,14 @@ from regard.watch.call import Call
 HIDDEN = ("src_key_padding_mask", "tgt_key_padding_mask")
 NAMES = {"input_ids", "attention_mask", "inputs_embeds", *HIDDEN}
 ACROSS = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)
+KEYS_FROM = ("encoder_hidden_states", "key_value_states", "context")  # how an attention is told of another text
+
+
+class Source(NamedTuple):
+    """The argument by which a module was told of another text to read, "" where it was not, and how long that is."""
+
+    name: str = ""
+    length: int = 0
 
 
 @dataclass
@@ -42,6 +51,7 @@ class Texts:
     def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
         self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
         self.open: list[tuple[int, Text] | None] = []
+        self.sources: list[Source] = []  # for each module that runs
         self.read: dict[int, Tensor] = {}
         self.lead: tuple[int, ...] = ()  # the first two axes of what the model was called with
 
@@ -68,8 +78,10 @@ class Texts:
             _inherit(text, outer, given)
             text.past, text.other = self.read.get(id(module)), other
         self.open.append(None if text is None else (id(module), text))
+        self.sources.append(_source(module, args, kwargs))
 
     def leave(self) -> None:
+        self.sources.pop()
         entry = self.open.pop()
         if entry is not None and entry[1].ids is not None:
             key, text = entry
@@ -91,15 +103,26 @@ class Texts:
         text = self._innermost()
         B, _, T, S = call.sizes
         past = 0 if text.past is None or text.ids is None or text.past.shape[0] != B else text.past.shape[1]
-        fits = text.ids is not None and text.new == T and not (text.other == S and _across(module, S, text, past))
+        across = (text.other == S and _across(module, S, text, past)) or self._told_across(module, T, S, past)
+        fits = text.ids is not None and text.new == T and not across
         if fits and past + T < S:
             call = _without_empty_room(call, past + T)
             S = call.sizes[3]
         tokens = self._tokens(text, B, T, S, past) if fits else None
-        if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S:
+        if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S and not across:
             tokens = _for(self.tokens[:, :S], B)
         real = call.real if call.real is not None else self._real(text, call, B, T, S)
-        return replace(call, module=module, tokens=tokens, real=real)
+        return replace(call, module=module, tokens=tokens, real=real, across=across)
+
+    def _told_across(self, module: str, T: int, S: int, past: int) -> bool:
+        """Is this cross-attention, by what the module was given, or the one around it, or by its name?"""
+        above, own = [Source(), *self.sources][-2:]
+        named = ACROSS.search(".".join(module.split(".")[-2:]))
+        if own.name:
+            return own.length == S and (own.name in KEYS_FROM or T != S or named is not None)
+        if named is not None and named.group() != "multihead_attn":
+            return True
+        return above.name == "context" and above.length == S and S not in (T, past + T)
 
     def _innermost(self) -> Text:
         return next((entry[1] for entry in reversed(self.open) if entry is not None), Text())
@@ -180,6 +203,20 @@ def _within(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Are queries and keys the same text? torch.nn.MultiheadAttention is told about the keys' padding only."""
     query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
     return query is key
+
+
+def _source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
+    found = {name: kwargs.get(name) for name in KEYS_FROM} if kwargs else {}
+    if isinstance(module, MultiHeadAttention) and len(args) > 1:
+        found["context"] = args[1]
+    for name, given in found.items():
+        if isinstance(given, Tensor) and given.dim() > 1 and not (args and given is args[0]):
+            return Source(name, given.shape[-2])
+    if isinstance(module, nn.MultiheadAttention) and not _within(args, kwargs):
+        key = args[1] if len(args) > 1 else kwargs.get("key")
+        if isinstance(key, Tensor) and not key.is_nested:
+            return Source("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0])
+    return Source()
 
 
 def _across(module: str, S: int, text: Text, past: int) -> bool:
