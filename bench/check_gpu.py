@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from regard.attend import attend_in_steps, observe
+from regard.attend import attend_in_steps
+from regard.door import observe
 from regard.masks import Mask, as_mask
 
 

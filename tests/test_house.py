@@ -16,6 +16,7 @@ FLOORS = [
     {"layer", "ladder"},
     {"cache", "explain", "kernels"},
     {"attend"},
+    {"door"},
     {"masks", "positions", "steps"},
     {"operations", "side_by_side"},
     {"checks"},

@@ -7,10 +7,8 @@ Nothing else in the project computes attention, except the four rungs of the lad
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -21,20 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from regard.checks import check_dropout, exporting
+from regard.door import Path, observed, telling
 from regard.masks import CAUSAL, EVERYTHING, Mask, Padding, Parts, as_mask
 from regard.positions import alibi_bias
 from regard.steps import step, tracing
 
 # A mask that no kernel knows is written out this many entries at a time, never T × S at once.
 TILE = 1 << 22
-
-
-@dataclass(frozen=True)
-class Path:
-    """The way attend() takes, and why not a faster one."""
-
-    name: str
-    why: str
 
 
 FUSED = Path("fused", "no mask tensor: the kernel reads q, k and v once")
@@ -44,48 +35,7 @@ FUSED_CAUSAL_KEYS = Path("fused causal, key mask", "padded keys are hidden by on
 BANDED = Path("banded", "blocks of the window's width: T × 2·window of mask instead of T × T")
 IN_STEPS = Path("in steps", "every step is kept to be looked at, so T × S weights are in memory")
 
-# observer(path, q, k, v, dropout, mask, scale, alibi)
-Observer = Callable[[Path, Tensor, Tensor, Tensor, float, Mask, float | None, Tensor | None], None]
 _CAUSAL_PARTS, _NO_PARTS = CAUSAL.parts(), EVERYTHING.parts()
-_observers: dict[int, Observer] = {}  # by thread: each observes its own attention only
-_inside: set[int] = set()  # threads in which an observed attention runs
-
-
-@contextmanager
-def observe(observer: Observer) -> Any:
-    """Tell `observer(path, q, k, v, dropout, mask, scale, alibi)` of every attention inside, whichever way it takes."""
-    thread = threading.get_ident()
-    before = _observers.get(thread)
-    _observers[thread] = observer
-    try:
-        yield
-    finally:
-        if before is None:
-            del _observers[thread]
-        else:
-            _observers[thread] = before
-
-
-def busy() -> bool:
-    """Is an observed attention of ours running? What torch does meanwhile is its inside, not another attention."""
-    return threading.get_ident() in _inside
-
-
-@contextmanager
-def _telling(*told: Any) -> Any:
-    thread = threading.get_ident()
-    _observers[thread](*told)
-    outer = thread in _inside
-    _inside.add(thread)
-    try:
-        yield
-    finally:
-        if not outer:
-            _inside.discard(thread)
-
-
-def _observed() -> bool:
-    return bool(_observers) and threading.get_ident() in _observers
 
 
 def attend(
@@ -114,8 +64,8 @@ def attend(
     path = _choose(parts, q, k, scale, alibi)
     if path is IN_STEPS:
         return attend_in_steps(q, k, v, mask=mask, scale=scale, dropout=dropout, alibi=alibi)[0]
-    if _observed():
-        with _telling(path, q, k, v, dropout, mask, scale, alibi):
+    if observed():
+        with telling(path, q, k, v, dropout, mask, scale, alibi):
             return _along(path, q, k, v, mask, parts, scale, dropout, alibi)
     return _along(path, q, k, v, mask, parts, scale, dropout, alibi)
 
@@ -143,8 +93,8 @@ def attend_in_steps(
     T, S = q.shape[2], k.shape[2]
     allowed = None if mask is EVERYTHING else mask.dense(T, S, q.device)
     bias = None if alibi is None else _alibi(alibi, T, S, q.device)
-    if _observed():
-        with _telling(IN_STEPS, q, k, v, dropout, mask, scale, alibi):
+    if observed():
+        with telling(IN_STEPS, q, k, v, dropout, mask, scale, alibi):
             return _steps(q, k, v, allowed, bias, scale, dropout, mask.kind)
     return _steps(q, k, v, allowed, bias, scale, dropout, mask.kind)
 

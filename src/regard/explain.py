@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attend import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Path, masked_kernels, observe
+from regard.attend import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, masked_kernels
+from regard.door import Path, observe
 
 
 @dataclass(frozen=True)

@@ -195,17 +195,15 @@ def test_each_thread_may_watch_for_itself():
         model, told = Layers(textbook), []
         with intercept(model, lambda *what: told.append(what)):
             both.wait()
-            with one_at_a_time:
-                model(random_x())
+            model(random_x())
             if name == "second":
                 ended.wait()
-            with one_at_a_time:
-                model(random_x())
+            model(random_x())
         if name == "first":
             ended.set()
         results[name] = [(f, i) for f, i, _ in told]
 
-    ended, one_at_a_time = threading.Event(), threading.Lock()
+    ended = threading.Event()
     threads = [threading.Thread(target=watch, args=(name,)) for name in ("first", "second")]
     for thread in threads:
         thread.start()
