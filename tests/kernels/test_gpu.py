@@ -102,3 +102,17 @@ def test_every_size_of_block_gives_the_same(BM, U):
     for name in ("entropy", "distance", "largest", "largest_key", "sink", "previous", "self"):
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
     torch.testing.assert_close(gpu.whole(received), right["received"], **CLOSE)
+
+
+@pytest.mark.usefixtures("in_triton")
+def test_what_kernels_cannot_be_built_for_is_measured_all_the_same(monkeypatch):
+    from triton.errors import TritonError
+
+    def refuse(*_):
+        raise TritonError("no room")
+
+    monkeypatch.setattr(statistics, "_refused", set())
+    monkeypatch.setattr(statistics, "_by_kernels", refuse)
+    with pytest.warns(UserWarning, match="kernels cannot be built for this GPU and keys of 32 bytes"):
+        check(random_call(2, 3, 7, 13, 8, mask=causal()))
+    assert statistics._refused == {(torch.device("cpu"), 32)}

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from functools import cache
 from itertools import pairwise
 
@@ -44,6 +45,8 @@ WIDE = ("histogram", "top", "map")  # computed at once where asked for with coll
 DEFAULT = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "received")
 WRITTEN_OUT = 1 << 28  # entries of a mask that kernels do not know, at a time
 _APART = ("distance", "previous", "self")  # what only a query that stands among the keys can have
+GRID = 65535  # heads of all texts that a launch can take
+_refused: set[tuple[torch.device, int]] = set()  # what kernels could not be built for
 _CHOSEN = ("sink", "previous", "self", "duplicate", "induction")  # each the weight on one key a query
 
 
@@ -59,7 +62,7 @@ def measure(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
     """
     if call.tokens is not None:
         collect = collect | {"induction", "duplicate"}
-    found = _in_one_launch(call, collect) if _in_triton(call) else _in_tiles(call, collect)
+    found = (_in_one_launch(call, collect) if _in_triton(call) else None) or _in_tiles(call, collect)
     if "received_mean" in collect:
         queries = seeing_queries(call)
         found["received_mean"] = torch.where(queries > 0, found["received"] / queries.clamp(min=1), torch.nan)
@@ -181,8 +184,24 @@ def carry(call: Call, lse: Tensor, amounts: Tensor) -> Tensor:
     return (found / H).to(_wide(call))
 
 
-def _in_one_launch(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
-    """The same by Triton's kernels. They leave nothing for torch to do: each small operation costs what it takes."""
+def _in_one_launch(call: Call, collect: frozenset[str]) -> dict[str, Tensor] | None:
+    """The same by Triton's kernels; None, and a word about it, on a GPU that they cannot be built for."""
+    from triton.errors import TritonError
+
+    try:
+        return _by_kernels(call, collect)
+    except TritonError as error:
+        warnings.warn(
+            f"regard's kernels cannot be built for this GPU and keys of {_width(call)} bytes "
+            f"({type(error).__name__}); watching goes on by torch's operations, more slowly",
+            stacklevel=2,
+        )
+        _refused.add((call.device, _width(call)))
+        return None
+
+
+def _by_kernels(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
+    """They leave nothing for torch to do: each small operation costs what it takes."""
     from regard.kernels import gpu
 
     assert call.q is not None
@@ -365,8 +384,15 @@ def _runs(rows: Tensor) -> list[tuple[int, int]]:
 
 def _in_triton(call: Call) -> bool:
     """Are there kernels for this call's device? Else torch's own operations do, tile by tile."""
-    there = call.q is not None and call.q.numel() > 0 and call.sizes[3] > 0
-    return there and call.device.type == "cuda" and _has_triton()
+    B, H, _, S = call.sizes
+    there = call.q is not None and call.q.numel() > 0 and S > 0 and B * H <= GRID
+    return there and call.device.type == "cuda" and _has_triton() and (call.device, _width(call)) not in _refused
+
+
+def _width(call: Call) -> int:
+    """How many bytes a key has, as a kernel loads it."""
+    assert call.q is not None
+    return call.q.shape[3] * min(call.q.element_size(), 4)
 
 
 @cache
