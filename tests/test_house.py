@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "regard"
 FLOORS = [
     {"cli"},
     {"bench"},
+    {"gpt"},
     {"presets", "adopt", "watch"},
     {"layouts", "show"},
     {"layer", "ladder"},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from helpers import random_qkv
 from regard import Rotary, alibi_slopes, sinusoidal
-from regard.positions import alibi_bias
+from regard.positions import Stretch, alibi_bias
 
 
 def test_sinusoidal_is_the_papers_formula():
@@ -111,3 +111,58 @@ def test_alibi_lowers_scores_by_slope_times_distance():
     slopes, rows, cols = torch.tensor([0.5, 0.25]), torch.arange(1, 3), torch.arange(5)
     wanted = torch.tensor([[-3.0, -2.0, -1.0, 0.0, -1.0], [-4.0, -3.0, -2.0, -1.0, 0.0]])
     torch.testing.assert_close(alibi_bias(slopes, rows, cols, shift=2), torch.stack([wanted / 2, wanted / 4]))
+
+
+def test_a_stretch_slows_every_wave_alike_where_no_original_context_is_told():
+    q, k, _ = random_qkv(B=2, H=3, T=5, S=5, D=6)
+    positions = torch.tensor([0, 1, 2, 30, 1000])
+    found = Rotary(500.0, stretch=Stretch(4.0)).turn(q, k, 4 * positions)
+    torch.testing.assert_close(found, Rotary(500.0).turn(q, k, positions))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("linear", {}), ("llama3", {"low_freq_factor": 1.5, "high_freq_factor": 5.0})]
+)
+def test_stretched_angles_are_those_of_transformers(kind, more):
+    modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
+    transformers = pytest.importorskip("transformers")
+    told = {"rope_type": kind, "rope_theta": 500.0, "factor": 8.0, **more}
+    if kind == "llama3":
+        told["original_max_position_embeddings"] = 211
+    config = transformers.LlamaConfig(
+        hidden_size=2 * 46, num_attention_heads=2, max_position_embeddings=1999, rope_parameters=told
+    )
+    positions = torch.arange(1999)
+    cos, sin = modeling.LlamaRotaryEmbedding(config)(torch.zeros(1), positions[None])
+    stretch = Stretch(8.0) if kind == "linear" else Stretch(8.0, original=211, low=1.5, high=5.0)
+    found = Rotary(500.0, stretch=stretch).angles(positions, 46)
+    # The last bit of a wave, times a position of thousands, is what they may differ by.
+    torch.testing.assert_close(found, (cos[0, :, :23], sin[0, :, :23]), rtol=0, atol=5e-4)
+
+
+def test_a_stretch_leaves_fast_waves_and_blends_between():
+    waves = 2 * math.pi / torch.tensor([10.0, 40.0, 80.0, 1000.0])  # 10, 2.5, 1.25 and 0.1 turns in 100
+    found = Stretch(8.0, original=100, low=1.0, high=4.0).slowed(waves)
+    kept = torch.tensor([1.0, 0.5, 0.25 / 3, 0.0])
+    torch.testing.assert_close(found, waves * kept + waves / 8 * (1 - kept))
+
+
+def test_a_stretch_is_named_only_where_there_is_one():
+    assert repr(Rotary()) == "Rotary(base=10000.0, interleaved=False)"
+    assert repr(Rotary(stretch=Stretch(2.0))).endswith(
+        "interleaved=False, stretch=Stretch(factor=2.0, original=None, low=1.0, high=4.0))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"factor": 0.5}, r"factor \(0.5\) must be at least 1; Llama 3.1 has 8"),
+        ({"factor": math.nan}, r"factor \(nan\) must be at least 1"),
+        ({"factor": 2.0, "original": 0}, r"original \(0\) must be a whole number of at least 1"),
+        ({"factor": 2.0, "low": 4.0}, r"low \(4.0\) must be above 0 and below high \(4.0\); Llama 3.1 has 1 and 4"),
+    ],
+)
+def test_a_stretch_that_means_nothing_is_refused(told, message):
+    with pytest.raises(ValueError, match=message):
+        Stretch(**told)

@@ -4,6 +4,7 @@ from regard.adopt import adopt
 from regard.attend import attend, attend_in_steps
 from regard.cache import Cache
 from regard.explain import explain
+from regard.gpt import GPT, GPTConfig
 from regard.layer import MultiHeadAttention
 from regard.masks import Mask, causal, dense, documents, padding, window
 from regard.positions import Rotary, alibi_slopes, sinusoidal
@@ -21,9 +22,11 @@ from regard.steps import Trace, step, trace
 from regard.watch import Seen, load_seen, watch
 
 __all__ = [
+    "GPT",
     "GPT2_CONFIGS",
     "GPT3_CONFIG",
     "Cache",
+    "GPTConfig",
     "Mask",
     "MultiHeadAttention",
     "Rotary",

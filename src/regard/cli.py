@@ -1,4 +1,4 @@
-"""The command: regard trace · watch · bench. Plain words, 80 columns, and the next command is always named."""
+"""The command: regard trace · watch · generate · train · bench. Plain words, 80 columns, and the next command is always named."""
 
 from __future__ import annotations
 
@@ -122,6 +122,74 @@ def watch(
     run(model, text, layer=layer, head=head, save=save, max_tokens=max_tokens, device=device, all=every)
 
 
+@app.command()
+def train(
+    data: Annotated[list[str], typer.Option(help="Text files: .txt, .gz or .xz; more may follow as arguments.")],
+    out: Annotated[str, typer.Option(help="The run's directory; the model will be in OUT/model.")],
+    more: Annotated[list[str] | None, typer.Argument(help="More data files.")] = None,
+    preset: Annotated[str, typer.Option(help="tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.")] = "tiny",
+    model: Annotated[str | None, typer.Option(help="Go on with a trained model's directory instead.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="A tokenizer.json; else one is made of the data.")] = None,
+    steps: Annotated[int, typer.Option(help="How many steps.")] = 1000,
+    batch: Annotated[int | None, typer.Option(help="Rows of a forward pass; by preset.")] = None,
+    accumulate: Annotated[int, typer.Option(help="Forward passes that make one step.")] = 1,
+    context_length: Annotated[int | None, typer.Option(help="Tokens of a row; by preset.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of activations left out; none.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The highest; by preset.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps until the highest; a tenth, at most 200.")] = None,
+    weight_decay: Annotated[float, typer.Option(help="Of matrices.")] = 0.1,
+    clip: Annotated[float, typer.Option(help="The longest gradient.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Another seed, another run.")] = 0,
+    val_fraction: Annotated[float, typer.Option(help="Share of the data to be judged by.")] = 0.01,
+    dtype: Annotated[str | None, typer.Option(help="fp32 or bf16; bf16 on a GPU.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
+    compile: Annotated[bool | None, typer.Option(help="torch.compile; on a GPU.")] = None,
+    parallel: Annotated[str | None, typer.Option(help="Under torchrun: fsdp=2,tp=2.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run.")] = None,
+    evaluate_windows: Annotated[int, typer.Option(help="Rows to be judged by.")] = 64,
+    checkpoint_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run.")] = None,
+    sample_every: Annotated[int | None, typer.Option(help="In steps; never.")] = None,
+    keep: Annotated[int, typer.Option(help="Checkpoints that stay.")] = 2,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start anew, or go on.")] = False,
+) -> None:
+    """Teach a model to write like your text files. Stopped at any time, the same command goes on."""
+    from regard.gpt.command import train as run
+
+    found = run(
+        [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
+        accumulate=accumulate, context_length=context_length, dropout=dropout, learning_rate=learning_rate,
+        warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed, val_fraction=val_fraction, dtype=dtype,
+        device=device, compile=compile, parallel=parallel, evaluate_every=evaluate_every,
+        evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every, sample_every=sample_every, keep=keep,
+        fresh=fresh,
+    )  # fmt: skip
+    if not found.finished:
+        raise typer.Exit(130)  # as after any Ctrl-C
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="How the text begins.")] = "",
+    model: Annotated[
+        str | None, typer.Option(help="A directory, or a name on the hub; else the model in the box.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Write no more than this.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is bolder.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Only the k likeliest tokens; 0 for all.")] = 50,
+    top_p: Annotated[float | None, typer.Option(help="Only the likeliest that make up this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
+) -> None:
+    """Write on from a beginning, word by word."""
+    from regard.gpt.generate_command import run
+
+    run(
+        prompt, model=model, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k or None, top_p=top_p,
+        seed=seed, stop=stop or (), device=device,
+    )  # fmt: skip
+
+
 # The benchmarks read their own command line: they also run where there is torch and nothing else.
 _THEIR_OWN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -146,6 +214,14 @@ def bench_memory(context: typer.Context) -> None:
 def bench_watch(context: typer.Context) -> None:
     """The price of seeing: attention with every statistic against attention alone, and whole models."""
     from regard.bench.watch import main as run
+
+    run(context.args)
+
+
+@bench.command("generate", context_settings=_THEIR_OWN)
+def bench_generate(context: typer.Context) -> None:
+    """Writing text, against transformers with its default and its static cache."""
+    from regard.bench.generate import main as run
 
     run(context.args)
 

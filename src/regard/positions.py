@@ -31,6 +31,41 @@ def sinusoidal(length: int, width: int, device: torch.device | str | None = None
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Slower turns, for a model that reads further than it was first trained to.
+
+    >>> Stretch(8.0, original=8192)  # Llama 3.1
+    Stretch(factor=8.0, original=8192, low=1.0, high=4.0)
+
+    factor: how many times slower.
+    original: the context the model was first trained with. Given it, only slow waves are stretched: those with fewer
+        than `low` turns in that context wholly, those with more than `high` not at all, and between the two by
+        degrees (Llama 3). Else all are stretched alike (transformers calls that linear).
+    """
+
+    factor: float
+    original: int | None = None
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.factor) and self.factor >= 1):
+            raise ValueError(f"factor ({self.factor}) must be at least 1; Llama 3.1 has 8, and 1 stretches nothing")
+        if self.original is not None:
+            check_whole(original=self.original)
+        if not 0 < self.low < self.high < math.inf:
+            raise ValueError(f"low ({self.low}) must be above 0 and below high ({self.high}); Llama 3.1 has 1 and 4")
+
+    def slowed(self, waves: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
+        """The waves, some of them or all slower."""
+        if self.original is None:
+            return waves / self.factor
+        turns = waves * (self.original / (2 * math.pi))
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return waves * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True)
 class Rotary:
     """Rotary positions: each pair of channels turns with the position, so scores depend on distance alone.
 
@@ -38,10 +73,12 @@ class Rotary:
     Rotary(base=10000.0, interleaved=False)
 
     Channel i turns together with i + D/2 (Llama), or 2i with 2i + 1 when interleaved.  (arXiv:2104.09864.)
+    stretch: slower turns, for longer texts than the model was first trained with.
     """
 
     base: float = 10_000.0
     interleaved: bool = False
+    stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.base) and self.base > 1):
@@ -53,10 +90,22 @@ class Rotary:
         """Turn queries and keys by their positions, (T,) or (B, T)."""
         # In float32 whatever the dtype: at position 100,000 a bf16 angle would be off by hundreds of turns.
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-        angles = positions.to(wide)[..., None] * _waves(q.shape[-1], self.base, q.device, wide)
-        angles = angles[:, None] if angles.dim() == 3 else angles  # (B, 1, T, D/2) or (T, D/2)
-        cos, sin = angles.cos(), angles.sin()
+        cos, sin = self.angles(positions, q.shape[-1], wide)
+        if cos.dim() == 3:
+            cos, sin = cos[:, None], sin[:, None]  # (B, 1, T, D/2)
         return self._turn_one(q, cos, sin), self._turn_one(k, cos, sin)
+
+    def angles(
+        self, positions: Int[Tensor, "..."], width: int, dtype: torch.dtype = torch.float32
+    ) -> tuple[Float[Tensor, "... pairs"], Float[Tensor, "... pairs"]]:
+        """Cosine and sine of the angle that each pair of channels turns by, at each position."""
+        waves = _waves(width, self.base, positions.device, dtype)
+        angles = positions.to(dtype)[..., None] * (waves if self.stretch is None else self.stretch.slowed(waves))
+        return angles.cos(), angles.sin()
+
+    def __repr__(self) -> str:
+        more = "" if self.stretch is None else f", stretch={self.stretch}"
+        return f"Rotary(base={self.base}, interleaved={self.interleaved}{more})"
 
     def _turn_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         if self.interleaved:

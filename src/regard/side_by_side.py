@@ -85,6 +85,21 @@ class SideBySide(nn.Module):
         bias = self._rooms.get("bias")
         return F.linear(x, room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases))
 
+    def joined(self) -> tuple[Tensor, Tensor | None] | None:
+        """The three weights as one, and the three biases, where each lie in one room; else None."""
+        found: list[Tensor | None] = []
+        for kind in ("weight", "bias"):
+            three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
+            room = self._rooms.get(kind)
+            if kind == "bias" and all(p is None for p in three):
+                found.append(None)
+            elif room is None or any(type(p) is not nn.Parameter for p in three) or not _in_order(three, room):
+                return None
+            else:
+                found.append(room)
+        assert found[0] is not None
+        return found[0], found[1]
+
     def lay_side_by_side(self) -> None:
         """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
         before, self._rooms = self._rooms, {}

@@ -1,0 +1,184 @@
+"""`regard train --data FILES --preset tiny --out runs/first`: from text files to a model that can be asked to write."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from regard.checks import check_whole
+from regard.gpt import state
+from regard.gpt.config import PRESETS, GPTConfig
+from regard.gpt.data import TOKENS, Tokens, tokenise, train_tokenizer
+from regard.gpt.model import GPT
+from regard.gpt.progress import clock
+from regard.gpt.run import BEST, Fit
+from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.train import fit, joined
+from regard.gpt.world import World
+
+WORDS = "tokenizer.json"
+
+
+class Usual(NamedTuple):
+    """What a preset is trained with unless told."""
+
+    batch: int
+    learning_rate: float
+
+
+USUAL = {name: Usual(8, 6e-4) for name in PRESETS} | {"tiny": Usual(16, 1e-3)}
+TUNING = Usual(8, 5e-5)  # a model that knows something already is moved gently
+
+
+def train(
+    data: Sequence[str | Path],
+    out: str | Path,
+    *,
+    preset: str = "tiny",
+    model: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    steps: int = 1000,
+    batch: int | None = None,
+    accumulate: int = 1,
+    context_length: int | None = None,
+    dropout: float | None = None,
+    learning_rate: float | None = None,
+    warmup: int | None = None,
+    seed: int = 0,
+    dtype: str | None = None,
+    device: str | None = None,
+    parallel: str | None = None,
+    fresh: bool = False,
+    **options: Any,
+) -> Fit:
+    """Train a preset, or go on with a model from a directory; say what is done, and what to do next.
+
+    What is not told is chosen by preset and device. `options` are those of `fit`.
+    """
+    check_whole(steps=steps)
+    out, device = Path(out), device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or ("bf16" if device.startswith("cuda") else "fp32")
+    usual = USUAL.get(preset, TUNING) if model is None else TUNING
+    try:
+        with joined(parallel, device, dtype) as world:
+            learner, tokens = _prepared(
+                data, out, preset, model, tokenizer, context_length, dropout, seed, fresh, world
+            )
+            if world.main:
+                print(_header(learner, len(tokens.ids), out, world, steps, dtype), flush=True)
+            found = fit(
+                learner,
+                tokens,
+                out=out,
+                steps=steps,
+                batch=usual.batch if batch is None else batch,
+                accumulate=accumulate,
+                context_length=context_length,
+                learning_rate=usual.learning_rate if learning_rate is None else learning_rate,
+                warmup=min(200, steps // 10) if warmup is None else warmup,
+                seed=seed,
+                dtype=dtype,
+                parallel=world,
+                **options,
+            )
+            if world.main:
+                print(_footer(found), flush=True)
+            return found
+    except OSError as error:  # a full disk, most likely
+        raise ValueError(
+            f"{error.strerror or error}; the same command then goes on from the last checkpoint"
+        ) from error
+
+
+def _prepared(
+    data: Sequence[str | Path],
+    out: Path,
+    preset: str,
+    model: str | Path | None,
+    tokenizer: str | Path | None,
+    context_length: int | None,
+    dropout: float | None,
+    seed: int,
+    fresh: bool,
+    world: World,
+) -> tuple[GPT, Tokens]:
+    """A model with its tokenizer, and the data as tokens. Files are written by the main process alone."""
+    changes: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+    if model is None:
+        config = GPTConfig.preset(preset, **changes)  # a preset that is not there is said before anything is read
+        config = config if context_length is None else config.with_(context_length=context_length)
+    elif dropout is not None:
+        raise ValueError("--dropout is for a new model; one from a directory has its own")
+    if world.main:
+        with state.locked(out):
+            if fresh:
+                state.clear(out)
+                (out / WORDS).unlink(missing_ok=True)
+            words = _tokenizer(data, tokenizer or model, out, None if model is not None else config.vocab_size)
+            if not (out / WORDS).is_file() or Tokenizer.load(out / WORDS) != words:
+                words.save(out / WORDS)
+            note = tokenise(data, words, out).new
+            if note:
+                _say(f"{TOKENS} written: {note}")
+    world.barrier()
+    words = Tokenizer.load(out / WORDS)
+    tokens = tokenise(data, words, out)
+    torch.manual_seed(seed)  # the same start every time
+    if model is not None:
+        learner = GPT.from_pretrained(model, dtype=torch.float32)
+    else:
+        learner = GPT(config.with_(vocab_size=words.vocab_size, end=words.end))
+    learner.tokenizer = words
+    return learner, tokens
+
+
+def _tokenizer(data: Sequence[str | Path], given: str | Path | None, out: Path, vocab_size: int | None) -> Tokenizer:
+    """The one that was given, or the one this run has made before, or a new one made of the data."""
+    if given is not None:
+        return Tokenizer.load(given)
+    if (out / WORDS).is_file():
+        return Tokenizer.load(out / WORDS)
+    assert vocab_size is not None
+    _say(f"no tokenizer given: making one of {vocab_size:,} tokens from the data")
+    return train_tokenizer(data, vocab_size)
+
+
+def _header(model: GPT, tokens: int, out: Path, world: World, steps: int, dtype: str) -> str:
+    c = model.config
+    before = state.checkpoints(out)
+    rows = {
+        "model": f"{c.num_layers} layers × {c.num_heads} heads, width {c.d_model}, context {c.context_length}",
+        "parameters": f"{sum(p.numel() for p in model.parameters()):,}",
+        "data": f"{tokens:,} tokens of a vocabulary of {c.vocab_size:,}",
+        "device": f"{world.device}, {dtype}" + (f", {world.data_ranks} data ranks" if world.data_ranks > 1 else ""),
+        "steps": f"{steps:,}" + (f", from {before[-1].name}" if before else ""),
+        "out": str(out),
+    }
+    return "\n" + "\n".join(f"  {name:<12}{value}" for name, value in rows.items()) + "\n"
+
+
+def _footer(found: Fit) -> str:
+    where = shlex.quote(str(found.model))
+    if not found.finished:
+        return (
+            f"\n  Stopped after step {found.step:,} of {found.steps:,}; nothing is lost."
+            "\n  Go on: the same command again"
+        )
+    lines = ["", f"  {found.steps:,} steps in {clock(found.seconds)}"]
+    if found.val_loss is not None:
+        lines.append(f"  validation loss  {found.val_loss:.4f}")
+        if found.best["step"] != found.steps:
+            lines.append(
+                f"  lowest           {found.best['val_loss']:.4f} at step {found.best['step']:,}: {found.out / BEST}"
+            )
+    lines += [f"  model            {found.model}", "", f'  Next: regard generate --model {where} "Once upon a time"']
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""GPTConfig: all that tells one model from another. The blocks read it; the layers never do.
+
+GPT-2 is the default. Four changes make the Llama family of it: rms norms, rotary positions, a gated feed-forward and
+no biases; grouped queries are one number more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from regard.checks import check_dropout, check_heads, check_whole
+from regard.positions import Rotary
+from regard.presets import GPT2_CONFIGS
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The sizes of a model and the parts it is made of.
+
+    >>> GPTConfig.preset("gpt2-small").num_layers
+    12
+
+    vocab_size, context_length: how many tokens there are, and how many fit into one text.
+    num_layers, d_model, num_heads: blocks, width of a token's vector, heads in each block.
+    num_kv_heads: fewer key/value heads than heads (grouped queries).
+    d_ff: width inside the feed-forward; 4 × d_model unless given.
+    rotary: turn queries and keys by position; None is a learned vector for each position.
+    norm, feed_forward: "layer" or "rms"; "gelu" or "swiglu".
+    qkv_bias, bias: biases in the three projections of attention; in all other linear layers and norms.
+    tied: the head that scores the next token is the token embedding, used backwards.
+    end: the token that ends a text, where there is one.
+    """
+
+    vocab_size: int
+    context_length: int
+    num_layers: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int | None = None
+    d_ff: int | None = None
+    dropout: float = 0.0
+    rotary: Rotary | None = None
+    window: int | None = None
+    qk_norm: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    norm_eps: float = 1e-5
+    feed_forward: Literal["gelu", "swiglu"] = "gelu"
+    qkv_bias: bool = True
+    bias: bool = True
+    tied: bool = True
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(
+            vocab_size=self.vocab_size,
+            context_length=self.context_length,
+            num_layers=self.num_layers,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            num_kv_heads=self.kv_heads,
+            d_ff=self.inner,
+        )
+        check_dropout(self.dropout)
+        check_heads(self.d_model, self.num_heads)
+        for name, value, known in (
+            ("norm", self.norm, ("layer", "rms")),
+            ("feed_forward", self.feed_forward, ("gelu", "swiglu")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
+        if not 0 < self.norm_eps < 1:
+            raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0 and below 1; 1e-5 is usual")
+        if self.end is not None and not 0 <= self.end < self.vocab_size:
+            raise ValueError(f"end ({self.end}) must be a token id below vocab_size ({self.vocab_size})")
+
+    @property
+    def kv_heads(self) -> int:
+        """Key/value heads: as many as heads unless fewer were asked for."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def inner(self) -> int:
+        """The feed-forward's inner width."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.d_model // self.num_heads
+
+    def with_(self, **changes: Any) -> GPTConfig:
+        """The same config with some fields changed."""
+        return replace(self, **changes)
+
+    @staticmethod
+    def preset(name: str, **changes: Any) -> GPTConfig:
+        """A preset by name: tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl; fields may be changed.
+
+        >>> GPTConfig.preset("tiny", vocab_size=5000).vocab_size
+        5000
+        """
+        if name not in PRESETS:
+            near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}{hint}")
+        return replace(PRESETS[name], **changes)
+
+
+def _gpt2(name: str) -> GPTConfig:
+    size = GPT2_CONFIGS[name]
+    return GPTConfig(
+        vocab_size=size["vocab_size"],
+        context_length=size["context_length"],
+        num_layers=size["num_layers"],
+        d_model=size["d_model"],
+        num_heads=size["num_heads"],
+        end=50256,
+    )
+
+
+PRESETS: dict[str, GPTConfig] = {
+    "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
+    **{name: _gpt2(name) for name in GPT2_CONFIGS},
+}

@@ -1,0 +1,232 @@
+"""GPT: from token ids to a score for every possible next token.
+
+Token and position vectors are added, blocks follow one another, a last norm, and the head. With rotary positions
+nothing is added: each block's attention turns queries and keys instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.cache import Cache
+from regard.checks import check_length
+from regard.gpt.block import Block, norm
+from regard.gpt.config import GPTConfig
+from regard.gpt.loss import next_token_loss
+from regard.masks import Mask
+from regard.steps import step
+
+if TYPE_CHECKING:
+    from regard.gpt.generate import Stream
+    from regard.gpt.tokenizer import Tokenizer
+
+
+class GPT(nn.Module):
+    """A language model, from GPT-2 to the Llama family, by its config.
+
+    >>> model = GPT("tiny")
+    >>> model(torch.tensor([[5, 6, 7]])).shape  # a score for each of 4096 tokens, after each of three
+    torch.Size([1, 3, 4096])
+    """
+
+    tokenizer: Tokenizer | None
+
+    def __init__(self, config: GPTConfig | str) -> None:
+        super().__init__()
+        self.config = config = GPTConfig.preset(config) if isinstance(config, str) else config
+        self.tokenizer = None
+        self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        learned = config.rotary is None
+        self.position_embedding = nn.Embedding(config.context_length, config.d_model) if learned else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.final_norm = norm(config)
+        # A tied head is the token embedding itself: one tensor, one name.
+        self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.initialise()
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """GPT-2's start: small random weights; what is added to the residuals smaller still, the more layers there are."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif "norm" in name:
+                parameter.fill_(1.0)
+            elif name == "position_embedding.weight":
+                parameter.normal_(std=0.01)
+            elif name.endswith(("out_proj.weight", "down.weight")):
+                parameter.normal_(std=0.02 / (2 * self.config.num_layers) ** 0.5)
+            else:
+                parameter.normal_(std=0.02)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Mask | Tensor | Sequence[int] | None = None,
+        cache: Cache | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score every token as the next one, after each token of the text.
+
+        mask: a rule from regard.masks, a bool tensor (True = may attend) or key lengths; added to causal.
+        cache: a regard.Cache for this model, `model.cache()`; it is advanced once all blocks have written.
+        positions: (T,) or (B, T); they count on from the cache unless given.
+        """
+        return self.score(self.hidden(ids, mask=mask, cache=cache, positions=positions))
+
+    def hidden(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Mask | Tensor | Sequence[int] | None = None,
+        cache: Cache | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T E"]:
+        """What the model thinks after each token, before it is made into scores."""
+        start = 0 if cache is None else cache.length
+        self._check(ids, start)
+        if positions is None:
+            positions = torch.arange(start, start + ids.shape[1], device=ids.device)
+        x = step("token vectors", self.token_embedding(step("tokens", ids, "ids", "text as numbers")), "embedding(ids)")
+        if self.position_embedding is not None:
+            places = step("position vectors", self.position_embedding(positions), "embedding(positions)")
+            x = step("embeddings", x + places, "token + position vectors", "what, and where")
+        x = self.dropout(x)
+        turned = None if self.config.rotary is None else positions
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=turned)
+        if cache is not None:
+            cache.advance(ids.shape[1])
+        return step("final norm", self.final_norm(x), "final_norm(x)", "lengths evened out")
+
+    def score(self, x: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
+        """The head: how well each token of the vocabulary fits as the next."""
+        return step("logits", F.linear(x, self.head_weight), "x @ head.mT", "a score for every token")
+
+    def loss(self, ids: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+        """How surprised the model is by the next tokens: mean cross-entropy, without keeping a score for every token.
+
+        >>> model, ids = GPT("tiny"), torch.tensor([[5, 6, 7, 8]])
+        >>> round(model.loss(ids[:, :-1], ids[:, 1:]).item())  # untrained: near log 4096
+        8
+        """
+        x = self.hidden(ids)
+        return next_token_loss(x.flatten(0, 1), self.head_weight, targets.flatten())
+
+    @property
+    def head_weight(self) -> Float[Tensor, "V E"]:
+        """The head's weight: the token embedding where they are tied."""
+        return self.token_embedding.weight if self.head is None else self.head.weight
+
+    def cache(self, batch: int = 1, capacity: int | None = None) -> Cache:
+        """An empty cache for this model; room for the whole context unless `capacity` says less."""
+        layers = [block.attention for block in self.blocks if isinstance(block, Block)]
+        return Cache.of(*layers, batch=batch, capacity=capacity)
+
+    def generate(
+        self,
+        prompt: str | Sequence[Any] | Tensor,
+        max_new_tokens: int = 100,
+        *,
+        temperature: float | int = 1.0,
+        top_k: int | None = None,
+        top_p: float | int | None = None,
+        seed: int | None = None,
+        stop: int | str | Sequence[int] | Sequence[str] | None = None,
+        mask: Tensor | None = None,
+    ) -> Any:
+        """Go on from a prompt, and hand back what comes after it: a str for a str, ids for ids, a list for a list.
+
+        >>> len(GPT("tiny").generate([5, 6, 7], max_new_tokens=3))
+        3
+
+        prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows need not be of one length.
+        temperature, top_k, top_p: how the next token is chosen; temperature 0 takes the best. See regard.gpt.sample.Sampling.
+        seed: the same seed, the same text; row i of a batch is the text of seed + i alone.
+        stop: a string, a token id, or several; the text ends before it. The model's end token always ends it.
+        mask: for a tensor (B, T), True or 1 where a token is real; padding may be on the left or on the right.
+
+        A text also ends where the context is full.
+        """
+        from regard.gpt.generate import generate
+
+        return generate(
+            self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop,
+            mask=mask,
+        )  # fmt: skip
+
+    def stream(
+        self,
+        prompt: str | Sequence[int] | Tensor,
+        max_new_tokens: int = 100,
+        *,
+        temperature: float | int = 1.0,
+        top_k: int | None = None,
+        top_p: float | int | None = None,
+        seed: int | None = None,
+        stop: int | str | Sequence[int] | Sequence[str] | None = None,
+    ) -> Stream:
+        """Go on from a prompt, and hand out pieces of text (or ids, for ids) as they come; then `.reason` says why it ended.
+
+        >>> writing = GPT("tiny").stream([5, 6, 7], max_new_tokens=3)
+        >>> len(list(writing)), writing.reason
+        (3, 'length')
+        """
+        from regard.gpt.generate import Stream
+
+        return Stream(
+            self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
+        )
+
+    def _check(self, ids: Tensor, start: int) -> None:
+        V = self.config.vocab_size
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise ValueError(
+                f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "
+                f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
+            )
+        check_length(start + ids.shape[1], self.config.context_length)
+        # Looking costs nothing on the CPU; on a GPU it would wait for all that is still under way.
+        if ids.device.type == "cpu" and not torch.compiler.is_compiling():
+            outside = ids[(ids < 0) | (ids >= V)]
+            if len(outside):
+                raise ValueError(
+                    f"token id {int(outside[0])} is not among this model's {V} (0 to {V - 1}); "
+                    "was the text tokenised for another model?"
+                )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_dir: str | os.PathLike[str],
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> GPT:
+        """A trained model: from a directory, or by its name on the Hugging Face Hub.
+
+        It takes transformers' GPT-2, Llama, Mistral, Qwen 2 and Qwen 3, safetensors only. tokenizer.json, where there
+        is one, becomes model.tokenizer. dtype is the file's unless told; the model is in eval mode.
+        """
+        from regard.gpt.checkpoint import load
+
+        return load(name_or_dir, device=device, dtype=dtype)
+
+    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
+        """Write the model to a directory that `from_pretrained` and transformers load; all of it, or nothing."""
+        from regard.gpt.checkpoint import save
+
+        save(self, directory)
+
+    def extra_repr(self) -> str:
+        """The parameter count."""
+        return f"parameters={sum(p.numel() for p in self.parameters()):,}"

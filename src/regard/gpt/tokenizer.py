@@ -1,0 +1,252 @@
+"""Tokenizer: text to token ids and back, byte for byte.
+
+Byte-level BPE, as GPT-2 has it: every byte is a token, and pairs that often stand together become tokens too. So any
+text can be written, and comes back as it was. The work is done by Hugging Face's `tokenizers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from regard.checks import check_whole
+from regard.gpt.safe import atomically
+
+if TYPE_CHECKING:
+    import tokenizers
+
+END = "<|endoftext|>"
+SMALLEST = 257  # 256 bytes and the end
+
+
+class Tokenizer:
+    """Text to token ids and back.
+
+    >>> tokenizer = Tokenizer.train(["the cat sat on the mat, the cat sat"], vocab_size=270)
+    >>> ids = tokenizer.encode("the cat, naïve 🐈")
+    >>> tokenizer.decode(ids)
+    'the cat, naïve 🐈'
+    >>> tokenizer.pieces(ids)[:3]
+    ['the', ' cat', ',']
+
+    vocab_size: how many tokens there are.
+    end: the id of <|endoftext|>, which stands between texts; None where the vocabulary has none.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        # A file may ask for texts to be cut or padded; here a text is its tokens and no others.
+        inner.no_truncation()
+        inner.no_padding()
+        inner.encode_special_tokens = True  # tokenizers' word for: their names in a text are text
+        self._inner = inner
+        self.vocab_size: int = inner.get_vocab_size()
+        self.end: int | None = inner.token_to_id(END)
+        self._bytes = _byte_of_each_sign() if _is_byte_level(inner) else None
+
+    @staticmethod
+    def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+        """Learn a vocabulary from texts: 256 bytes, <|endoftext|> as token 0, and the pairs most often met.
+
+        >>> Tokenizer.train(["to be or not to be"], vocab_size=260).vocab_size
+        260
+
+        The same texts give the same vocabulary. Where they hold too few pairs, it stays smaller than `vocab_size`.
+        """
+        from tokenizers import Tokenizer as Inner
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        check_whole(vocab_size=vocab_size)
+        if vocab_size < SMALLEST:
+            raise ValueError(
+                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a small model"
+            )
+        if isinstance(texts, str):
+            raise ValueError('texts is one text, which would be read letter by letter; pass a list: ["…"]')
+        inner = Inner(models.BPE())
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        inner.train_from_iterator((_whole(text) for text in texts), trainer)
+        return Tokenizer(inner)
+
+    @staticmethod
+    def load(path: Path | str) -> Tokenizer:
+        """A tokenizer from a tokenizer.json, or from a directory that holds one."""
+        from tokenizers import Tokenizer as Inner
+
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        if not path.is_file():
+            raise ValueError(f"there is no {path}; a tokenizer is one file, tokenizer.json")
+        try:
+            return Tokenizer(Inner.from_file(str(path)))
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise ValueError(f"{path} is no tokenizer that can be read: {error}; get the file again") from error
+
+    def save(self, path: Path | str) -> None:
+        """Write tokenizer.json: to this path, or into this directory. Whole or not at all, and without blanks."""
+        path = Path(path)
+        with atomically(path / "tokenizer.json" if path.is_dir() else path) as temporary:
+            temporary.write_text(str(self), encoding="utf-8")
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The token ids of a text.
+
+        A special token's name in the text, such as <|endoftext|>, is plain text like any other, so that nobody ends
+        a text from inside it; decode gives the text back byte for byte. With special=True such names are the tokens
+        they name, and what the tokenizer puts before and after a text (Llama's <s>) is there too, as in transformers.
+
+        Tokenizers that tidy the text first (Qwen's joins accents to their letters) give it back tidied.
+        """
+        return self.encode_batch([text], special)[0]
+
+    def encode_batch(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        """The token ids of many texts, on all cores."""
+        texts = [_whole(text) for text in texts]
+        inner = self._heeding_names if special else self._inner
+        return [encoding.ids for encoding in inner.encode_batch_fast(texts, add_special_tokens=special)]
+
+    def decode(self, ids: Iterable[int] | Tensor) -> str:
+        """The text of token ids. Bytes that are no UTF-8, and ids that name no token, are U+FFFD: �."""
+        text, known = "", list[int]()
+        for i in _listed(ids):
+            if self._inner.id_to_token(i) is not None:
+                known.append(i)
+                continue
+            text, known = text + self._inner.decode(known, skip_special_tokens=False) + "\ufffd", []
+        return text + self._inner.decode(known, skip_special_tokens=False)
+
+    def pieces(self, ids: Iterable[int] | Tensor) -> list[str]:
+        r"""Each token as text of its own, for tables and pictures; a byte that is half a letter is written \xe4."""
+        return [self._piece(i) for i in _listed(ids)]
+
+    def token(self, id: int) -> str:
+        """A token as the vocabulary spells it: Ġcat for " cat" in GPT-2's."""
+        token = self._inner.id_to_token(id) if id >= 0 else None
+        if token is None:
+            raise ValueError(
+                f"token id {id} is not among this tokenizer's {self.vocab_size} (0 to {self.vocab_size - 1})"
+            )
+        found: str = token
+        return found
+
+    def stream(self) -> Stream:
+        """For text that comes token by token."""
+        return Stream(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _read, (str(self),)  # tokenizers' own copies forget what is not in the file
+
+    @cached_property
+    def _heeding_names(self) -> tokenizers.Tokenizer:
+        """A second one: a switch on the first would be a trap for threads."""
+        return type(self._inner).from_str(str(self))
+
+    def _piece(self, i: int) -> str:
+        token = self._inner.id_to_token(i)
+        if token is None:
+            return "\ufffd"
+        if self._bytes is not None and all(sign in self._bytes for sign in token):
+            return bytes(self._bytes[sign] for sign in token).decode(errors="backslashreplace")
+        found: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a blank
+        return found
+
+    def __str__(self) -> str:
+        """The content of tokenizer.json."""
+        found: str = self._inner.to_str(pretty=False)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocab_size={self.vocab_size}, end={self.end})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+class Stream:
+    """Text as its tokens arrive: each feed gives what is complete, and no letter is ever cut in two.
+
+    >>> tokenizer = Tokenizer.train([], vocab_size=257)
+    >>> stream = tokenizer.stream()
+    >>> [stream.feed(i) for i in tokenizer.encode("aé")]
+    ['a', '', 'é']
+    >>> stream.finish()
+    ''
+
+    All that feed and finish give, together, is what decode gives.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._before: list[int] = []  # told already; some tokenizers write a token by what stands before it
+        self._waiting: list[int] = []
+
+    def feed(self, id: int) -> str:
+        """One more token: the text that is now complete, often its own, sometimes none."""
+        self._waiting.append(int(id))
+        text = self._text()
+        if text.endswith("\ufffd"):  # perhaps the first bytes of a letter
+            return ""
+        self._before, self._waiting = self._waiting, []
+        return text
+
+    def finish(self) -> str:
+        """What is left: half a letter becomes U+FFFD."""
+        text, self._before, self._waiting = self._text(), [], []
+        return text
+
+    def _text(self) -> str:
+        told = self._tokenizer.decode(self._before)
+        return self._tokenizer.decode(self._before + self._waiting)[len(told) :]
+
+
+def _read(content: str) -> Tokenizer:
+    from tokenizers import Tokenizer as Inner
+
+    return Tokenizer(Inner.from_str(content))
+
+
+def _whole(text: str) -> str:
+    """The text, if UTF-8 can write it."""
+    if not isinstance(text, str):
+        raise ValueError(f"a text must be a str, but is {type(text).__name__}; bytes have .decode()")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"character {error.start} of the text is U+{ord(text[error.start]):04X}, half of a surrogate pair, which no "
+            'file can hold; take it out, or use text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
+        ) from None
+    return text
+
+
+def _listed(ids: Iterable[int] | Tensor) -> list[int]:
+    found = [int(i) for i in (ids.tolist() if isinstance(ids, Tensor) else ids)]
+    wrong = next((i for i in found if not 0 <= i < 1 << 32), None)
+    if wrong is not None:
+        raise ValueError(f"token id {wrong} must be a whole number of at least 0 and below 2³²")
+    return found
+
+
+def _is_byte_level(inner: Any) -> bool:
+    decoder = inner.decoder
+    return decoder is not None and "ByteLevel" in repr(decoder)
+
+
+def _byte_of_each_sign() -> dict[str, int]:
+    """GPT-2 writes each byte as a visible sign: those that are visible as themselves, the others from U+0100 on."""
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}

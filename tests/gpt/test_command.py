@@ -1,0 +1,112 @@
+"""`regard train`, as a person types it."""
+
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from regard.cli import app, main
+from regard.gpt import GPT, run
+from regard.gpt.state import read_log
+from regard.gpt.tokenizer import Tokenizer
+
+TEXT = "".join(f"The {a} cat sat on the {b} mat.\n" for a in ("old", "red", "shy") for b in ("new", "wet", "big")) * 20
+SMALL = ["--context-length", "16", "--batch", "2", "--steps", "4", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(run, "plot", lambda lines, path: True)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    return str(tmp_path / "text.txt")
+
+
+def train(*arguments):
+    found = CliRunner().invoke(app, ["train", *arguments])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def test_text_becomes_a_model_and_the_next_command_is_named(text, tmp_path):
+    out = str(tmp_path / "first")
+    found = train("--data", text, "--out", out, *SMALL)
+    assert found.exit_code == 0
+    told = found.stdout
+    assert "6 layers × 8 heads, width 256, context 16" in told
+    assert "validation loss  " in told
+    assert f'Next: regard generate --model {out}/model "Once upon a time"' in told
+    model = GPT.from_pretrained(tmp_path / "first" / "model")
+    assert model.tokenizer.vocab_size == model.config.vocab_size
+    assert model.tokenizer.decode(model.tokenizer.encode("The cat")) == "The cat"
+    assert len(read_log(tmp_path / "first" / "log.jsonl")) == 4
+    again = train("--data", text, "--out", out, *SMALL)
+    assert "from checkpoint-00000004.safetensors" in again.stdout
+    assert "written" not in again.stderr
+
+
+def test_many_files_a_given_tokenizer_and_a_given_model(text, tmp_path):
+    Tokenizer.train([TEXT], vocab_size=270).save(tmp_path / "tokenizer.json")
+    words = ["--tokenizer", str(tmp_path / "tokenizer.json")]
+    first = train("--data", text, text, text, "--out", str(tmp_path / "a"), *words, *SMALL)
+    assert first.exit_code == 0
+    assert "vocabulary of 270" in first.stdout
+    second = train("--data", text, "--model", str(tmp_path / "a" / "model"), "--out", str(tmp_path / "b"), *SMALL)
+    assert second.exit_code == 0
+    before, after = (read_log(tmp_path / name / "log.jsonl") for name in "ab")
+    assert after[0]["loss"] < before[0]["loss"]  # it knows something already
+
+
+def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
+    out = ["--data", text, "--out", str(tmp_path / "a"), *SMALL]
+    train(*out)
+    with pytest.raises(ValueError, match="is of another run: seed was 0 and is 7"):
+        train(*out, "--seed", "7")
+    assert train(*out, "--seed", "7", "--fresh").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "gone.txt"], "data file gone.txt is not there; check the path"),
+        (["--data", "empty.txt"], "data file empty.txt is empty; give it some text"),
+        (["--data", "short.txt", "--preset", "tiny"], "context_length=512 needs 513 tokens to learn from"),
+        (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
+        (["--data", "text.txt", "--dtype", "fp16"], "dtype ('fp16') must be 'fp32' or 'bf16'"),
+        (["--data", "text.txt", "--model", "nowhere"], "there is no nowhere"),
+        (["--data", "text.txt", "--steps", "0"], "steps (0) must be a whole number of at least 1"),
+        (["--data", "text.txt", "--parallel", "fsdp=2"], "was started alone; run torchrun"),
+    ],
+)
+def test_what_cannot_work_is_one_line(arguments, message, text, tmp_path, monkeypatch, capsys, without_shape_checks):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "short.txt").write_text("too short")
+    monkeypatch.setattr(sys, "argv", ["regard", "train", *arguments, "--out", "out", "--device", "cpu"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.splitlines()[-1].startswith("regard: ")
+
+
+def test_a_full_disk_is_one_line_too(text, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr(sys, "argv", ["regard", "train", "--data", text, "--out", str(tmp_path / "a"), *SMALL])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "could not be written: the disk is full; free some space" in told
+    assert "the same command then goes on from the last checkpoint" in told
