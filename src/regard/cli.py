@@ -226,6 +226,14 @@ def bench_generate(context: typer.Context) -> None:
     run(context.args)
 
 
+@bench.command("train", context_settings=_THEIR_OWN)
+def bench_train(context: typer.Context) -> None:
+    """A training step, against transformers' GPT-2."""
+    from regard.bench.train import main as run
+
+    run(context.args)
+
+
 def main() -> None:
     """Run the command; a rule that was missed is one line on stderr, not a traceback."""
     try:

@@ -28,17 +28,12 @@ from regard.bench.layer import DTYPES
 from regard.bench.report import Progress, column, machine, machine_lines, table, write_json
 from regard.bench.tables import NOISY
 from regard.bench.timing import Call
+from regard.bench.twins import QUICK, WrongError, reason, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.names import places
 
 OURS, DEFAULT, STATIC = "regard", "transformers", "transformers, static cache"
-QUICK = GPTConfig(vocab_size=499, context_length=64, num_layers=2, d_model=64, num_heads=4)
 # How far below the best, by transformers' scores, a token of ours may be: as a share of the largest score.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}
-
-
-class WrongError(AssertionError):
-    """What was about to be timed does not write the right text."""
 
 
 def _print(text: str) -> None:
@@ -130,28 +125,6 @@ def build(config: GPTConfig, setting: Setting) -> GPT:
         torch.set_default_dtype(default)
 
 
-@torch.no_grad()
-def twin(ours: GPT) -> Any:
-    """A GPT-2 of transformers with the same weights: theirs are set aside once, and ours are copied into them."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    c, weight = ours.config, ours.token_embedding.weight
-    config = GPT2Config(
-        vocab_size=c.vocab_size, n_positions=c.context_length, n_embd=c.d_model, n_layer=c.num_layers,
-        n_head=c.num_heads, n_inner=c.inner, bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    with torch.device("meta"):
-        theirs = GPT2LMHeadModel(config).to(weight.dtype)
-    theirs.to_empty(device=weight.device)
-    theirs.tie_weights()
-    state = theirs.transformer.state_dict()
-    for name, place in places(c, "gpt2").items():
-        target, source = state[place.name], ours.get_parameter(name)
-        target = target if place.part is None else target[..., slice(*place.part)]
-        target.copy_(source.mT if place.transposed else source)
-    return theirs.eval()
-
-
 def calls(ours: GPT, theirs: Any, ids: Tensor, new: int, cuda: bool) -> dict[str, Callable[[], list[list[int]]]]:
     """Everybody's way to go on from the same prompts; the tokens that were written, row by row."""
     found: dict[str, Callable[[], list[list[int]]]] = {OURS: partial(ours.generate, ids, new, temperature=0)}
@@ -210,9 +183,7 @@ def bytes_read(model: GPT) -> int:
     >>> bytes_read(GPT(QUICK)) == 4 * (sum(p.numel() for p in GPT(QUICK).parameters()) - 64 * 64)
     True
     """
-    left_out = [model.position_embedding] + ([] if model.head is None else [model.token_embedding])
-    spared = sum(module.weight.nbytes for module in left_out if module is not None)
-    return sum(p.nbytes for p in model.parameters()) - spared
+    return sum(p.nbytes for p in weights_in_use(model))
 
 
 def _case(
@@ -239,7 +210,7 @@ def _case(
         except Exception as error:  # whatever ails a peer must not end the run
             if who == OURS:
                 raise
-            case["notes"].append(f"{who}: failed: {_reason(error)}")
+            case["notes"].append(f"{who}: failed: {reason(error)}")
             del contenders[who]
     if theirs is not None:
         case["below_best"] = check(name, theirs, ids, written[OURS])
@@ -284,11 +255,6 @@ def case_lines(case: dict[str, Any]) -> list[str]:
     for note in [limit, *case["notes"]]:
         lines += textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")
     return lines
-
-
-def _reason(error: Exception) -> str:
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first.strip()}"[:160]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -100,8 +100,9 @@ class Block(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Look around, then think it over."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask=mask, cache=cache, positions=positions))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        near = normed(self.attention_norm, x)
+        x = x + self.dropout(self.attention(near, mask=mask, cache=cache, positions=positions))
+        return x + self.dropout(self.feed_forward(normed(self.feed_forward_norm, x)))
 
 
 def norm(config: GPTConfig) -> nn.LayerNorm | nn.RMSNorm:
@@ -109,3 +110,11 @@ def norm(config: GPTConfig) -> nn.LayerNorm | nn.RMSNorm:
     if config.norm == "rms":
         return nn.RMSNorm(config.d_model, eps=config.norm_eps)
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
+
+
+def normed(norm: nn.Module, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+    """norm(x), in the wider type of the norm's weight where autocast has made x narrow."""
+    weight = norm.weight
+    assert isinstance(weight, Tensor)
+    out: Tensor = norm(x if x.dtype is weight.dtype else x.to(weight.dtype))
+    return out

@@ -7,8 +7,9 @@ model's weights have moved.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -21,8 +22,6 @@ from regard.masks import padding
 
 PROMPTS = 64  # prompts are padded to a multiple of so many tokens, so that one recording serves several lengths
 ROOM = 256  # and the cache to a multiple of so many
-
-_kept: WeakKeyDictionary[GPT, tuple[Any, Recording]] = WeakKeyDictionary()
 
 
 class Graphed:
@@ -55,13 +54,25 @@ def recording_for(model: GPT, batch: int, capacity: int, sampling: Sampling) -> 
     """The recording that was kept for such texts, or a new one in its place."""
     # Weights may change under a recording, but not move.
     key = (batch, capacity, sampling, *(p.data_ptr() for p in model.parameters()))
-    found = _kept.get(model)
-    if found is not None and found[0] == key:
-        return found[1]
-    _kept.pop(model, None)  # its memory is free before the next one asks for some
-    recording = Recording(model, batch, capacity, sampling)
-    _kept[model] = (key, recording)
-    return recording
+    kept: Kept = model.__dict__.setdefault("_recorded", Kept())
+    if kept.recording is None or kept.key != key:
+        kept.recording = None  # its memory is free before the next one asks for some
+        kept.recording, kept.key = Recording(model, batch, capacity, sampling), key
+    return kept.recording
+
+
+@dataclass
+class Kept:
+    """A model's recording. A copy of the model begins without one: it has weights of its own."""
+
+    recording: Recording | None = None
+    key: tuple[Any, ...] = ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+        return Kept()
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        return Kept, ()
 
 
 class Recording:
@@ -131,7 +142,7 @@ class Recording:
         noise = self.noise.index_select(0, self.token.step[:1])[0]
         self.token.ids.copy_(choose(logits, self.sampling, noise))
 
-    def _record(self, run: Any) -> torch.cuda.CUDAGraph:
+    def _record(self, run: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Run once to warm up, then record."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.cache import Cache
 from regard.checks import check_length
-from regard.gpt.block import Block, norm
+from regard.gpt.block import Block, norm, normed
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.masks import Mask
@@ -100,13 +100,15 @@ class GPT(nn.Module):
         if self.position_embedding is not None:
             places = step("position vectors", self.position_embedding(positions), "embedding(positions)")
             x = step("embeddings", x + places, "token + position vectors", "what, and where")
+        if torch.is_autocast_enabled(x.device.type):  # blocks add 16-bit numbers to it: no need to carry 32 along
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         x = self.dropout(x)
         turned = None if self.config.rotary is None else positions
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=turned)
         if cache is not None:
             cache.advance(ids.shape[1])
-        return step("final norm", self.final_norm(x), "final_norm(x)", "lengths evened out")
+        return step("final norm", normed(self.final_norm, x), "final_norm(x)", "lengths evened out")
 
     def score(self, x: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
         """The head: how well each token of the vocabulary fits as the next."""

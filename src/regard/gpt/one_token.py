@@ -21,7 +21,7 @@ from regard.layer import MultiHeadAttention
 from regard.side_by_side import plain
 
 MOST_ROWS = 64  # more rows at once are matrix products as any other
-AT_ONCE = 660  # programs of linear_one: five for each multiprocessor of an H200
+AT_ONCE = 528  # programs of linear_one: four for each multiprocessor of an H200
 PARTS = 4  # shares of a sum that few outputs are made of, so that there are programs enough
 
 Norm = nn.LayerNorm | nn.RMSNorm
@@ -101,7 +101,9 @@ class OneToken:
             self._linear(self.context, layer.out_proj.weight, layer.out_proj.bias, self.x, add=True)
             x = self._normed(block.feed_forward_norm, layer.out_proj)
             gate = feed.gate if isinstance(feed, GatedFeedForward) else None
-            self._linear(x, feed.up.weight, feed.up.bias, self.inner, norm=block.feed_forward_norm, gate=gate, bend=True)
+            self._linear(
+                x, feed.up.weight, feed.up.bias, self.inner, norm=block.feed_forward_norm, gate=gate, bend=True
+            )
             self._linear(self.inner, feed.down.weight, feed.down.bias, self.x, add=True)
             waiting = feed.down
         x = self._normed(self.model.final_norm, waiting)
@@ -187,7 +189,7 @@ class OneToken:
                 "num_stages": 3,
             }
         BK = triton.next_power_of_2(K)
-        return {"BN": max(1, min(8192 // BK, 16 if N > 16384 else 4 if N > 1536 else 2)), "BK": BK, "num_warps": 4}
+        return {"BN": max(1, min(8192 // BK, 16 if N > 16384 else 8 if N > 1536 else 4)), "BK": BK, "num_warps": 4}
 
     def _programs(self, N: int, K: int) -> int:
         """How many programs share N outputs: of one row, as many as run at once, each with several blocks."""

@@ -20,16 +20,18 @@ def rows_of_logits(Logits, step, Targets, Losses, V, W, GRADS: tl.constexpr, BLO
     Logits += row * step
     target = tl.load(Targets + row)
     cols = tl.arange(0, BLOCK)
-    most = float("-inf")
+    # Each lane keeps a running softmax of its own columns: nothing is shared out before the end of the row.
+    most = tl.full([BLOCK], -1.0e30, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     own = tl.zeros([BLOCK], tl.float32)
     for at in range(0, V, BLOCK):
         x = tl.load(Logits + at + cols, mask=at + cols < V, other=float("-inf")).to(tl.float32) * 1.4426950408889634
-        more = tl.maximum(most, tl.max(x, 0))
+        more = tl.maximum(most, x)
         total = total * tl.exp2(most - more) + tl.exp2(x - more)
         own += tl.where(at + cols == target, x, 0.0)
         most = more
-    lse = most + tl.log2(tl.sum(total, 0))  # in units of log 2, as x is
+    highest = tl.max(most, 0)
+    lse = highest + tl.log2(tl.sum(total * tl.exp2(most - highest), 0))  # in units of log 2, as x is
     loss = (lse - tl.sum(own, 0)) * 0.6931471805599453
     # A target past the vocabulary has no loss: NaN, which stops a run, rather than a number that means nothing.
     loss = tl.where(target < V, loss, float("nan"))
@@ -43,7 +45,7 @@ def rows_of_logits(Logits, step, Targets, Losses, V, W, GRADS: tl.constexpr, BLO
             tl.store(place, grad.to(Logits.dtype.element_ty), mask=at + cols < W)
 
 
-def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool, BLOCK: int = 8192) -> None:
+def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool, BLOCK: int = 4096) -> None:
     """Write each row's loss into `losses`, and its gradient over the logits themselves where `grads` asks for it.
 
     logits: (N, W), of which V columns are real; the rows may lie apart. targets: (N,); below 0 a row does not count.
