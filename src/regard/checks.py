@@ -43,8 +43,18 @@ def check_heads(d_out: int, num_heads: int) -> None:
 
 def check_dropout(dropout: float) -> None:
     """Dropout is a share of the weights."""
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise ValueError(f"dropout ({dropout}) must be at least 0 and below 1; 0.1 is usual, 0.0 is none")
+    check_share("dropout", dropout, "0.1 is usual, 0.0 is none")
+
+
+def check_share(name: str, share: float, usual: str) -> None:
+    """A share of something leaves at least a little of it."""
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
+        raise ValueError(f"{name} ({share}) must be at least 0 and below 1; {usual}")
+
+
+def autocast_dtype(kind: str) -> torch.dtype | None:
+    """What torch.autocast computes in on this kind of device; None where it is off, or unheard of (meta)."""
+    return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else None
 
 
 def exporting() -> bool:

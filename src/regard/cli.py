@@ -128,7 +128,9 @@ def train(
     out: Annotated[str, typer.Option(help="The run's directory; the model will be in OUT/model.")],
     more: Annotated[list[str] | None, typer.Argument(help="More data files.")] = None,
     preset: Annotated[str, typer.Option(help="tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.")] = "tiny",
-    model: Annotated[str | None, typer.Option(help="Go on with a trained model's directory instead.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Go on with a trained model instead: a directory, or a name.")
+    ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="A tokenizer.json; else one is made of the data.")] = None,
     steps: Annotated[int, typer.Option(help="How many steps.")] = 1000,
     batch: Annotated[int | None, typer.Option(help="Rows of a forward pass; by preset.")] = None,
@@ -141,6 +143,7 @@ def train(
     clip: Annotated[float, typer.Option(help="The longest gradient.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Another seed, another run.")] = 0,
     val_fraction: Annotated[float, typer.Option(help="Share of the data to be judged by.")] = 0.01,
+    repeat: Annotated[float, typer.Option(help="Share of rows that repeat themselves; see docs/train.md.")] = 0.0,
     dtype: Annotated[str | None, typer.Option(help="fp32 or bf16; bf16 on a GPU.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
     compile: Annotated[bool | None, typer.Option(help="torch.compile; on a GPU.")] = None,
@@ -158,7 +161,7 @@ def train(
     found = run(
         [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
         accumulate=accumulate, context_length=context_length, dropout=dropout, learning_rate=learning_rate,
-        warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed, val_fraction=val_fraction, dtype=dtype,
+        warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed, val_fraction=val_fraction, repeat=repeat, dtype=dtype,
         device=device, compile=compile, parallel=parallel, evaluate_every=evaluate_every,
         evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every, sample_every=sample_every, keep=keep,
         fresh=fresh,
@@ -240,4 +243,8 @@ def main() -> None:
         app()
     except ValueError as error:
         typer.echo(f"regard: {error}", err=True)
+        raise SystemExit(2) from None
+    except OSError as error:  # a file that may not be read, a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"regard: {where}{error.strerror or error}", err=True)
         raise SystemExit(2) from None

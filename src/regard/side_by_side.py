@@ -67,7 +67,9 @@ class SideBySide(nn.Module):
             return None
         if torch.compiler.is_compiling():
             bias = torch.cat(biases) if biases else None
-            if "weight" in self._rooms and _looks_as_it_runs(x, self._rooms["weight"].nbytes):
+            # Of the parameters, not of the room: a graph for several sizes knows no plain tensor's number of bytes.
+            nbytes = sum(w.numel() for w in weights) * weights[0].itemsize
+            if "weight" in self._rooms and _looks_as_it_runs(x, nbytes):
                 joined: Tensor = project(x, *weights, bias)
                 return joined
             return F.linear(x, _cat(weights), bias)

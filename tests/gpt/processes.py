@@ -52,9 +52,8 @@ def train(world, model, optimizer, steps):
         optimizer.zero_grad()
         ids = torch.randint(0, 31, (MICRO, ROWS, T + 1), generator=torch.Generator().manual_seed(step))
         total = 0.0
-        for i, rows in enumerate(ids):
+        for rows in ids:
             own = rows.chunk(world.data_ranks)[world.data_rank]
-            world.accumulate(model, last=i == MICRO - 1)
             loss = model.loss(own[:, :-1], own[:, 1:]) / MICRO
             loss.backward()
             total += world.mean(loss.detach())

@@ -527,7 +527,13 @@ def test_a_name_is_fetched_without_code_or_pickles(gpt2, monkeypatch):
     for name in ("somebody/some-model", "gpt2", "gpt2-small"):
         assert GPT.from_pretrained(name).config.vocab_size == 97
     assert [name for name, _ in asked] == ["somebody/some-model", "gpt2", "openai-community/gpt2"]
-    assert asked[0][1] == ["config.json", "model*.safetensors", INDEX, "tokenizer.json"]
+    assert asked[0][1] == [
+        "config.json",
+        "generation_config.json",
+        "model*.safetensors",
+        INDEX,
+        "tokenizer.json",
+    ]
 
 
 def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
@@ -543,6 +549,48 @@ def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
     )
     with pytest.raises(ValueError, match=wanted):
         load("a/b")
+
+
+def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
+    import huggingface_hub
+
+    def offline(name, **_):
+        raise ConnectionError("the network is unreachable")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(ValueError, match=r"Did you mean gpt2-small\? Else look for a mistake in its name, or fetch it"):
+        load("gpt2-smal")
+
+
+def test_the_model_in_the_box_is_float32_unless_told(tmp_path, monkeypatch):
+    ours().half().save_pretrained(tmp_path / "tiny")
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "tiny")
+    for name in ("tiny", tmp_path / "tiny"):
+        assert load(name).token_embedding.weight.dtype is torch.float32
+        assert load(name, dtype=torch.bfloat16).token_embedding.weight.dtype is torch.bfloat16
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "elsewhere" / "tiny")
+    assert load(tmp_path / "tiny").token_embedding.weight.dtype is torch.float16  # a directory like any other
+    with pytest.raises(ValueError, match=r"there is no model in the box: .* is missing; install regard again"):
+        load("tiny")
+
+
+def test_what_ends_a_text_is_said_by_generation_config_first(gpt2):
+    assert load(gpt2).config.ends == (96,)
+    (gpt2 / "generation_config.json").write_text('{"eos_token_id": [5, 96, 97]}')
+    assert load(gpt2).config.ends == (5, 96)  # there is no token 97
+    (gpt2 / "generation_config.json").write_text("{}")
+    assert load(gpt2).config.ends == (96,)
+    (gpt2 / "generation_config.json").write_text('{"eos_token_id": "</s>"}')
+    with pytest.raises(ValueError, match=r"generation_config.json: eos_token_id is '</s>'; it must be a token id"):
+        load(gpt2)
+
+
+def test_the_directory_of_a_run_leads_to_its_model(gpt2, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    gpt2.rename(run / "model")
+    with pytest.raises(ValueError, match=r"run has no config.json; did you mean .*run/model\? Nothing was loaded"):
+        load(run)
 
 
 def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):

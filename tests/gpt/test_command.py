@@ -1,6 +1,8 @@
 """`regard train`, as a person types it."""
 
+import re
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -8,8 +10,10 @@ from typer.testing import CliRunner
 
 from regard.cli import app, main
 from regard.gpt import GPT, run
+from regard.gpt.parallel import Parallel
 from regard.gpt.state import read_log
 from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.world import Alone
 
 TEXT = "".join(f"The {a} cat sat on the {b} mat.\n" for a in ("old", "red", "shy") for b in ("new", "wet", "big")) * 20
 SMALL = ["--context-length", "16", "--batch", "2", "--steps", "4", "--device", "cpu"]
@@ -49,8 +53,10 @@ def test_text_becomes_a_model_and_the_next_command_is_named(text, tmp_path):
     assert model.tokenizer.vocab_size == model.config.vocab_size
     assert model.tokenizer.decode(model.tokenizer.encode("The cat")) == "The cat"
     assert len(read_log(tmp_path / "first" / "log.jsonl")) == 4
+    assert "  4 steps in " in told
     again = train("--data", text, "--out", out, *SMALL)
     assert "from checkpoint-00000004.safetensors" in again.stdout
+    assert re.search(r"  0 steps in .*: all were done already", again.stdout)
     assert "written" not in again.stderr
 
 
@@ -82,7 +88,16 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
         (["--data", "short.txt", "--preset", "tiny"], "context_length=512 needs 513 tokens to learn from"),
         (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
         (["--data", "text.txt", "--dtype", "fp16"], "dtype ('fp16') must be 'fp32' or 'bf16'"),
-        (["--data", "text.txt", "--model", "nowhere"], "there is no nowhere"),
+        (["--data", "text.txt", "--model", "./nowhere"], "there is no directory nowhere"),
+        (["--data", "text.txt", "--batch", "0"], "batch (0) must be a whole number of at least 1"),
+        (["--data", "text.txt", "--context-length", "0"], "context_length (0) must be a whole number of at least 1"),
+        (["--data", "text.txt", "--weight-decay", "-1"], "weight_decay (-1.0) must be at least 0; 0.1 is usual"),
+        (["--data", "text.txt", "--evaluate-every", "-3"], "evaluate_every (-3) must be at least 0; 0 is never"),
+        (["--data", "text.txt", "--evaluate-windows", "-3"], "evaluate_windows (-3) must be at least 0; 0 is none"),
+        (["--data", "text.txt", "--keep", "0"], "keep (0) must be at least 1: the last checkpoint is what"),
+        (["--data", "text.txt", "--seed", "-1"], "seed (-1) must be a whole number of at least 0"),
+        (["--data", "text.txt", "--device", "nonsense"], "device (nonsense) is none that torch knows; try cpu or cuda"),
+        (["--data", "text.txt", "--device", "meta"], "nothing can be computed on device (meta) here; try cpu"),
         (["--data", "text.txt", "--steps", "0"], "steps (0) must be a whole number of at least 1"),
         (["--data", "text.txt", "--parallel", "fsdp=2"], "was started alone; run torchrun"),
     ],
@@ -91,22 +106,63 @@ def test_what_cannot_work_is_one_line(arguments, message, text, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "short.txt").write_text("too short")
-    monkeypatch.setattr(sys, "argv", ["regard", "train", *arguments, "--out", "out", "--device", "cpu"])
+    monkeypatch.setattr(sys, "argv", ["regard", "train", "--out", "out", "--device", "cpu", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main()
     told = capsys.readouterr().err
     assert message in told
-    assert told.splitlines()[-1].startswith("regard: ")
+    if "short.txt" not in arguments:  # how many tokens a text has is not known before it is read
+        assert told.startswith("regard: ")
+        assert len(told.splitlines()) == 1
+        assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_one_line_too(text, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def last_line_on_a_full_disk(text, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_file", full)
-    monkeypatch.setattr(sys, "argv", ["regard", "train", "--data", text, "--out", str(tmp_path / "a"), *SMALL])
+    def run():
+        monkeypatch.setattr("safetensors.torch.save_file", full)
+        monkeypatch.setattr(sys, "argv", ["regard", "train", "--data", text, "--out", str(tmp_path / "a"), *SMALL])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return run
+
+
+def test_a_full_disk_is_one_line_too(last_line_on_a_full_disk):
+    told = last_line_on_a_full_disk()
+    assert "could not be written: the disk is full; free some space" in told
+    assert told.endswith("What was there before is untouched. Then give the same command again")
+
+
+def test_a_disk_that_fills_up_later_names_the_checkpoint_to_go_on_from(text, tmp_path, last_line_on_a_full_disk):
+    train("--data", text, "--out", str(tmp_path / "a"), *SMALL)
+    told = last_line_on_a_full_disk()
+    assert "The same command then goes on from checkpoint-00000004.safetensors" in told
+
+
+def test_a_directory_that_cannot_be_written_is_named(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["regard", "train", "--data", text, "--out", text, *SMALL])
     with pytest.raises(SystemExit, match="2"):
         main()
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "could not be written: the disk is full; free some space" in told
-    assert "the same command then goes on from the last checkpoint" in told
+    told = capsys.readouterr().err
+    assert (
+        told
+        == f"regard: {text}: File exists; put that right, or choose another --out. Then give the same command again\n"
+    )
+
+
+def test_a_plan_that_does_not_fit_is_said_before_the_data_is_read(text, tmp_path, monkeypatch):
+    @contextmanager
+    def joined(*_):
+        world = Alone("cpu")
+        world.check = lambda config, batch: Parallel(tp=3).check(config)
+        yield world
+
+    monkeypatch.setattr("regard.gpt.command.joined", joined)
+    with pytest.raises(ValueError, match=r"tp \(3\) must divide num_heads \(8\) and num_kv_heads \(8\)"):
+        train("--data", text, "--out", str(tmp_path / "a"), *SMALL)
+    assert not (tmp_path / "a").exists()

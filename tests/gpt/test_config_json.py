@@ -62,7 +62,7 @@ def told(model_type, **more):
     qkv_bias=st.booleans(),
     bias=st.booleans(),
     tied=st.booleans(),
-    end=st.sampled_from([None, 0, 96]),
+    end=st.sampled_from([None, 0, 96, (5, 96)]),
 )
 def test_every_config_comes_back_as_it_was(heads, d_ff, **options):
     config = GPTConfig(97, 23, 2, 60, *heads, d_ff=d_ff, **options)
@@ -101,7 +101,7 @@ def test_gpt2s_own_config_is_gpt2_small():
 def test_what_transformers_writes_of_llama_3_is_read():
     theirs = transformers.LlamaConfig(**SIZES, rope_parameters={**LLAMA3, "rope_theta": 500_000.0}, eos_token_id=[5, 7])
     stretched = Rotary(500_000.0, stretch=Stretch(8.0, 11, 1.0, 4.0))
-    wanted = GPTConfig(**OURS, qkv_bias=False, rotary=stretched, end=5)
+    wanted = GPTConfig(**OURS, qkv_bias=False, rotary=stretched, end=(5, 7))
     assert config_from_transformers(theirs.to_dict()) == wanted
 
 
@@ -111,6 +111,12 @@ def test_rope_as_older_versions_wrote_it_is_read():
     found = config_from_transformers(told("llama", rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2}))
     assert found.rotary == Rotary(500.0, stretch=Stretch(2.0))
     assert config_from_transformers(told("llama", rope_scaling=None)).rotary == Rotary(10_000.0)
+
+
+def test_all_of_several_ends_are_kept_once_each():
+    assert config_from_transformers({**GPT2, "eos_token_id": [5, 96, 5, 50256]}).end == (5, 96)
+    assert config_from_transformers({**GPT2, "eos_token_id": [5]}).end == 5
+    assert config_from_transformers({**GPT2, "eos_token_id": []}).end is None
 
 
 def test_an_end_that_the_vocabulary_does_not_hold_is_none():

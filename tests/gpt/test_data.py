@@ -218,3 +218,31 @@ def test_too_few_tokens_for_a_window_is_said():
 def test_seeds_of_neighbours_have_nothing_in_common():
     seeds = {mixed("step", seed, step) for seed in range(20) for step in range(20)}
     assert len(seeds) == 400
+
+
+def test_some_rows_say_a_stretch_again_and_again():
+    plain = Batches(torch.arange(4000), batch=16, context_length=64, seed=3)
+    often = Batches(torch.arange(4000), batch=16, context_length=64, seed=3, repeat=0.5)
+    lengths = set()
+    for step in range(5):
+        (ids, targets), (whole, _) = often(step), plain(step)
+        torch.testing.assert_close(ids[:, 1:], targets[:, :-1])
+        for row, was in zip(ids, whole, strict=True):
+            length = int((row[1:] == row[0]).nonzero()[0]) + 1 if (row[1:] == row[0]).any() else 64
+            torch.testing.assert_close(row, was[torch.arange(64) % length])
+            lengths.add(length)
+    assert 64 in lengths  # some are as they were
+    assert len(lengths) > 10
+    assert min(lengths) >= 4
+    torch.testing.assert_close(often(2), often(2))
+
+
+def test_processes_repeat_the_same_rows_of_a_batch():
+    whole = Batches(torch.arange(4000), batch=6, context_length=32, seed=3, repeat=0.5)
+    parts = [Batches(torch.arange(4000), 6, 32, 3, rank=rank, ranks=3, repeat=0.5) for rank in range(3)]
+    torch.testing.assert_close(torch.cat([part(7)[0] for part in parts]), whole(7)[0])
+
+
+def test_a_share_of_repeated_rows_is_a_share():
+    with pytest.raises(ValueError, match=r"repeat \(1.5\) must be at least 0 and below 1; 0 is none, 0.05 is plenty"):
+        Batches(torch.arange(400), batch=2, context_length=32, seed=3, repeat=1.5)

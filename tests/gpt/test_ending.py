@@ -33,7 +33,7 @@ def told(pieces, *stop, reason="length"):
 
 
 def test_the_end_token_ends_a_text_and_is_no_part_of_it():
-    text = Text(Stops(end=0), BYTES)
+    text = Text(Stops(ends=(0,)), BYTES)
     assert "".join(text.take(i) for i in [*BYTES.encode("ab"), 0, *BYTES.encode("c")]) == "ab"
     assert (text.reason, len(text.ids), text.taken) == ("end", 2, 3)
     assert text.finish("length") == ""
@@ -41,7 +41,7 @@ def test_the_end_token_ends_a_text_and_is_no_part_of_it():
 
 
 def test_a_stop_token_ends_a_text_too():
-    text = Text(Stops(end=0, tokens=frozenset({5, 6})))
+    text = Text(Stops(ends=(0,), tokens=frozenset({5, 6})))
     for token in (9, 8, 6, 5):
         text.take(token)
     assert (text.reason, text.ids) == ("stop", [9, 8])
@@ -94,14 +94,14 @@ def test_any_text_cut_anywhere_ends_before_the_first_stop_string(whole, stops, c
 
 @pytest.mark.parametrize("stop", [None, [], ()])
 def test_nothing_to_stop_at_is_nothing(stop):
-    assert Stops.read(stop, 3, text=True) == Stops(end=3)
+    assert Stops.read(stop, (3,), text=True) == Stops(ends=(3,))
 
 
 def test_one_stop_and_several_are_read():
-    assert Stops.read("a", None, text=True).strings == ("a",)
-    assert Stops.read(["a", "b"], None, text=True).strings == ("a", "b")
-    assert Stops.read(5, None, text=False).tokens == {5}
-    assert Stops.read([5, 0], None, text=True).tokens == {5, 0}
+    assert Stops.read("a", (), text=True).strings == ("a",)
+    assert Stops.read(["a", "b"], (), text=True).strings == ("a", "b")
+    assert Stops.read(5, (), text=False).tokens == {5}
+    assert Stops.read([5, 0], (), text=True).tokens == {5, 0}
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_one_stop_and_several_are_read():
 )
 def test_what_no_text_can_stop_at_is_told(stop, text, message):
     with pytest.raises(ValueError, match=message):
-        Stops.read(stop, None, text)
+        Stops.read(stop, (), text)

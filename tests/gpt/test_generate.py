@@ -168,6 +168,15 @@ def test_the_end_token_ends_each_row_by_itself(model):
     assert (list(stream), stream.reason, stream.tokens) == (expected[0], "end", len(expected[0]) + 1)
 
 
+def test_any_of_several_end_tokens_ends_a_row(model):
+    long = model.generate(PROMPTS, 31, seed=7)
+    ends = (long[0][12], long[1][5])
+    expected = [row[: min((row.index(end) for end in ends if end in row), default=len(row))] for row in long]
+    ours = ends_with(model, ends)
+    assert ours.generate(PROMPTS, 31, seed=7) == expected
+    assert ours.generate([], 3, seed=7) == ours.generate([ends[0]], 3, seed=7)  # a text begins where another ended
+
+
 def test_no_token_is_made_once_every_row_has_ended(model, monkeypatch):
     end = model.generate([5], 3, seed=7)[2]
     ours, asked = ends_with(model, end), []

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.gpt import GPT, GPTConfig, generate_command
+from regard.gpt import GPT, GPTConfig, checkpoint
 from regard.gpt.generate_command import run
 from regard.gpt.tokenizer import Tokenizer
 
@@ -87,16 +87,24 @@ def test_whoever_reads_may_stop_reading(directory):
 
 
 def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
-    monkeypatch.setattr(generate_command, "BOXED", tmp_path / "tiny")
-    with pytest.raises(ValueError, match=r"there is no model in the box: .*tiny is missing; name another with --model"):
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "tiny")
+    with pytest.raises(ValueError, match=r"there is no model in the box: .*tiny is missing; install regard again, or"):
         run("the")
-    with pytest.raises(ValueError, match="--device nowhere is no device that torch knows; try cpu or cuda"):
+    with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
         run("the", model=directory, device="nowhere")
     model = GPT.from_pretrained(directory)
     model.tokenizer = None
     model.save_pretrained(tmp_path / "mute")
     with pytest.raises(ValueError, match=r"mute has no tokenizer\.json, so no text can be read"):
         run("the", model=str(tmp_path / "mute"), device="cpu")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_told(directory, monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(ValueError, match="the text could not be written: No space left on device; write it else"):
+            run("the cat", model=directory, device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

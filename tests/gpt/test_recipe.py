@@ -46,6 +46,10 @@ def test_only_matrices_decay():
         ),
         ({"warmup": 101}, r"warmup \(101\) must be at least 0 and at most steps \(100\)"),
         ({"clip": 0.0}, r"clip \(0.0\) must be above 0; 1.0 is usual, inf is none"),
+        ({"weight_decay": -1.0}, r"weight_decay \(-1.0\) must be at least 0; 0.1 is usual, 0 is none"),
+        ({"val_fraction": 1.0}, r"val_fraction \(1.0\) must be at least 0 and below 1; 0.01 is usual, 0 is none"),
+        ({"repeat": -0.1}, r"repeat \(-0.1\) must be at least 0 and below 1; 0 is none"),
+        ({"seed": -1}, r"seed \(-1\) must be a whole number of at least 0 and below 2³²"),
         ({"dtype": "fp16"}, r"dtype \('fp16'\) must be 'fp32' or 'bf16'"),
     ],
 )

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.gpt.tokenizer import END, Tokenizer
+from regard.gpt.text import END
+from regard.gpt.tokenizer import Tokenizer
 
 TEXT = [
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness.",

@@ -328,6 +328,8 @@ def test_a_full_disk_while_saving_loses_nothing(tmp_path):
     [
         ({"context_length": 8}, COUNTING, r"context_length \(8\) must be at most the model's, 7"),
         ({"keep": 0}, COUNTING, r"keep \(0\) must be at least 1: the last checkpoint is what a run goes on from"),
+        ({"evaluate_every": -1}, COUNTING, r"evaluate_every \(-1\) must be at least 0; 0 is never"),
+        ({"evaluate_windows": -1}, COUNTING, r"evaluate_windows \(-1\) must be at least 0; 0 is none"),
         ({}, COUNTING + 1, r"the data has 32 tokens to tell apart, but the model knows 31"),
         ({}, COUNTING - 1, r"token ids must be at least 0, but one is -1"),
         ({}, COUNTING[:9], r"the data has 9 tokens, but context_length=7 needs"),

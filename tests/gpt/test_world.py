@@ -1,10 +1,11 @@
 """The world of one process."""
 
+import pytest
 import torch
 
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.recipe import Recipe
-from regard.gpt.world import Alone, World
+from regard.gpt.world import Alone, World, find_device
 
 CONFIG = GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2)
 RECIPE = Recipe(steps=9, batch=3, context_length=7, learning_rate=1e-2)
@@ -21,6 +22,23 @@ def stepped(model, optimizer, times=1):
 def test_alone_is_a_world():
     assert isinstance(Alone(), World)
     assert (Alone().main, Alone().data_rank, Alone().data_ranks) == (True, 0, 1)
+
+
+def test_a_device_that_cannot_compute_here_is_refused():
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device() == torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
+        find_device("nowhere")
+    with pytest.raises(ValueError, match=r"nothing can be computed on device \(meta\) here; try cpu"):
+        find_device("meta")
+
+
+def test_a_gpu_beyond_the_last_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert find_device("cuda:2") == torch.device("cuda", 2)
+    with pytest.raises(ValueError, match=r"device \(cuda:3\) is not here: there are 3 GPUs, from cuda:0 to cuda:2"):
+        find_device("cuda:3")
 
 
 def test_a_full_state_given_back_goes_on_bit_for_bit():

@@ -36,7 +36,7 @@ from regard.gpt.recipe import Recipe
 THEIRS = "transformers"
 WARMUPS = 3  # steps: the first compiles, and gives AdamW its memory
 # Relative: how far a contender's first loss, and its gradient, may be from ours.
-TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-2, 0.1)}
+TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-3, 0.1)}
 # What tensor cores do at best in bf16, in FLOP/s, by the GPU's name.
 PEAKS = {"H200": 989e12, "H100 80GB HBM3": 989e12}
 
@@ -351,7 +351,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
-        help="default: on a GPU; a CPU needs OMP_WAIT_POLICY=passive",
+        help="default: on a GPU; on a CPU set OMP_WAIT_POLICY=passive",
     )
     parser.add_argument("--rounds", type=int, default=5, help="at most this many (default 5)")
     parser.add_argument("--seconds", type=float, default=60.0, help="per contender (default 60)")

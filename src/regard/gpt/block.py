@@ -102,7 +102,8 @@ class Block(nn.Module):
         """Look around, then think it over."""
         near = normed(self.attention_norm, x)
         x = x + self.dropout(self.attention(near, mask=mask, cache=cache, positions=positions))
-        return x + self.dropout(self.feed_forward(normed(self.feed_forward_norm, x)))
+        out: Tensor = x + self.dropout(self.feed_forward(normed(self.feed_forward_norm, x)))
+        return out
 
 
 def norm(config: GPTConfig) -> nn.LayerNorm | nn.RMSNorm:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.checks import check_whole
 from regard.gpt.config import PRESETS, GPTConfig
-from regard.gpt.config_json import config_from_transformers, config_to_transformers
+from regard.gpt.config_json import config_from_transformers, config_to_transformers, end_from_transformers
 from regard.gpt.model import GPT
 from regard.gpt.names import BUFFERS, HEAD, PREFIX, Place, places
 from regard.gpt.safe import Stored, atomically, contents, read_json, readable, write_through
@@ -31,7 +32,9 @@ WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.pth")
-FETCHED = ["config.json", "model*.safetensors", INDEX, "tokenizer.json"]  # and nothing else, code least of all
+# And nothing else, code least of all.
+FETCHED = ["config.json", "generation_config.json", "model*.safetensors", INDEX, "tokenizer.json"]
+BOX = Path(__file__).with_name("tiny")  # the model in the box
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 NOTHING = "Nothing was loaded."
 
@@ -80,15 +83,20 @@ def load(
 
     It takes GPT-2, Llama, Mistral, Qwen 2 and Qwen 3. The directory holds config.json, and model.safetensors or its
     shards with their index; tokenizer.json, where it is there, becomes model.tokenizer. dtype is that of the file
-    unless told; the model is in eval mode.
+    unless told, and float32 for "tiny", the model in the box. The model is in eval mode.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"dtype ({dtype}) must be one of {', '.join(map(str, FLOATS))}. {NOTHING}")
     directory = _directory(name_or_dir)
     if not (directory / "config.json").is_file():
-        raise ValueError(f"{directory} has no config.json; is it the directory of a model? {NOTHING}")
+        inside = next((d for d in (directory / "model", directory / "best") if (d / "config.json").is_file()), None)
+        remedy = "is it the directory of a model?" if inside is None else f"did you mean {inside}?"
+        raise ValueError(f"{directory} has no config.json; {remedy} {NOTHING}")
     told = read_json(directory / "config.json")
     config = config_from_transformers(told, str(directory / "config.json"))
+    generation = directory / "generation_config.json"
+    if generation.is_file():
+        config = config.with_(end=end_from_transformers(read_json(generation), config, str(generation)))
     found, where = _tensors(directory)
     if config.num_layers > len(found):
         raise ValueError(
@@ -97,7 +105,8 @@ def load(
         )
     wanted = places(config, told["model_type"])
     sources = _matched(config, told["model_type"], wanted, found, where)
-    dtype = _dtype(sources, where) if dtype is None else dtype
+    if dtype is None:  # the box is packed in 16 bits to be small, but a CPU is quickest in 32
+        dtype = torch.float32 if directory == BOX else _dtype(sources, where)
     tokenizer = Tokenizer.load(directory) if (directory / "tokenizer.json").is_file() else None
 
     with torch.device("meta"), _NoStart():
@@ -167,9 +176,10 @@ def _directory(name_or_dir: str | os.PathLike[str]) -> Path:
         return path
     if path.exists():
         raise ValueError(f"{path} is a file; give the directory it lies in. {NOTHING}")
-    inside = Path(__file__).with_name(name) if name == "tiny" else path
-    if inside.is_dir():
-        return inside
+    if name == BOX.name or path == BOX:
+        if not BOX.is_dir():
+            raise ValueError(f"there is no model in the box: {BOX} is missing; install regard again, or name another")
+        return BOX
     is_path = not isinstance(name_or_dir, str) or path.is_absolute() or name.startswith((".", "~"))
     if is_path or name.count("/") > 1 or name.endswith("/") or (os.sep != "/" and os.sep in name):
         raise ValueError(f"there is no directory {path}; look for a mistake in its name. {NOTHING}")
@@ -182,10 +192,12 @@ def _fetched(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=FETCHED))
     except Exception as error:  # no network, no such name, no permission: many kinds, one remedy
+        near = get_close_matches(name, [*ON_THE_HUB, BOX.name], 1, 0.8)
+        remedy = f"Did you mean {near[0]}? Else look" if near and name not in ON_THE_HUB.values() else "Look"
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(
-            f"{name} is no directory here and could not be fetched from the Hugging Face Hub ({reason}). Look for a "
-            "mistake in its name, or fetch it where there is a network (`hf download "
+            f"{name} is no directory here and could not be fetched from the Hugging Face Hub ({reason}). {remedy} for "
+            "a mistake in its name, or fetch it where there is a network (`hf download "
             f"{name} --local-dir DIRECTORY`) and give its directory. {NOTHING}"
         ) from error
 
@@ -339,7 +351,7 @@ def _assembled(parts: list[tuple[str, Place]], weights: Mapping[str, Tensor]) ->
 
 def _tokenizer_files(tokenizer: Tokenizer, config: GPTConfig) -> dict[str, str]:
     told: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.context_length}
-    end = tokenizer.end if config.end is None else config.end
+    end = next(iter(config.ends), tokenizer.end)
     if end is not None and end < tokenizer.vocab_size:
         told |= {"eos_token": tokenizer.token(end)}
     return {"tokenizer.json": str(tokenizer), "tokenizer_config.json": _json(told)}

@@ -5,21 +5,24 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from regard.checks import check_whole
 from regard.gpt import state
 from regard.gpt.config import PRESETS, GPTConfig
 from regard.gpt.data import TOKENS, Tokens, tokenise, train_tokenizer
 from regard.gpt.model import GPT
 from regard.gpt.progress import clock
+from regard.gpt.recipe import Recipe
 from regard.gpt.run import BEST, Fit
+from regard.gpt.safe import NotWritten
+from regard.gpt.text import check_file
 from regard.gpt.tokenizer import Tokenizer
-from regard.gpt.train import fit, joined
-from regard.gpt.world import World
+from regard.gpt.train import check_counts, fit, joined
+from regard.gpt.world import World, find_device
 
 WORDS = "tokenizer.json"
 
@@ -60,39 +63,37 @@ def train(
 
     What is not told is chosen by preset and device. `options` are those of `fit`.
     """
-    check_whole(steps=steps)
-    out, device = Path(out), device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or ("bf16" if device.startswith("cuda") else "fp32")
+    out, on = Path(out), find_device(device)
     usual = USUAL.get(preset, TUNING) if model is None else TUNING
+    told: dict[str, Any] = {
+        "steps": steps,
+        "batch": usual.batch if batch is None else batch,
+        "accumulate": accumulate,
+        "learning_rate": usual.learning_rate if learning_rate is None else learning_rate,
+        "warmup": min(200, steps // 10) if warmup is None else warmup,
+        "seed": seed,
+        "dtype": dtype or ("bf16" if on.type == "cuda" else "fp32"),
+    }
+    # What is wrong is said now, before anything is read or written.
+    shaping = {field.name for field in fields(Recipe)} & options.keys()
+    context = 1 if context_length is None else context_length
+    Recipe(context_length=context, **told, **{name: options[name] for name in shaping})
+    check_counts(**{name: options[name] for name in options if name.endswith(("_every", "_windows", "keep"))})
+    for file in data:
+        check_file(Path(file))
     try:
-        with joined(parallel, device, dtype) as world:
+        with joined(parallel, on, told["dtype"]) as world:
             learner, tokens = _prepared(
-                data, out, preset, model, tokenizer, context_length, dropout, seed, fresh, world
+                data, out, preset, model, tokenizer, context_length, dropout, seed, fresh, world, told["batch"]
             )
             if world.main:
-                print(_header(learner, len(tokens.ids), out, world, steps, dtype), flush=True)
-            found = fit(
-                learner,
-                tokens,
-                out=out,
-                steps=steps,
-                batch=usual.batch if batch is None else batch,
-                accumulate=accumulate,
-                context_length=context_length,
-                learning_rate=usual.learning_rate if learning_rate is None else learning_rate,
-                warmup=min(200, steps // 10) if warmup is None else warmup,
-                seed=seed,
-                dtype=dtype,
-                parallel=world,
-                **options,
-            )
+                print(_header(learner, len(tokens.ids), out, world, steps, told["dtype"]), flush=True)
+            found = fit(learner, tokens, out=out, context_length=context_length, parallel=world, **told, **options)
             if world.main:
                 print(_footer(found), flush=True)
             return found
     except OSError as error:  # a full disk, most likely
-        raise ValueError(
-            f"{error.strerror or error}; the same command then goes on from the last checkpoint"
-        ) from error
+        raise ValueError(_not_lost(error, out)) from error
 
 
 def _prepared(
@@ -106,20 +107,26 @@ def _prepared(
     seed: int,
     fresh: bool,
     world: World,
+    batch: int,
 ) -> tuple[GPT, Tokens]:
     """A model with its tokenizer, and the data as tokens. Files are written by the main process alone."""
     changes: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+    learner: GPT | None = None
     if model is None:
         config = GPTConfig.preset(preset, **changes)  # a preset that is not there is said before anything is read
         config = config if context_length is None else config.with_(context_length=context_length)
     elif dropout is not None:
         raise ValueError("--dropout is for a new model; one from a directory has its own")
+    else:
+        learner = GPT.from_pretrained(model, dtype=torch.float32)
+        config = learner.config
+    world.check(config, batch)
     if world.main:
         with state.locked(out):
             if fresh:
                 state.clear(out)
                 (out / WORDS).unlink(missing_ok=True)
-            words = _tokenizer(data, tokenizer or model, out, None if model is not None else config.vocab_size)
+            words = _tokenizer(data, tokenizer, learner, out, config.vocab_size)
             if not (out / WORDS).is_file() or Tokenizer.load(out / WORDS) != words:
                 words.save(out / WORDS)
             note = tokenise(data, words, out).new
@@ -128,22 +135,25 @@ def _prepared(
     world.barrier()
     words = Tokenizer.load(out / WORDS)
     tokens = tokenise(data, words, out)
-    torch.manual_seed(seed)  # the same start every time
-    if model is not None:
-        learner = GPT.from_pretrained(model, dtype=torch.float32)
-    else:
+    if learner is None:
+        torch.manual_seed(seed)  # the same start every time
         learner = GPT(config.with_(vocab_size=words.vocab_size, end=words.end))
     learner.tokenizer = words
     return learner, tokens
 
 
-def _tokenizer(data: Sequence[str | Path], given: str | Path | None, out: Path, vocab_size: int | None) -> Tokenizer:
-    """The one that was given, or the one this run has made before, or a new one made of the data."""
+def _tokenizer(
+    data: Sequence[str | Path], given: str | Path | None, learner: GPT | None, out: Path, vocab_size: int
+) -> Tokenizer:
+    """The one that was given, or the trained model's, or the one this run has made before, or a new one of the data."""
     if given is not None:
         return Tokenizer.load(given)
+    if learner is not None:
+        if learner.tokenizer is None:
+            raise ValueError("the model has no tokenizer.json, so no text can be read; name one with --tokenizer")
+        return learner.tokenizer
     if (out / WORDS).is_file():
         return Tokenizer.load(out / WORDS)
-    assert vocab_size is not None
     _say(f"no tokenizer given: making one of {vocab_size:,} tokens from the data")
     return train_tokenizer(data, vocab_size)
 
@@ -169,7 +179,9 @@ def _footer(found: Fit) -> str:
             f"\n  Stopped after step {found.step:,} of {found.steps:,}; nothing is lost."
             "\n  Go on: the same command again"
         )
-    lines = ["", f"  {found.steps:,} steps in {clock(found.seconds)}"]
+    lines = ["", f"  {found.taken:,} steps in {clock(found.seconds)}"]
+    if found.taken < found.steps:
+        lines[1] += f", {found.steps:,} in all" if found.taken else ": all were done already"
     if found.val_loss is not None:
         lines.append(f"  validation loss  {found.val_loss:.4f}")
         if found.best["step"] != found.steps:
@@ -178,6 +190,16 @@ def _footer(found: Fit) -> str:
             )
     lines += [f"  model            {found.model}", "", f'  Next: regard generate --model {where} "Once upon a time"']
     return "\n".join(lines)
+
+
+def _not_lost(error: OSError, out: Path) -> str:
+    """What could not be written, and how the run goes on."""
+    before = state.checkpoints(out) if out.is_dir() else []
+    then = f"The same command then goes on from {before[-1].name}" if before else "Then give the same command again"
+    if isinstance(error, NotWritten):
+        return f"{error.strerror or error} {then}"
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    return f"{what}; put that right, or choose another --out. {then}"
 
 
 def _say(text: str) -> None:

@@ -30,7 +30,7 @@ class GPTConfig:
     norm, feed_forward: "layer" or "rms"; "gelu" or "swiglu".
     qkv_bias, bias: biases in the three projections of attention; in all other linear layers and norms.
     tied: the head that scores the next token is the token embedding, used backwards.
-    end: the token that ends a text, where there is one.
+    end: the token that ends a text, or several (Llama 3's); an empty prompt starts from the first.
     """
 
     vocab_size: int
@@ -50,7 +50,7 @@ class GPTConfig:
     qkv_bias: bool = True
     bias: bool = True
     tied: bool = True
-    end: int | None = None
+    end: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_whole(
@@ -72,7 +72,7 @@ class GPTConfig:
                 raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
         if not 0 < self.norm_eps < 1:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0 and below 1; 1e-5 is usual")
-        if self.end is not None and not 0 <= self.end < self.vocab_size:
+        if not all(0 <= end < self.vocab_size for end in self.ends):
             raise ValueError(f"end ({self.end}) must be a token id below vocab_size ({self.vocab_size})")
 
     @property
@@ -90,6 +90,15 @@ class GPTConfig:
         """Width of a head."""
         return self.d_model // self.num_heads
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All tokens that end a text.
+
+        >>> GPTConfig.preset("tiny").ends, GPTConfig.preset("tiny", end=(5, 7)).ends, GPTConfig.preset("tiny", end=None).ends
+        ((0,), (5, 7), ())
+        """
+        return () if self.end is None else (self.end,) if isinstance(self.end, int) else self.end
+
     def with_(self, **changes: Any) -> GPTConfig:
         """The same config with some fields changed."""
         return replace(self, **changes)
@@ -102,7 +111,7 @@ class GPTConfig:
         5000
         """
         if name not in PRESETS:
-            near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.5)
+            near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.8)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}{hint}")
         return replace(PRESETS[name], **changes)

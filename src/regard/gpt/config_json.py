@@ -62,7 +62,8 @@ def config_to_transformers(config: GPTConfig) -> dict[str, Any]:
     if kind == "regard":
         return found | asdict(c)
     found |= {"vocab_size": c.vocab_size, "tie_word_embeddings": c.tied}
-    found |= {"bos_token_id": c.end if kind == "gpt2" else None, "eos_token_id": c.end, "pad_token_id": None}
+    first, end = next(iter(c.ends), None), list(c.end) if isinstance(c.end, tuple) else c.end
+    found |= {"bos_token_id": first if kind == "gpt2" else None, "eos_token_id": end, "pad_token_id": None}
     # transformers' Llama has one dropout only; the other two are ours, so that a model comes back as it was.
     found |= {"resid_pdrop": c.dropout, "embd_pdrop": c.dropout}
     if kind == "gpt2":
@@ -106,8 +107,8 @@ def config_from_transformers(found: Mapping[str, Any], where: str = "config.json
     >>> config_from_transformers(found) == GPTConfig.preset("gpt2-small")
     True
 
-    What would change the results and cannot be had here is refused by name. `end` is the first of several
-    eos_token_ids, and None where the vocabulary does not hold it.
+    What would change the results and cannot be had here is refused by name. `end` is all of its eos_token_ids that
+    the vocabulary holds.
     """
     told = _Told(found, where)
     kind = told.one_of("model_type", KINDS, None, "these are the kinds that can be loaded")
@@ -116,13 +117,24 @@ def config_from_transformers(found: Mapping[str, Any], where: str = "config.json
             return _regard_config(told)
         sizes = _gpt2_config(told) if kind == "gpt2" else _llama_config(told, kind)
         told.one_of("quantization_config", (None,), None, "only weights that are not quantised can be loaded")
-        end = told.end(ENDS.get(kind))
         sizes |= {"vocab_size": told.whole("vocab_size"), "tied": told.flag("tie_word_embeddings", kind == "gpt2")}
-        return GPTConfig(**sizes, end=end if end is not None and 0 <= end < sizes["vocab_size"] else None)
+        return GPTConfig(**sizes, end=told.end(ENDS.get(kind), sizes["vocab_size"]))
     except ValueError as error:
         if str(error).startswith(where):
             raise
         raise ValueError(f"{where}: {error}. Nothing was loaded.") from error
+
+
+def end_from_transformers(
+    found: Mapping[str, Any], config: GPTConfig, where: str = "generation_config.json"
+) -> int | tuple[int, ...] | None:
+    """What ends a text by generation_config.json, which transformers heeds before config.json.
+
+    >>> end_from_transformers({"eos_token_id": [7, 9]}, GPTConfig.preset("tiny"))
+    (7, 9)
+    """
+    told = _Told(found, where)
+    return config.end if found.get("eos_token_id") is None else told.end(None, config.vocab_size)
 
 
 class _Told:
@@ -166,12 +178,16 @@ class _Told:
             self.refuse(key, "it must be a JSON object")
         return value or {}
 
-    def end(self, default: int | None) -> int | None:
-        value = self.found.get("eos_token_id", default)
-        value = value[0] if isinstance(value, list) and value else value
-        if value is not None and type(value) is not int:
-            self.refuse("eos_token_id", "it must be a token id, or a list of them")
-        return value
+    def end(self, default: int | None, vocab_size: int) -> int | tuple[int, ...] | None:
+        held = tuple(i for i in dict.fromkeys(self.ids("eos_token_id", default)) if 0 <= i < vocab_size)
+        return held if len(held) > 1 else next(iter(held), None)
+
+    def ids(self, key: str, default: int | None) -> tuple[int, ...]:
+        value = self.found.get(key, default)
+        found = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(i) is int for i in found):
+            self.refuse(key, "it must be a token id, or a list of them")
+        return tuple(found)
 
     def dropout(self, *keys: str, default: float) -> float:
         given = {key: self.number(key, default) for key in keys}
@@ -321,6 +337,8 @@ def _regard_config(told: _Told) -> GPTConfig:
     if strange:
         told.refuse(strange[0], "this version of regard does not know it; get a newer one")
     values = {name: told.found[name] for name in told.found if name in names}
+    if isinstance(values.get("end"), list):  # JSON knows no tuples
+        values["end"] = told.ids("end", None)
     if values.get("rotary") is not None:
         rotary = _typed(Rotary, told.table("rotary"), f"{told.where}: rotary")
         if rotary.get("stretch") is not None:
@@ -339,7 +357,7 @@ def _typed(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
     for name, value in values.items():
         if name not in hints:
             told.refuse(name, "this version of regard does not know it; get a newer one")
-        allowed = get_args(hints[name]) or (hints[name],)
+        allowed = tuple(get_origin(t) or t for t in get_args(hints[name]) or (hints[name],))
         if get_origin(hints[name]) is Literal:
             told.one_of(name, allowed, None, "the words that this version of regard knows")
         elif float in allowed and type(value) is int:

@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from regard.checks import check_whole
+from regard.checks import check_share, check_whole
 from regard.gpt.safe import atomically
-from regard.gpt.text import END, pieces
+from regard.gpt.text import END, check_file, pieces
 
 if TYPE_CHECKING:
     from regard.gpt.tokenizer import Tokenizer
@@ -64,8 +64,7 @@ class Tokens:
     def split(self, context_length: int, val_fraction: float) -> tuple[Integer[Tensor, "M"], Integer[Tensor, "K"]]:
         """The part to learn from, and the last `val_fraction` of it to be judged by: at least one context, or none."""
         check_whole(context_length=context_length)
-        if not 0 <= val_fraction < 1:
-            raise ValueError(f"val_fraction ({val_fraction}) must be at least 0 and below 1; 0.01 is usual, 0 is none")
+        check_share("val_fraction", val_fraction, "0.01 is usual, 0 is none")
         window = context_length + 1  # each token of a context, and the one after it
         apart = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
         if len(self.ids) - apart < window:
@@ -88,20 +87,21 @@ class Batches:
     (torch.Size([2, 8]), True)
 
     rank, ranks: where many processes share a batch, each takes its rows of the same one.
+    repeat: the share of rows that say a stretch of their text again and again. There, looking back for what came after
+        the same token pays at once: a reason for heads that do so (induction) to form.
     """
 
     def __init__(
-        self, tokens: Integer[Tensor, "N"], batch: int, context_length: int, seed: int, rank: int = 0, ranks: int = 1
-    ) -> None:
+        self, tokens: Integer[Tensor, "N"], batch: int, context_length: int, seed: int, rank: int = 0, ranks: int = 1,
+        repeat: float = 0.0,
+    ) -> None:  # fmt: skip
         check_whole(batch=batch, context_length=context_length)
         if len(tokens) <= context_length:
             raise ValueError(f"{len(tokens)} tokens hold no window of context_length + 1 = {context_length + 1}")
-        if batch % ranks:
-            raise ValueError(
-                f"batch ({batch}) must be divisible by the {ranks} processes that share it; try {-(-batch // ranks) * ranks}"
-            )
+        check_share("repeat", repeat, "0 is none, 0.05 is plenty")
         self.tokens, self.batch, self.context_length, self.seed = tokens, batch, context_length, seed
-        self.rows = range(rank * batch // ranks, (rank + 1) * batch // ranks)
+        self.repeat = repeat
+        self.rows = shared_rows(batch, rank, ranks)
         # One window less than there is room for, so that each epoch can begin at another place.
         self.windows = max(1, (len(tokens) - context_length) // context_length)
         self._epochs: dict[int, tuple[int, Tensor]] = {}
@@ -110,7 +110,19 @@ class Batches:
         """The ids of a step, and the tokens that follow each."""
         starts = [self.start(step * self.batch + row) for row in self.rows]
         found = torch.stack([self.tokens[at : at + self.context_length + 1] for at in starts]).to(torch.int64)
+        if self.repeat:
+            self._repeat(found, step)
         return found[:, :-1].contiguous(), found[:, 1:].contiguous()
+
+    def _repeat(self, found: Tensor, step: int) -> None:
+        """Let some rows go round and round in their first few tokens: how many differs, so that counting is no help."""
+        chance = torch.Generator().manual_seed(mixed("repeat", self.seed, step))
+        chosen = torch.rand(self.batch, generator=chance) < self.repeat
+        longest = max(3, self.context_length // 2)
+        lengths = torch.randint(max(2, longest // 8), longest, (self.batch,), generator=chance)
+        for row, number in zip(found, self.rows, strict=True):
+            if chosen[number]:
+                row.copy_(row[torch.arange(len(row)) % lengths[number]])
 
     def start(self, number: int) -> int:
         """Where the window begins that is read as the `number`-th since the start of training."""
@@ -125,6 +137,19 @@ class Batches:
             self._epochs = {e: o for e, o in self._epochs.items() if e == epoch - 1} | {epoch: (first, order)}
         first, order = self._epochs[epoch]
         return first + int(order[place]) * self.context_length
+
+
+def shared_rows(batch: int, rank: int, ranks: int) -> range:
+    """Which rows of a batch are those of one process, where several share them.
+
+    >>> shared_rows(6, rank=1, ranks=3)
+    range(2, 4)
+    """
+    if batch % ranks:
+        raise ValueError(
+            f"batch ({batch}) must be divisible by the {ranks} processes that share it; try {-(-batch // ranks) * ranks}"
+        )
+    return range(rank * batch // ranks, (rank + 1) * batch // ranks)
 
 
 def mixed(*of: object) -> int:
@@ -207,12 +232,8 @@ def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
 
 def _fingerprint(path: Path) -> dict[str, Any]:
     """What tells a file from another without reading all of it: size, time, and a hash of its first and last bytes."""
-    if not path.is_file():
-        what = "is a directory; name the files in it" if path.is_dir() else "is not there; check the path"
-        raise ValueError(f"data file {path} {what}")
+    check_file(path)
     stat = path.stat()
-    if stat.st_size == 0:
-        raise ValueError(f"data file {path} is empty; give it some text")
     with path.open("rb") as file:
         digest = hashlib.sha256(file.read(1 << 16))
         file.seek(max(0, stat.st_size - (1 << 16)))

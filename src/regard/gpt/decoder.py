@@ -2,26 +2,55 @@
 
 Without a recording, a token of a small model costs thirty times as long in Python as on the GPU. The recordings, the
 cache and the other memory are kept with the model, for the next text of the same size; they are made anew where the
-model's weights have moved.
+model's weights have moved, or where another text still needs them.
 """
 
 from __future__ import annotations
 
+import threading
+import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from triton.errors import TritonError
 
+from regard.gpt.generate import NO_NUMBERS
 from regard.gpt.model import GPT
-from regard.gpt.one_token import OneToken
+from regard.gpt.one_token import OneToken, fits
 from regard.gpt.sample import Sampling, choose
 from regard.masks import padding
 
 PROMPTS = 64  # prompts are padded to a multiple of so many tokens, so that one recording serves several lengths
 ROOM = 256  # and the cache to a multiple of so many
+
+_one_at_a_time = threading.RLock()  # torch records on one stream
+_refused: set[tuple[Any, ...]] = set()  # models and batches that no programs can be built for
+
+
+def graphed(
+    model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+) -> Graphed | None:
+    """A decoder by recordings; or None, where none can stand for the model on this GPU."""
+    weight = model.token_embedding.weight
+    what = (weight.device, weight.dtype, model.config, batch)
+    if what in _refused or torch.is_autocast_enabled(weight.device.type) or not fits(model, batch):
+        return None
+    try:
+        return Graphed(model, batch, capacity, sampling, noise)
+    except TritonError as error:
+        warnings.warn(
+            f"regard's programs cannot be built for this GPU, model and batch of {batch} ({type(error).__name__}); "
+            "generation goes on by torch's operations, more slowly",
+            stacklevel=2,
+        )
+        _refused.add(what)
+        return None
 
 
 class Graphed:
@@ -32,33 +61,54 @@ class Graphed:
     def __init__(
         self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
     ) -> None:
+        if noise is None and not sampling.greedy:
+            raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
+        self.model, self.capacity, self.noise = model, capacity, noise
+        # A recording reads the weights where they lay: should they move meanwhile, they are kept until the text is done.
+        self.weights = [p.data for p in model.parameters()]
         # The prompt may take up to PROMPTS more places than it has tokens.
-        self.recording = recording_for(model, batch, -(-(capacity + PROMPTS) // ROOM) * ROOM, sampling)
-        self.noise, self.given = noise, 0
+        self.recording = recording_for(self, model, batch, -(-(capacity + PROMPTS) // ROOM) * ROOM, sampling)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens; and choose the first token of each."""
+        T = ids.shape[1]
+        if self.capacity < T:
+            raise ValueError(f"a prompt of {T} tokens does not fit; build the decoder with capacity={T + 1} or more")
+        self.prompt, self.given = T, 0
+        self.most = self.capacity - T if self.noise is None else min(self.capacity - T, len(self.noise))
         self.recording.begin(ids, starts, self.noise)
 
     def more(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row."""
         end = self.given + n
+        if end > self.most:  # nobody on the GPU would notice
+            raise ValueError(
+                f"{end} tokens were asked for, but this decoder can make {self.most} after a prompt of {self.prompt}; "
+                "build it with more capacity, and noise for each"
+            )
         while self.recording.made < end:
             self.recording.one_more()
         tokens = self.recording.token.tokens[self.given : end].cpu()
+        if not self.given and bool(self.recording.broken):
+            raise ValueError(NO_NUMBERS)
         self.given = end
+        if end == self.most:
+            self.recording.user = None
         return tokens
 
 
-def recording_for(model: GPT, batch: int, capacity: int, sampling: Sampling) -> Recording:
-    """The recording that was kept for such texts, or a new one in its place."""
+def recording_for(user: Graphed, model: GPT, batch: int, capacity: int, sampling: Sampling) -> Recording:
+    """The recording that was kept for such texts, if nobody else is at it; or a new one in its place."""
     # Weights may change under a recording, but not move.
-    key = (batch, capacity, sampling, *(p.data_ptr() for p in model.parameters()))
+    key = (batch, capacity, sampling, model.config, *((p.data_ptr(), p.dtype) for p in model.parameters()))
     kept: Kept = model.__dict__.setdefault("_recorded", Kept())
-    if kept.recording is None or kept.key != key:
-        kept.recording = None  # its memory is free before the next one asks for some
-        kept.recording, kept.key = Recording(model, batch, capacity, sampling), key
-    return kept.recording
+    with _one_at_a_time:
+        if kept.recording is None or kept.key != key or kept.recording.taken:
+            kept.recording = None  # its memory is free before the next one asks for some
+            # The model holds its recording; were it also held by it, its memory would outlive the last use of it.
+            kept.recording, kept.key = Recording(cast(GPT, weakref.proxy(model)), batch, capacity, sampling), key
+        kept.recording.user = weakref.ref(user)
+        return kept.recording
 
 
 @dataclass
@@ -78,48 +128,64 @@ class Kept:
 class Recording:
     """One model, one batch size, one cache: a recorded prefill for each length of prompt, and a recorded step."""
 
+    # Memory that is made in inference mode could only be written to in inference mode; this serves everybody.
+    @torch.inference_mode(False)
+    @torch.no_grad()
     def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
         self.model, self.sampling = model, sampling
         self.token = OneToken(model, batch, capacity, greedy=sampling.greedy)
         device = self.token.x.device
         self.noise = torch.zeros(capacity + 1, batch, device=device)
+        self.broken = torch.zeros((), dtype=torch.bool, device=device)
         self.made = 0
-        self.prompts: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.user: weakref.ref[Graphed] | None = None
+        self.prompts: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self.step: torch.cuda.CUDAGraph | None = None
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool: Any = None
+        # Every program is built now, so that one that cannot be is known before a text begins.
+        with torch.cuda.device_of(self.token.x):
+            self.token.take(picked=True)
+            self.token.run()
+            self.token.take(picked=not sampling.greedy)
+
+    @property
+    def taken(self) -> bool:
+        """Is a text that was begun here still being made?"""
+        return self.user is not None and self.user() is not None
 
     @torch.no_grad()
-    def begin(self, ids: Tensor, starts: Tensor, noise: Tensor | None) -> None:
+    def begin(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"], noise: Float[Tensor, "n B"] | None) -> None:
         """Read the prompts and choose the first token."""
         T = ids.shape[1]
         length = min(-(-T // PROMPTS) * PROMPTS, self.model.config.context_length)
         token, extra = self.token, length - T
-        token.start.copy_(starts.to(token.start) + extra, non_blocking=True)
+        token.start.copy_(starts.to(token.start) + extra)
+        token.slot.fill_(length - 1)
+        token.step.zero_()
         if noise is not None:
-            self.noise[: len(noise)].copy_(noise, non_blocking=True)
-        token.slot.fill_(length - 1)
-        token.step.zero_()
-        if length not in self.prompts:
-            prompt = ids.new_zeros(len(ids), length, device=token.x.device)
-            self.prompts[length] = self._record(lambda: self._read(prompt)), prompt
-        graph, prompt = self.prompts[length]
+            n = min(len(noise), len(self.noise))  # more tokens may be wished for than there is room for
+            self.noise[:n].copy_(noise[:n], non_blocking=True)
+        known = self.prompts.get(length)
+        if known is None:
+            with torch.inference_mode(False):
+                prompt = torch.zeros(len(ids), length, dtype=torch.long, device=token.x.device)
+        else:
+            prompt = known[0]
+        prompt[:, :extra].zero_()
         prompt[:, extra:].copy_(ids, non_blocking=True)
-        if extra:
-            prompt[:, :extra].zero_()
-        token.slot.fill_(length - 1)
-        token.step.zero_()
-        graph.replay()
+        if known is None:
+            self.prompts[length] = prompt, self._record(partial(self._read, prompt))
+        else:
+            known[1].replay()
         self.made = 1
 
     @torch.no_grad()
     def one_more(self) -> None:
         """Make the next token of every row."""
         if self.step is None:
-            before = [t.clone() for t in (self.token.step, self.token.slot, self.token.x, self.token.ids)]
             self.step = self._record(self._step)
-            for t, was in zip((self.token.step, self.token.slot, self.token.x, self.token.ids), before, strict=True):
-                t.copy_(was)
-        self.step.replay()
+        else:
+            self.step.replay()
         self.made += 1
 
     def _read(self, ids: Tensor) -> None:
@@ -129,7 +195,9 @@ class Recording:
         positions = (places - token.start[:, None]).clamp(min=0)
         token.cache.reset()
         hidden = self.model.hidden(ids, mask=padding(real), cache=token.cache, positions=positions)
-        self._choose(self.model.score(hidden[:, -1]).float())
+        logits = self.model.score(hidden[:, -1]).float()
+        self.broken.copy_(logits.isnan().any())
+        self._choose(logits)
         token.take(picked=True)
 
     def _step(self) -> None:
@@ -143,13 +211,11 @@ class Recording:
         self.token.ids.copy_(choose(logits, self.sampling, noise))
 
     def _record(self, run: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Run once to warm up, then record."""
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        """Run for this time, and record it for the next: while it is recorded, nothing is computed."""
+        with _one_at_a_time, torch.cuda.device_of(self.token.x):
             run()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            run()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+                run()
+            self.pool = graph.pool()
         return graph

@@ -1,4 +1,4 @@
-"""Where a text ends: at the end token, before a stop string, or when it is long enough.
+"""Where a text ends: at an end token, before a stop string, or when it is long enough.
 
 A stop string may come in pieces, so text that could be its beginning is held back until it is known.
 """
@@ -16,17 +16,17 @@ Reason = Literal["end", "stop", "length", "context"]
 
 @dataclass(frozen=True)
 class Stops:
-    """What ends a text: these tokens (`end` is the model's own), or these strings."""
+    """What ends a text: these tokens (`ends` are the model's own), or these strings."""
 
-    end: int | None = None
+    ends: tuple[int, ...] = ()
     tokens: frozenset[int] = field(default_factory=frozenset)
     strings: tuple[str, ...] = ()
 
     @staticmethod
-    def read(stop: Any, end: int | None, text: bool) -> Stops:
+    def read(stop: Any, ends: tuple[int, ...], text: bool) -> Stops:
         r"""From a string, a token id, or several of either.
 
-        >>> Stops.read("\n\n", end=0, text=True).strings
+        >>> Stops.read("\n\n", ends=(0,), text=True).strings
         ('\n\n',)
         """
         several = [] if stop is None else [stop] if isinstance(stop, (str, int)) else stop
@@ -42,13 +42,13 @@ class Stops:
             raise ValueError(
                 f"stop ({stop!r}) is text, but the prompt is token ids; give ids: model.tokenizer.encode(…)"
             )
-        return Stops(end, tokens, strings)
+        return Stops(ends, tokens, strings)
 
 
 class Text:
     """One text as it is written: takes token after token, and gives the text that is certain to stay.
 
-    >>> text = Text(Stops(end=0))
+    >>> text = Text(Stops(ends=(0,)))
     >>> for token in (5, 6, 0, 7):
     ...     _ = text.take(token)
     >>> text.ids, text.reason
@@ -67,7 +67,7 @@ class Text:
         if self.reason is not None:
             return ""
         self.taken += 1
-        if token == self._stops.end:
+        if token in self._stops.ends:
             return self.finish("end")
         if token in self._stops.tokens:
             return self.finish("stop")

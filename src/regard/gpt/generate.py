@@ -22,8 +22,11 @@ from regard.gpt.ending import Reason, Stops, Text
 from regard.gpt.model import GPT
 from regard.gpt.prompt import read, side_by_side
 from regard.gpt.sample import Sampling, a_seed, choose, noises
-from regard.gpt.vector import Straight, looked_at
+from regard.gpt.untouched import looked_at
+from regard.gpt.vector import Straight
 from regard.masks import padding
+
+NO_NUMBERS = "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
 
 
 def prefill(
@@ -94,9 +97,7 @@ class Plain:
         self.skipped: list[int] | None = starts.tolist() if padded else None
         self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
         if bool(self.logits.isnan().any()):
-            raise ValueError(
-                "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
-            )
+            raise ValueError(NO_NUMBERS)
 
     def more(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row. A token is read when the next is asked for: the last one never needs to be."""
@@ -122,12 +123,12 @@ def decoder_for(
     """The fastest decoder that can stand for this model here."""
     if model.token_embedding.weight.device.type == "cuda" and not looked_at():
         try:
-            from regard.gpt.decoder import Graphed
-            from regard.gpt.one_token import fits
+            from regard.gpt.decoder import graphed
         except ImportError:  # no Triton
             return Plain(model, batch, capacity, sampling, noise)
-        if fits(model, batch):
-            return Graphed(model, batch, capacity, sampling, noise)
+        found = graphed(model, batch, capacity, sampling, noise)
+        if found is not None:
+            return found
     return Plain(model, batch, capacity, sampling, noise)
 
 
@@ -147,7 +148,7 @@ def generate(
     check_whole(max_new_tokens=max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
     prompts = read(prompt, mask, model.config, model.tokenizer)
-    stops = Stops.read(stop, model.config.end, prompts.text)
+    stops = Stops.read(stop, model.config.ends, prompts.text)
     rows, seed = prompts.rows, a_seed(seed)
     texts = [Text(stops, model.tokenizer if prompts.text else None) for _ in rows]
     written = [""] * len(rows)
@@ -161,6 +162,7 @@ def generate(
                         written[i] += texts[i].take(token)
             for i in group:
                 written[i] += texts[i].finish(maker.limited_by)
+            del maker  # its memory may serve the next group
     found: list[Any] = written if prompts.text else [text.ids for text in texts]
     return found if prompts.many else found[0]
 
@@ -192,7 +194,7 @@ class Stream:
             raise ValueError(
                 f"a stream is one text, but here are {len(prompts.rows)} prompts; use generate() for several"
             )
-        stops = Stops.read(stop, model.config.end, prompts.text)
+        stops = Stops.read(stop, model.config.ends, prompts.text)
         self.seconds, self.seed = 0.0, a_seed(seed)
         self._text = Text(stops, model.tokenizer if prompts.text else None)
         self._as_text = prompts.text
@@ -227,6 +229,7 @@ class Stream:
                 return piece
             if not self._as_text and columns and self._text.reason is None:
                 return columns[0][0]
+        self._maker = None  # its memory may serve the next text
         raise StopIteration
 
 

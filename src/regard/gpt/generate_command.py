@@ -9,14 +9,14 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
+from regard.gpt import checkpoint
 from regard.gpt.generate import Stream
 from regard.gpt.model import GPT
+from regard.gpt.world import find_device
 
-BOXED = Path(__file__).parent / "tiny"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -49,9 +49,11 @@ def run(
     except KeyboardInterrupt:
         interrupted = True
         _write("\n")
-    except BrokenPipeError:  # whoever read it has read enough, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return stream
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        if not isinstance(error, BrokenPipeError):
+            raise ValueError(f"the text could not be written: {error.strerror}; write it elsewhere") from error
+        return stream  # whoever read it has read enough, as head does
     chance = [] if temperature == 0 else [f"seed {seed}"]
     why = "interrupted" if interrupted else f"ended by {_reason(stream, loaded)}"
     said = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s", *chance, why]
@@ -61,17 +63,10 @@ def run(
 
 def load(model: str | None, device: str | None) -> GPT:
     """The model of a directory or name; without one, the model in the box."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        on = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"--device {device} is no device that torch knows; try cpu or cuda") from None
-    if on.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no CUDA device here; try --device cpu")
-    if model is None and not (BOXED / "config.json").is_file():
-        raise ValueError(f"there is no model in the box: {BOXED} is missing; name another with --model DIR_OR_NAME")
+    on = find_device(device)
     # A CPU is quickest in float32, whatever the file holds.
-    loaded = GPT.from_pretrained(model or BOXED, device=on, dtype=torch.float32 if on.type == "cpu" else None)
+    dtype = torch.float32 if on.type == "cpu" else None
+    loaded = GPT.from_pretrained(checkpoint.BOX if model is None else model, device=on, dtype=dtype)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer.json, so no text can be read; put its tokenizer beside the weights")
     return loaded

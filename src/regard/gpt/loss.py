@@ -15,7 +15,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# Bytes of logits at a time, as measured: a GPU wants large products; a CPU wants less memory, but not too little work.
+from regard.checks import autocast_dtype
+
+# Bytes of logits at a time. More makes nothing faster: training a model of 124 million parameters on an H200 was as
+# quick with 256 MiB (505,000 tokens a second) as with 1 GiB or 4 (508,000). A CPU's memory is smaller.
 ROOM = {"cuda": 1 << 30, "cpu": 128 << 20}
 # Tensor cores are several times slower on a width such as 50257, so on a GPU the vocabulary is made a round number.
 ROUND = 128
@@ -36,8 +39,9 @@ def next_token_loss(
     float32 or better.
     """
     kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype is not torch.float64:
-        x = x.to(torch.get_autocast_dtype(kind))
+    narrow = autocast_dtype(kind)
+    if narrow is not None and x.dtype is not torch.float64:
+        x = x.to(narrow)
     _check(x, weight, targets, chunk)
     if chunk is None:
         chunk = rows_at_a_time(len(x), len(weight), x.dtype, kind)

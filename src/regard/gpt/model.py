@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.cache import Cache
-from regard.checks import check_length
+from regard.checks import autocast_dtype, check_length
 from regard.gpt.block import Block, norm, normed
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
@@ -100,8 +100,9 @@ class GPT(nn.Module):
         if self.position_embedding is not None:
             places = step("position vectors", self.position_embedding(positions), "embedding(positions)")
             x = step("embeddings", x + places, "token + position vectors", "what, and where")
-        if torch.is_autocast_enabled(x.device.type):  # blocks add 16-bit numbers to it: no need to carry 32 along
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        narrow = autocast_dtype(x.device.type)
+        if narrow is not None:  # blocks add 16-bit numbers to it: no need to carry 32 along
+            x = x.to(narrow)
         x = self.dropout(x)
         turned = None if self.config.rotary is None else positions
         for i, block in enumerate(self.blocks):
@@ -117,6 +118,7 @@ class GPT(nn.Module):
     def loss(self, ids: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
         """How surprised the model is by the next tokens: mean cross-entropy, without keeping a score for every token.
 
+        >>> _ = torch.manual_seed(5)
         >>> model, ids = GPT("tiny"), torch.tensor([[5, 6, 7, 8]])
         >>> round(model.loss(ids[:, :-1], ids[:, 1:]).item())  # untrained: near log 4096
         8
@@ -217,7 +219,8 @@ class GPT(nn.Module):
         """A trained model: from a directory, or by its name on the Hugging Face Hub.
 
         It takes transformers' GPT-2, Llama, Mistral, Qwen 2 and Qwen 3, safetensors only. tokenizer.json, where there
-        is one, becomes model.tokenizer. dtype is the file's unless told; the model is in eval mode.
+        is one, becomes model.tokenizer. dtype is the file's unless told, and float32 for "tiny", the model in the box.
+        The model is in eval mode.
         """
         from regard.gpt.checkpoint import load
 

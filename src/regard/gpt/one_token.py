@@ -16,31 +16,27 @@ from torch import Tensor, nn
 from regard.cache import Cache
 from regard.gpt.block import Block, GatedFeedForward
 from regard.gpt.model import GPT
+from regard.gpt.untouched import untouched
 from regard.kernels.decode import attend_one, embed, linear_one, linear_some, normed
 from regard.layer import MultiHeadAttention
-from regard.side_by_side import plain
 
 MOST_ROWS = 64  # more rows at once are matrix products as any other
 AT_ONCE = 528  # programs of linear_one: four for each multiprocessor of an H200
 PARTS = 4  # shares of a sum that few outputs are made of, so that there are programs enough
+SPLITS = 16  # programs that share the keys of one head, at most
 
 Norm = nn.LayerNorm | nn.RMSNorm
 
 
 def fits(model: GPT, batch: int) -> bool:
-    """Can these programs stand for the model? Not where a hook, an adapter or a parametrization is in the way."""
-    if not 1 <= batch <= MOST_ROWS or type(model) is not GPT:
-        return False
-    for module in model.modules():
-        if isinstance(module, nn.Linear) and not plain(module):
-            return False
-        if isinstance(module, MultiHeadAttention) and module.joined() is None:
-            return False
-        if module._forward_hooks or module._forward_pre_hooks:
-            return False
+    """Can these programs stand for the model? Not where its modules must be called, nor where its weights lie apart."""
     weights = list(model.parameters())
-    return weights[0].dtype in (torch.bfloat16, torch.float16, torch.float32) and all(
-        type(w) is nn.Parameter and w.dtype is weights[0].dtype and w.is_contiguous() for w in weights
+    return (
+        1 <= batch <= MOST_ROWS
+        and weights[0].dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and untouched(model)
+        and all(w.is_contiguous() for w in weights)
+        and all(isinstance(block, Block) and block.attention.joined() is not None for block in model.blocks)
     )
 
 
@@ -48,14 +44,19 @@ class OneToken:
     """The programs that make one token more of each row.
 
     tokens: (capacity + 1, B), what was made so far, `step` of it; ids: (B,), the last token of each row.
+    block: keys a program holds at once; as measured on an H200 unless given.
     """
 
-    def __init__(self, model: GPT, batch: int, capacity: int, greedy: bool) -> None:
+    def __init__(self, model: GPT, batch: int, capacity: int, greedy: bool, block: int | None = None) -> None:
         config, weight = model.config, model.token_embedding.weight
         self.model, self.batch, self.greedy = model, batch, greedy
         self.cache: Cache = model.cache(batch, capacity)
         device, dtype = weight.device, weight.dtype
-        self.early = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+        self.early, self.shared = False, 227 << 10
+        if device.type == "cuda":
+            gpu = torch.cuda.get_device_properties(device)
+            self.early = gpu.major >= 9 and torch.version.hip is None
+            self.shared = getattr(gpu, "shared_memory_per_block_optin", 48 << 10)
         H, Hkv, D, E = config.num_heads, config.kv_heads, config.head_dim, config.d_model
 
         def room(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
@@ -67,11 +68,11 @@ class OneToken:
         self.normed = room(batch, E)
         self.halves = room(PARTS, batch, E, dtype=torch.float32)
         self.inner = room(batch, config.inner)
-        self.group = 1 if H == Hkv else max(16, triton.next_power_of_2(H // Hkv))
+        self.group = 1 if Hkv == H else max(16, triton.next_power_of_2(H // Hkv))
         self.width = max(16, triton.next_power_of_2(D))
-        # Keys a program holds at once: alone, many, so that few programs must wait for one another.
-        self.block = 64 if batch > 1 and H == Hkv else 128
-        self.splits = max(1, min(16, capacity // self.block, 528 // (batch * Hkv)))
+        # Alone, a program holds many keys, so that few programs must wait for one another.
+        self.block = block or (64 if batch > 1 and Hkv == H else 128)
+        self.splits = max(1, min(SPLITS, capacity // self.block, 528 // (batch * Hkv)))
         parts = batch * Hkv * self.splits * self.group
         self.parts = room(parts, self.width, dtype=torch.float32)
         self.tops, self.sums = room(2, parts, dtype=torch.float32)
@@ -85,7 +86,7 @@ class OneToken:
         self.at = room(batch, self.blocks, dtype=torch.int32)
         self.cos = self.sin = self.x
         if config.rotary is not None:
-            places = torch.arange(config.context_length, device=device)
+            places = torch.arange(min(config.context_length, capacity), device=device)
             self.cos, self.sin = (t.contiguous() for t in config.rotary.angles(places, D))
 
     def run(self) -> None:
@@ -114,7 +115,7 @@ class OneToken:
         config, places, weight = self.model.config, self.model.position_embedding, self.model.token_embedding.weight
         embed[(self.batch,)](
             self.best, self.at, self.ids, self.tokens, self.step, self.slot, self.start, weight,
-            weight if places is None else places.weight, self.x, self.blocks, config.context_length,
+            weight if places is None else places.weight, self.x, self.blocks, config.vocab_size, config.context_length,
             E=config.d_model, BE=triton.next_power_of_2(config.d_model), BLOCKS=triton.next_power_of_2(self.blocks),
             PICK=not picked, PLACES=places is not None, num_warps=4, **self._early(),
         )  # fmt: skip
@@ -147,7 +148,7 @@ class OneToken:
     ) -> None:
         """out = act(norm(x) · weightᵀ + bias), or added to it; of several rows, x is normed and parts are left to add."""
         N, K = weight.shape
-        shape = self._shape(N, K)
+        shape = self._shape(N, K, matrices=1 if gate is None else 2)
         act = "none" if not bend else "gelu" if gate is None else "swiglu"
         # A pointer that a program will not follow: any tensor will do.
         gates = (weight if gate is None else gate.weight, x if gate is None or gate.bias is None else gate.bias)
@@ -172,28 +173,29 @@ class OneToken:
             self.qkv, keys, values, self.slot, self.start,
             self.x if q_norm is None else q_norm.weight, self.x if k_norm is None else k_norm.weight,
             self.cos, self.sin, self.parts, self.tops, self.sums, self.arrived, self.context,
-            keys.shape[2], layer.window or 0, D**-0.5 if layer.scale is None else layer.scale, 1e-6,
+            keys.shape[2], layer.window or 0, D**-0.5 if layer.scale is None else layer.scale,
+            0.0 if q_norm is None else q_norm.eps,
             H=layer.num_heads, HKV=layer.num_kv_heads, D=D, DP=self.width, G=self.group, BS=self.block,
             SPLITS=self.splits, ROTARY=turn, QK_NORM=q_norm is not None, WINDOW=layer.window is not None,
             PRECISION="ieee" if keys.dtype is torch.float32 else "tf32", num_warps=4, num_stages=1, **self._early(),
         )  # fmt: skip
 
-    def _shape(self, N: int, K: int) -> dict[str, int]:
+    def _shape(self, N: int, K: int, matrices: int = 1) -> dict[str, int]:
         """How many outputs a program makes at a time, and with how many warps; as measured on an H200."""
         if self.batch > 1:
-            return {
-                "BB": max(16, triton.next_power_of_2(self.batch)),
-                "BN": 16 if N < 4096 else 64,
-                "BK": min(256, triton.next_power_of_2(K)),
-                "num_warps": 4,
-                "num_stages": 3,
-            }
+            BB, BN, BK = max(16, triton.next_power_of_2(self.batch)), 16 if N < 4096 else 64, 256
+            # Of each block, two are in shared memory while one is worked on; of 64 rows and more, three.
+            column = (BB + BN * matrices) * self.normed.element_size() * (2 if BB < 64 else 3)
+            while BK > 16 and BK * column > self.shared:
+                BK //= 2
+            BK = min(BK, max(16, triton.next_power_of_2(K)))
+            return {"BB": BB, "BN": BN, "BK": BK, "num_warps": 4, "num_stages": 3}
         BK = triton.next_power_of_2(K)
         return {"BN": max(1, min(8192 // BK, 16 if N > 16384 else 8 if N > 1536 else 4)), "BK": BK, "num_warps": 4}
 
     def _programs(self, N: int, K: int) -> int:
         """How many programs share N outputs: of one row, as many as run at once, each with several blocks."""
-        blocks = triton.cdiv(N, self._shape(N, K)["BN"])
+        blocks = -(-N // self._shape(N, K)["BN"])
         return blocks if self.batch > 1 else min(blocks, AT_ONCE)
 
     def _early(self, first: bool = False) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -43,7 +44,9 @@ from torch.optim import Optimizer
 
 from regard.gpt.block import Block
 from regard.gpt.config import GPTConfig
+from regard.gpt.data import shared_rows
 from regard.gpt.model import GPT
+from regard.gpt.world import find_device
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"
 
@@ -119,7 +122,7 @@ def together(
     dtype: what the forward and backward passes compute in; weights stay in their own dtype.
     """
     plan = parallel if isinstance(parallel, Parallel) else Parallel.parse(parallel, world_size())
-    place = _device(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    place = _own(find_device(device))
     # Beside NCCL gloo stays at hand, for the words between processes that no GPU need wait for.
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     try:
@@ -142,6 +145,11 @@ class Together:
         self.main = dist.get_rank() == 0
         self.data_rank = self.mesh.get_local_rank("fsdp")
         self.data_ranks = plan.fsdp
+
+    def check(self, config: GPTConfig, batch: int) -> None:
+        """Heads and feed-forward must be divisible by tp, rows by fsdp."""
+        self.plan.check(config)
+        shared_rows(batch, self.data_rank, self.data_ranks)
 
     def prepare(self, model: nn.Module) -> None:
         """Share the model out, in place: the main process's weights, heads and feed-forward by tp, all of it by fsdp.
@@ -167,16 +175,13 @@ class Together:
         fully_shard(model, mesh=self.mesh["fsdp"], mp_policy=policy)
         register_fsdp_forward_method(model, "loss")
 
-    def accumulate(self, model: nn.Module, last: bool) -> None:
-        """Nothing to do: each backward pass adds to the shared-out gradients, so that none is ever kept whole."""
-
-    def mean(self, value: Tensor) -> Tensor:
+    def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The mean over all processes; those of one data rank have the same value."""
         total = value.detach().clone()
         dist.all_reduce(total)
         return total / self.plan.processes
 
-    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
         """Clip by the length over all shards. What tp splits lies on another mesh than the rest: one length for each."""
         meshes: dict[DeviceMesh, list[Tensor]] = defaultdict(list)
         for parameter in parameters:
@@ -281,7 +286,7 @@ def _or(choices: list[str]) -> str:
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-def _device(device: torch.device) -> torch.device:
+def _own(device: torch.device) -> torch.device:
     """The device of this process alone."""
     if device.type != "cuda":
         return device

@@ -75,7 +75,7 @@ def _encoded(texts: Sequence[str], config: GPTConfig, tokenizer: Tokenizer | Non
     # What some tokenizers put before every text (Llama's <s>). The text itself is read as text: nothing that it says
     # is taken for a special token.
     before = tokenizer.encode("", special=True)
-    before = before[:-1] if before and before[-1] == config.end else before
+    before = before[:-1] if before and before[-1] in config.ends else before
     return [before + tokenizer.encode(text) for text in texts]
 
 
@@ -122,9 +122,9 @@ def _checked(row: list[int], config: GPTConfig) -> list[int]:
             f"{len(row)} tokens do not fit context_length={config.context_length}; "
             f"give a prompt of fewer than {config.context_length}, so that there is room to go on"
         )
-    if not row and config.end is None:
+    if not row and not config.ends:
         raise ValueError("the prompt is empty, and this model has no end token to start from; give it a token at least")
-    return row or [config.end]  # type: ignore[list-item]
+    return row or [config.ends[0]]
 
 
 def _whole(value: object) -> bool:

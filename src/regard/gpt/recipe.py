@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from regard.checks import check_whole
+from regard.checks import check_share, check_whole
+from regard.gpt.sample import a_seed
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Recipe:
 
     batch: rows of a forward pass, over all processes; accumulate: how many of these are added up for one step.
     min_learning_rate: where the cosine ends; a tenth of learning_rate unless given.
+    repeat: the share of rows that say a stretch of text again and again; see Batches.
     clip: gradients longer than this are scaled down to it; math.inf for none.
     """
 
@@ -37,6 +39,7 @@ class Recipe:
     seed: int = 0
     dtype: str = "fp32"
     val_fraction: float = 0.01
+    repeat: float = 0.0
 
     def __post_init__(self) -> None:
         check_whole(steps=self.steps, batch=self.batch, context_length=self.context_length, accumulate=self.accumulate)
@@ -48,10 +51,15 @@ class Recipe:
             )
         if not 0 <= self.warmup <= self.steps:
             raise ValueError(f"warmup ({self.warmup}) must be at least 0 and at most steps ({self.steps})")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay ({self.weight_decay}) must be at least 0; 0.1 is usual, 0 is none")
         if not self.clip > 0:
             raise ValueError(f"clip ({self.clip}) must be above 0; 1.0 is usual, inf is none")
         if self.dtype not in ("fp32", "bf16"):
             raise ValueError(f"dtype ({self.dtype!r}) must be 'fp32' or 'bf16'")
+        check_share("val_fraction", self.val_fraction, "0.01 is usual, 0 is none")
+        check_share("repeat", self.repeat, "0 is none, 0.05 is plenty")
+        a_seed(self.seed)
 
     @property
     def lowest(self) -> float:

@@ -48,11 +48,12 @@ class Fit:
     out: Path
     step: int
     steps: int
+    taken: int  # steps of this call; those before it were found done
     loss: float
     val_loss: float | None
     best: dict[str, Any]  # the lowest validation loss, and its step; its weights are in out/best
     checkpoint: Path | None
-    seconds: float
+    seconds: float  # of this call
 
     @property
     def finished(self) -> bool:
@@ -97,7 +98,7 @@ class Run:
         self.every = every if every.log else Every(**asdict(every) | {"log": 10 if world.device.type == "cuda" else 1})
         training, self.validation = tokens.split(recipe.context_length, recipe.val_fraction)
         self.batches = Batches(
-            training, recipe.batch, recipe.context_length, recipe.seed, world.data_rank, world.data_ranks
+            training, recipe.batch, recipe.context_length, recipe.seed, world.data_rank, world.data_ranks, recipe.repeat
         )
         self.judged = self._windows(evaluate_windows)
         self.told = told(recipe, model, tokens)
@@ -114,7 +115,7 @@ class Run:
         self._go_on()
         log = state.Log(self.out / LOG, self.step) if self.world.main else None
         line = log.last if log is not None else {}
-        earlier = line.get("time", 0.0)
+        earlier, found = line.get("time", 0.0), self.step
         with Progress(self.recipe.steps, self.step, shown) as bar, _asked_to_stop() as asked:
             since = time.perf_counter()
             while self.step < self.recipe.steps:
@@ -142,6 +143,7 @@ class Run:
             out=self.out,
             step=self.step,
             steps=self.recipe.steps,
+            taken=self.step - found,
             loss=line.get("loss", math.nan),
             val_loss=line.get("val_loss"),
             best=self.best,
@@ -181,7 +183,6 @@ class Run:
         total = torch.zeros((), device=world.device)
         for part in range(recipe.accumulate):
             ids, targets = self._here(*self.batches(step * recipe.accumulate + part))
-            world.accumulate(self.model, part == recipe.accumulate - 1)
             with self._precision():
                 loss = self.loss(ids, targets) / recipe.accumulate
             loss.backward()

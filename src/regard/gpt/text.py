@@ -60,11 +60,18 @@ def _cut(text: str) -> int:
     return max(text.rfind(" "), 0) or len(text) - len(END)  # END itself is never cut in two
 
 
-def _opened(path: Path) -> BufferedIOBase:
+def check_file(path: Path) -> None:
+    """A data file must be there, be a file, and hold something."""
     if path.is_dir():
         raise ValueError(f"data file {path} is a directory; name the files in it")
     if not path.is_file():
         raise ValueError(f"data file {path} is not there; check the path")
+    if path.stat().st_size == 0:
+        raise ValueError(f"data file {path} is empty; give it some text")
+
+
+def _opened(path: Path) -> BufferedIOBase:
+    check_file(path)
     if path.suffix == ".gz":
         return gzip.open(path, "rb")
     return lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from regard.checks import check_whole
 from regard.gpt.safe import atomically
+from regard.gpt.text import END
 
 if TYPE_CHECKING:
     import tokenizers
 
-END = "<|endoftext|>"
 SMALLEST = 257  # 256 bytes and the end
 
 

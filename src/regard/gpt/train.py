@@ -21,7 +21,7 @@ from regard.gpt.data import Tokens, tokenise
 from regard.gpt.model import GPT
 from regard.gpt.recipe import Recipe
 from regard.gpt.run import Every, Fit, Run
-from regard.gpt.world import Alone, World
+from regard.gpt.world import Alone, World, find_device
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
 
@@ -44,6 +44,7 @@ def fit(
     seed: int = 0,
     dtype: str = "fp32",
     val_fraction: float = 0.01,
+    repeat: float = 0.0,
     device: torch.device | str | None = None,
     compile: bool | None = None,
     evaluate_every: int | None = None,
@@ -73,6 +74,7 @@ def fit(
     data: text files (tokenised once, by model.tokenizer), token ids, or Tokens.
     batch, accumulate: rows of a forward pass, over all processes, and how many of those make a step.
     dtype: "bf16" computes in bfloat16 by autocast; weights stay as they are.
+    repeat: the share of rows that say a stretch of their text again and again, so that copying heads form early.
     compile: torch.compile the model; on a GPU unless told.
     evaluate_every, checkpoint_every: in steps; a tenth of the run unless told, between 100 and 1000. sample_every: never
         unless told. 0 is never, save at the end.
@@ -86,13 +88,17 @@ def fit(
     the step and writes a checkpoint. A loss or gradient that is no number is a Diverged error; it is not saved.
     """
     recipe = Recipe(
-        steps, batch, context_length or model.config.context_length, learning_rate, accumulate, min_learning_rate,
-        warmup, weight_decay, betas, clip, seed, dtype, val_fraction,
+        steps, batch, model.config.context_length if context_length is None else context_length, learning_rate,
+        accumulate, min_learning_rate, warmup, weight_decay, betas, clip, seed, dtype, val_fraction, repeat,
     )  # fmt: skip
     if recipe.context_length > model.config.context_length:
         raise ValueError(
             f"context_length ({recipe.context_length}) must be at most the model's, {model.config.context_length}"
         )
+    check_counts(
+        keep, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, sample_every=sample_every,
+        log_every=log_every, evaluate_windows=evaluate_windows,
+    )  # fmt: skip
     often = min(1000, max(min(steps, 100), steps // 10))
     every = Every(
         evaluate=often if evaluate_every is None else evaluate_every,
@@ -100,11 +106,10 @@ def fit(
         sample=sample_every or 0,
         log=log_every or 0,
     )
-    if keep < 1:
-        raise ValueError(f"keep ({keep}) must be at least 1: the last checkpoint is what a run goes on from")
     out = Path(out)
     with ExitStack() as stack:
         world = stack.enter_context(joined(parallel, device, dtype))
+        world.check(model.config, recipe.batch)
         if world.main:
             stack.enter_context(state.locked(out))
             if not resume:
@@ -118,6 +123,15 @@ def fit(
         return run.go(sample_prompt, progress and world.main, on_step)
 
 
+def check_counts(keep: int = 1, **counts: int | None) -> None:
+    """After how many steps, and how many: none may be below 0, and one checkpoint must stay."""
+    for name, count in counts.items():
+        if count is not None and count < 0:
+            raise ValueError(f"{name} ({count}) must be at least 0; 0 is {'never' if 'every' in name else 'none'}")
+    if keep < 1:
+        raise ValueError(f"keep ({keep}) must be at least 1: the last checkpoint is what a run goes on from")
+
+
 @contextmanager
 def joined(parallel: str | World | None, device: torch.device | str | None, dtype: str) -> Iterator[World]:
     """The world of this process: alone, or with those that torchrun has started."""
@@ -125,7 +139,7 @@ def joined(parallel: str | World | None, device: torch.device | str | None, dtyp
         yield parallel
         return
     if parallel is None and "RANK" not in os.environ:
-        yield Alone(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        yield Alone(find_device(device))
         return
     from regard.gpt.parallel import together
 

@@ -10,25 +10,17 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.nn.modules import module as _everywhere
+from torch import Tensor
 
 from regard.attend import attend
 from regard.cache import Cache
-from regard.door import observed
-from regard.gpt.block import Block, FeedForward, GatedFeedForward
+from regard.gpt.block import Block, GatedFeedForward
 from regard.gpt.model import GPT
-from regard.layer import MultiHeadAttention
-from regard.steps import tracing
+from regard.gpt.untouched import looked_at, untouched
 
 PARTS = 16  # a matrix is cut into at least so many, and a multiple of the threads
 SMALL = 1 << 17  # weights of fewer numbers come from the cache, and one call is quickest
 MOST_ROWS = 8  # with more vectors at once, it is a matrix product as any other
-
-_KNOWN = (
-    GPT, Block, MultiHeadAttention, FeedForward, GatedFeedForward, nn.ModuleList, nn.Linear, nn.Embedding,
-    nn.LayerNorm, nn.RMSNorm, nn.Dropout,
-)  # fmt: skip
 
 
 class Matrix:
@@ -85,8 +77,7 @@ class Straight:
             and weight.device.type == "cpu"
             and weight.dtype in (torch.float32, torch.float64)
             and not (looked_at() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
-            and all(_quiet(module) for module in model.modules())
-            and all(type(p) is nn.Parameter and p.dtype is weight.dtype for p in model.parameters())
+            and untouched(model)
         )
 
     def __call__(self, ids: Int[Tensor, "B"], cache: Cache, starts: list[int] | None = None) -> Float[Tensor, "B V"]:
@@ -146,21 +137,3 @@ class _Layer:
                 for b, s in enumerate(starts)
             ])  # fmt: skip
         return heads.reshape(len(x), -1)
-
-
-def looked_at() -> bool:
-    """Does anybody look at all that runs: a trace, regard.watch, a hook on every module? Then modules must be called."""
-    return bool(
-        tracing()
-        or observed()
-        or nn.Module.__call__ is not nn.Module._wrapped_call_impl
-        or _everywhere._global_forward_hooks
-        or _everywhere._global_forward_pre_hooks
-    )
-
-
-def _quiet(module: nn.Module) -> bool:
-    """Is this one of our own modules, and does nobody listen to it?"""
-    return type(module) in _KNOWN and not (
-        "forward" in module.__dict__ or module._forward_hooks or module._forward_pre_hooks
-    )

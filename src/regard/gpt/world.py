@@ -13,8 +13,11 @@ from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from regard.gpt.config import GPTConfig
 
 
 @runtime_checkable
@@ -26,16 +29,16 @@ class World(Protocol):
     data_rank: int  # which rows of a batch are this process's
     data_ranks: int  # among how many the rows are shared out
 
+    def check(self, config: GPTConfig, batch: int) -> None:
+        """Can such a model, and so many rows, be shared out here? If not, a ValueError, before anything is done."""
+
     def prepare(self, model: nn.Module) -> None:
         """Move the model to the device and share it out, in place. `model.loss` is what will be called."""
 
-    def accumulate(self, model: nn.Module, last: bool) -> None:
-        """A backward pass follows; `last` before the optimizer's step, when gradients must be those of all ranks."""
-
-    def mean(self, value: Tensor) -> Tensor:
+    def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The mean of a number over the data ranks."""
 
-    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
         """Scale gradients down to `max_norm` where they are longer; their length before, over all ranks."""
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -64,18 +67,18 @@ class Alone:
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
 
+    def check(self, config: GPTConfig, batch: int) -> None:
+        """Nothing need be shared out."""
+
     def prepare(self, model: nn.Module) -> None:
         """Move the model to the device."""
         model.to(self.device)
 
-    def accumulate(self, model: nn.Module, last: bool) -> None:
-        """Gradients add up by themselves."""
-
-    def mean(self, value: Tensor) -> Tensor:
+    def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """There is only one."""
         return value
 
-    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
         """torch's own clipping; on a GPU it waits for nothing."""
         return nn.utils.clip_grad_norm_(parameters, max_norm)
 
@@ -111,6 +114,30 @@ class Alone:
 
     def barrier(self) -> None:
         """Nobody to wait for."""
+
+
+def find_device(name: torch.device | str | None = None) -> torch.device:
+    """The device of that name; without one, a GPU if there is one. Where nothing can be computed, a ValueError says so.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise ValueError(f"device ({name}) is none that torch knows; try cpu or cuda") from None
+    if device.type == "cuda":  # without touching one: that would take memory of the first for each process
+        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not there:
+            raise ValueError("there is no CUDA device here; try --device cpu")
+        if (device.index or 0) >= there:
+            raise ValueError(f"device ({device}) is not here: there are {there} GPUs, from cuda:0 to cuda:{there - 1}")
+        return device
+    try:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ValueError(f"nothing can be computed on device ({device}) here; try cpu") from None
+    return device
 
 
 def _placed(kind: str, value: Tensor, parameter: Tensor, optimizer: Optimizer) -> Tensor:

@@ -4,8 +4,6 @@ One program a row. It walks over the row once for the largest logit, the sum and
 to write softmax − 1(target). The second walk finds the row in the cache, so it costs little more than writing.
 """
 
-# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-
 from __future__ import annotations
 
 import triton

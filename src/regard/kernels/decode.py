@@ -47,8 +47,10 @@ def _two_sums(a, b, c, d):
 
 @triton.jit
 def _normal(x, first, there, norm_w, norm_b, eps, K: tl.constexpr, NORM: tl.constexpr, NORM_BIAS: tl.constexpr):
-    """LayerNorm or RMSNorm of a row, in one pass: sums are taken around the row's `first` number, so that they keep
-    their digits where all of the row is far from 0."""
+    """LayerNorm or RMSNorm of a row, in one pass.
+
+    Sums are taken around the row's `first` number, so that they keep their digits where all of the row is far from 0.
+    """
     if NORM == "layer":
         x = tl.where(there, x - first, 0.0)
         total, squares = tl.reduce((x, x * x), 0, _two_sums)
@@ -143,12 +145,14 @@ def normed(
         norm_b = tl.load(NormB + k, mask=wide, other=0).to(tl.float32)
     _wait(EARLY)
     x = tl.load(X + b * K + k, mask=wide, other=0)
-    first = tl.load(X + b * K)
+    first = tl.load(X + b * K)  # of the row that is normed: it, too, gets what is added
     for i in tl.static_range(PARTS):
         x += tl.load(Parts + (i * rows + b) * K + k, mask=wide, other=0)
+        first += tl.load(Parts + (i * rows + b) * K)
     if PARTS > 0:
         if BIAS:
             x += tl.load(Bias + k, mask=wide, other=0).to(tl.float32)
+            first += tl.load(Bias).to(tl.float32)
         tl.store(X + b * K + k, x, mask=wide)
     tl.store(Out + b * K + k, _normal(x, first, wide, norm_w, norm_b, eps, K, NORM, NORM_BIAS), mask=wide)
 
@@ -337,7 +341,7 @@ def attend_one(
         tl.debug_barrier()  # all of this is written before the arrival is told
         if tl.atomic_add(Arrived + tl.program_id(0), 1, sem="acq_rel") == at_work - 1:
             top, total, mixed = _none_yet(G, DP)
-            for i in range(0, at_work):
+            for i in range(at_work):
                 here_top = tl.load(Tops + (here + i) * G + lane, cache_modifier=".cg")
                 here_sum = tl.load(Sums + (here + i) * G + lane, cache_modifier=".cg")
                 here_mixed = tl.load(Parts + ((here + i) * G + g[:, None]) * DP + d[None, :], cache_modifier=".cg")
@@ -353,7 +357,7 @@ def attend_one(
 
 @triton.jit
 def embed(
-    Best, At, Ids, Tokens, Step, Slot, Start, TokenW, PositionW, X, blocks, places,
+    Best, At, Ids, Tokens, Step, Slot, Start, TokenW, PositionW, X, blocks, V, places,
     E: tl.constexpr, BE: tl.constexpr, BLOCKS: tl.constexpr, PICK: tl.constexpr, PLACES: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -370,6 +374,7 @@ def embed(
         best = tl.load(Best + b * blocks + i, mask=i < blocks, other=float("-inf"))
         at = tl.load(At + b * blocks + i, mask=i < blocks, other=0)
         token = tl.min(tl.where(best == tl.max(best), at, 2147483647))
+        token = tl.where(token < V, token, 0)  # where no score was a number, none was best: any will do that there is
         tl.store(Ids + b, token.to(tl.int64))
     else:
         token = tl.load(Ids + b).to(tl.int32)
