@@ -11,7 +11,7 @@ demo: $(VENV)/.base
 	@$(BIN)/regard trace
 
 test: $(VENV)/.dev
-	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) -m "not compiled"
+	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"
 	$(BIN)/python -m pytest -m compiled
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) tests/kernels
 

@@ -621,3 +621,10 @@ def test_a_path_object_is_a_path(tmp_path, monkeypatch):
 def test_a_file_is_no_directory(gpt2):
     with pytest.raises(ValueError, match=r"model.safetensors is a file; give the directory it lies in"):
         load(gpt2 / WHOLE)
+
+
+def test_an_older_generation_config_does_not_end_the_texts_of_a_new_model(tmp_path):
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6], "top_k": 3}')
+    model = GPT(GPTConfig(vocab_size=31, context_length=8, num_layers=1, d_model=8, num_heads=2, end=7))
+    model.save_pretrained(tmp_path)
+    assert GPT.from_pretrained(tmp_path).config.ends == (7,)

@@ -154,6 +154,8 @@ def save(
         at = {_prefixed(name, prefix): file for file, shard in zip(files, shards, strict=True) for name in shard}
         total = sum(weights[name].nbytes for name in wanted)
         texts[INDEX] = _json({"metadata": {"total_size": total}, "weight_map": at})
+    if (directory / "generation_config.json").is_file():  # of the model before: it would say what ends this one's texts
+        texts["generation_config.json"] = _json({k: told[k] for k in ("eos_token_id",) if told.get(k) is not None})
     if model.tokenizer is not None and not _holds(directory, model.tokenizer):
         texts |= _tokenizer_files(model.tokenizer, model.config)
 
