@@ -155,7 +155,8 @@ def test_a_text_shorter_than_a_context_says_what_would_fit(count, fraction, mess
 
 
 def test_the_shorter_context_that_is_advised_fits():
-    Tokens.of(torch.zeros(15, dtype=torch.int64)).split(15 // 2 - 1, 0.1)
+    parts = Tokens.of(torch.zeros(15, dtype=torch.int64)).split(15 // 2 - 1, 0.1)
+    assert [len(part) for part in parts] == [8, 7]  # a window of seven in each
 
 
 def test_ids_tell_whether_they_are_the_same():

@@ -115,6 +115,9 @@ def test_a_finished_stream_that_is_kept_keeps_no_recording(recorded):
     for _ in range(2):
         kept.append(model.stream([5, 6], 3, seed=1, stop=stop))
         list(kept[-1])
+    for _ in range(2):  # nobody asked whether this is the end
+        kept.append(model.stream([5, 6], 3, seed=1))
+        next(kept[-1]), next(kept[-1]), next(kept[-1])
     assert len(recorded) == 2
 
 

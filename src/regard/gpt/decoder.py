@@ -171,8 +171,7 @@ class Recording:
                 prompt = torch.zeros(len(ids), length, dtype=torch.long, device=token.x.device)
         else:
             prompt = known[0]
-        prompt[:, :extra].zero_()
-        prompt[:, extra:].copy_(ids, non_blocking=True)
+        prompt[:, extra:].copy_(ids, non_blocking=True)  # what stands before it is hidden
         if known is None:
             self.prompts[length] = prompt, self._record(partial(self._read, prompt))
         else:
