@@ -167,12 +167,15 @@ def test_a_model_that_nobody_needs_is_gone_at_once():
         gc.enable()
 
 
-def test_one_recording_is_kept_and_no_more():
-    model = model_of()
+def test_one_recording_is_kept_and_it_is_gone_before_the_next_one_asks_for_memory(monkeypatch):
+    model, gone = model_of(), []
     model.generate([5, 6], 2, temperature=0)
-    first = weakref.ref(model._recorded.recording)
+    first, build = weakref.ref(model._recorded.recording), decoder.OneToken.__init__
+    monkeypatch.setattr(
+        decoder.OneToken, "__init__", lambda *args, **told: gone.append(first() is None) or build(*args, **told)
+    )
     model.generate([[5, 6], [7]], 2, temperature=0)
-    assert first() is None
+    assert gone == [True]
 
 
 def test_inference_mode_leaves_nothing_that_others_cannot_write_to():
@@ -206,6 +209,7 @@ def test_chance_is_asked_for_where_it_has_a_part():
     with pytest.raises(ValueError, match="needs noise, a number from 0 to 1 for each token"):
         decoder.graphed(model, 1, 7, Sampling(), None)
     maker = decoder.graphed(model, 1, 7, Sampling(), noises(3, 2))
+    del model  # the decoder needs it as long as it lives
     maker.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="3 tokens were asked for, but this decoder can make 2"):
         maker.more(3)

@@ -118,9 +118,6 @@ class Kept:
     recording: Recording | None = None
     key: tuple[Any, ...] = ()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
-        return Kept()
-
     def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
         return Kept, ()
 
