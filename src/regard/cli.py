@@ -137,6 +137,7 @@ def train(
     accumulate: Annotated[int, typer.Option(help="Forward passes that make one step.")] = 1,
     context_length: Annotated[int | None, typer.Option(help="Tokens of a row; by preset.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Share of activations left out; none.")] = None,
+    sinusoidal: Annotated[bool, typer.Option("--sinusoidal", help="Learned positions start as waves.")] = False,
     learning_rate: Annotated[float | None, typer.Option(help="The highest; by preset.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps until the highest; a tenth, at most 200.")] = None,
     weight_decay: Annotated[float, typer.Option(help="Of matrices.")] = 0.1,
@@ -160,9 +161,9 @@ def train(
 
     found = run(
         [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
-        accumulate=accumulate, context_length=context_length, dropout=dropout, learning_rate=learning_rate,
-        warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed, val_fraction=val_fraction, repeat=repeat, dtype=dtype,
-        device=device, compile=compile, parallel=parallel, evaluate_every=evaluate_every,
+        accumulate=accumulate, context_length=context_length, dropout=dropout, sinusoidal=sinusoidal,
+        learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed,
+        val_fraction=val_fraction, repeat=repeat, dtype=dtype, device=device, compile=compile, parallel=parallel, evaluate_every=evaluate_every,
         evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every, sample_every=sample_every, keep=keep,
         fresh=fresh,
     )  # fmt: skip

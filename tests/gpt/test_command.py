@@ -8,6 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import regard
 from regard.cli import app, main
 from regard.gpt import GPT, run
 from regard.gpt.parallel import Parallel
@@ -72,6 +73,14 @@ def test_many_files_a_given_tokenizer_and_a_given_model(text, tmp_path):
     assert after[0]["loss"] < before[0]["loss"]  # it knows something already
 
 
+def test_positions_start_as_waves_where_that_is_asked_for(text, tmp_path):
+    out = tmp_path / "waves"
+    train("--data", text, "--out", str(out), "--sinusoidal", "--learning-rate", "1e-9", *SMALL)
+    model = GPT.from_pretrained(out / "model")
+    found = model.position_embedding.weight
+    torch.testing.assert_close(found, found[0, 1] * regard.sinusoidal(16, 256), rtol=0, atol=1e-6)
+
+
 def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     out = ["--data", text, "--out", str(tmp_path / "a"), *SMALL]
     train(*out)
@@ -89,6 +98,8 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
         (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
         (["--data", "text.txt", "--dtype", "fp16"], "dtype ('fp16') must be 'fp32' or 'bf16'"),
         (["--data", "text.txt", "--model", "./nowhere"], "there is no directory nowhere"),
+        (["--data", "text.txt", "--model", "tiny", "--dropout", "0.1"], "--dropout is for a new model; one from a"),
+        (["--data", "text.txt", "--model", "tiny", "--sinusoidal"], "--sinusoidal is for a new model; one from a"),
         (["--data", "text.txt", "--batch", "0"], "batch (0) must be a whole number of at least 1"),
         (["--data", "text.txt", "--context-length", "0"], "context_length (0) must be a whole number of at least 1"),
         (["--data", "text.txt", "--weight-decay", "-1"], "weight_decay (-1.0) must be at least 0; 0.1 is usual"),

@@ -224,17 +224,22 @@ def test_seeds_of_neighbours_have_nothing_in_common():
 def test_some_rows_say_a_stretch_again_and_again():
     plain = Batches(torch.arange(4000), batch=16, context_length=64, seed=3)
     often = Batches(torch.arange(4000), batch=16, context_length=64, seed=3, repeat=0.5)
-    lengths = set()
+    lengths, shuffled = set(), 0
     for step in range(5):
-        (ids, targets), (whole, _) = often(step), plain(step)
+        (ids, targets), (whole, ends) = often(step), plain(step)
         torch.testing.assert_close(ids[:, 1:], targets[:, :-1])
-        for row, was in zip(ids, whole, strict=True):
+        for row, was, end in zip(ids, whole, ends[:, -1], strict=True):
             length = int((row[1:] == row[0]).nonzero()[0]) + 1 if (row[1:] == row[0]).any() else 64
-            torch.testing.assert_close(row, was[torch.arange(64) % length])
+            torch.testing.assert_close(row, row[torch.arange(64) % length])
             lengths.add(length)
+            if row[0] != was[0] or not torch.equal(row[:length], was[:length]):
+                shuffled += 1
+                assert set(row[:length].tolist()) <= {*was.tolist(), int(end)}
+                assert len(row[:length].unique()) == length
     assert 64 in lengths  # some are as they were
     assert len(lengths) > 10
     assert min(lengths) >= 4
+    assert 10 < shuffled < 30  # of about 40 that repeat
     torch.testing.assert_close(often(2), often(2))
 
 

@@ -105,6 +105,19 @@ def test_training_starts_as_gpt2s_did():
         torch.testing.assert_close(parameter.std().item(), expected, rtol=0.05, atol=0)
 
 
+def test_positions_may_start_as_waves_as_long_as_the_token_vectors():
+    model = GPT(GPT2)
+    others = {name: p.clone() for name, p in model.named_parameters() if name != "position_embedding.weight"}
+    model.start_sinusoidal()
+    start = model.position_embedding.weight
+    torch.testing.assert_close(start / start[0, 1], regard.sinusoidal(23, 30))
+    torch.testing.assert_close(start.norm(dim=1), torch.full((23,), 0.02 * math.sqrt(30)))
+    for name, was in others.items():
+        torch.testing.assert_close(model.get_parameter(name), was, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="this model has rotary positions; there are no learned ones to start"):
+        GPT(LLAMA).start_sinusoidal()
+
+
 def test_a_tied_head_is_the_embedding_and_an_untied_one_is_not():
     tied, free = GPT(GPT2), GPT(LLAMA)
     assert tied.head_weight is tied.token_embedding.weight

@@ -50,6 +50,7 @@ def train(
     accumulate: int = 1,
     context_length: int | None = None,
     dropout: float | None = None,
+    sinusoidal: bool = False,
     learning_rate: float | None = None,
     warmup: int | None = None,
     seed: int = 0,
@@ -84,7 +85,18 @@ def train(
     try:
         with joined(parallel, on, told["dtype"]) as world:
             learner, tokens = _prepared(
-                data, out, preset, model, tokenizer, context_length, dropout, seed, fresh, world, told["batch"]
+                data,
+                out,
+                preset,
+                model,
+                tokenizer,
+                context_length,
+                dropout,
+                sinusoidal,
+                seed,
+                fresh,
+                world,
+                told["batch"],
             )
             if world.main:
                 print(_header(learner, len(tokens.ids), out, world, steps, told["dtype"]), flush=True)
@@ -104,6 +116,7 @@ def _prepared(
     tokenizer: str | Path | None,
     context_length: int | None,
     dropout: float | None,
+    sinusoidal: bool,
     seed: int,
     fresh: bool,
     world: World,
@@ -115,8 +128,9 @@ def _prepared(
     if model is None:
         config = GPTConfig.preset(preset, **changes)  # a preset that is not there is said before anything is read
         config = config if context_length is None else config.with_(context_length=context_length)
-    elif dropout is not None:
-        raise ValueError("--dropout is for a new model; one from a directory has its own")
+    elif dropout is not None or sinusoidal:
+        told, has = ("--sinusoidal", "learnt its positions") if dropout is None else ("--dropout", "its own")
+        raise ValueError(f"{told} is for a new model; one from a directory has {has}")
     else:
         learner = GPT.from_pretrained(model, dtype=torch.float32)
         config = learner.config
@@ -138,6 +152,8 @@ def _prepared(
     if learner is None:
         torch.manual_seed(seed)  # the same start every time
         learner = GPT(config.with_(vocab_size=words.vocab_size, end=words.end))
+        if sinusoidal:
+            learner.start_sinusoidal()
     learner.tokenizer = words
     return learner, tokens
 

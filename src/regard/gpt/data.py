@@ -87,8 +87,9 @@ class Batches:
     (torch.Size([2, 8]), True)
 
     rank, ranks: where many processes share a batch, each takes its rows of the same one.
-    repeat: the share of rows that say a stretch of their text again and again. There, looking back for what came after
-        the same token pays at once: a reason for heads that do so (induction) to form.
+    repeat: the share of rows that say a stretch of their text again and again, half of them shuffled first.
+        There, looking back for what came after the same token pays at once: a reason for heads that do so (induction)
+        to form. Shuffled text leaves no other way.
     """
 
     def __init__(
@@ -115,14 +116,18 @@ class Batches:
         return found[:, :-1].contiguous(), found[:, 1:].contiguous()
 
     def _repeat(self, found: Tensor, step: int) -> None:
-        """Let some rows go round and round in their first few tokens: how many differs, so that counting is no help."""
+        """Let some rows go round and round in a few of their tokens: how many differs, so that counting is no help."""
         chance = torch.Generator().manual_seed(mixed("repeat", self.seed, step))
-        chosen = torch.rand(self.batch, generator=chance) < self.repeat
+        chosen = (torch.rand(self.batch, generator=chance) < self.repeat).nonzero()[:, 0].tolist()
         longest = max(3, self.context_length // 2)
-        lengths = torch.randint(max(2, longest // 8), longest, (self.batch,), generator=chance)
-        for row, number in zip(found, self.rows, strict=True):
-            if chosen[number]:
-                row.copy_(row[torch.arange(len(row)) % lengths[number]])
+        for number in chosen:  # those of other processes too, so that chance stays in step
+            length = int(torch.randint(max(2, longest // 8), longest, (), generator=chance))
+            order = torch.arange(self.context_length + 1)
+            if torch.rand((), generator=chance) < 0.5:
+                order = torch.randperm(self.context_length + 1, generator=chance)
+            if number in self.rows:
+                row = found[number - self.rows.start]
+                row.copy_(row[order[torch.arange(len(row)) % length]])
 
     def start(self, number: int) -> int:
         """Where the window begins that is read as the `number`-th since the start of training."""

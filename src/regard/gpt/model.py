@@ -21,6 +21,7 @@ from regard.gpt.block import Block, norm, normed
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.masks import Mask
+from regard.positions import sinusoidal
 from regard.steps import step
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ class GPT(nn.Module):
                 parameter.normal_(std=0.02 / (2 * self.config.num_layers) ** 0.5)
             else:
                 parameter.normal_(std=0.02)
+
+    @torch.no_grad()
+    def start_sinusoidal(self) -> None:
+        """Let the learned positions start as sines and cosines: so neighbours can be told apart from the first step.
+
+        Each position's vector is then about as long as a token's.
+        """
+        if self.position_embedding is None:
+            raise ValueError("this model has rotary positions; there are no learned ones to start")
+        places = self.position_embedding.weight
+        length, width = places.shape
+        places.copy_(0.02 * 2**0.5 * sinusoidal(length, width, places.device))
 
     def forward(
         self,
