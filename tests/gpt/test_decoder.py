@@ -16,6 +16,7 @@ from gpt.test_untouched import TOUCHED
 from regard.gpt import GPT, GPTConfig, generate
 from regard.gpt.generate import Plain, decoder_for
 from regard.gpt.sample import Sampling
+from regard.gpt.untouched import Look
 from regard.positions import Rotary, Stretch
 
 pytest.importorskip("triton")
@@ -51,18 +52,15 @@ def plainly(model, prompt, n, **told):
 
 
 def kept(model):
-    return model._recorded.recording
+    return decoder._kept[model].recording
 
 
 def test_what_is_kept_with_a_model_is_left_out_of_its_copies():
     model = model_of(device="cpu")
-    held = Kept(recording=threading.Lock(), key=(1, 2))  # what nobody can copy
-    model.__dict__["_recorded"] = held
+    decoder._kept[model] = Kept(threading.Lock(), (1, 2, GREEDY, GPT2), Look(model))  # what nobody can copy
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert twin._recorded == Kept(None, ())
+        assert twin not in decoder._kept
         torch.testing.assert_close(twin.state_dict(), model.state_dict())
-    assert model._recorded is held
-    assert "_recorded" not in model.state_dict()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -6,7 +6,7 @@ from torch import nn
 
 import regard
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.untouched import looked_at, untouched
+from regard.gpt.untouched import Look, looked_at, untouched
 from regard.layer import MultiHeadAttention
 from regard.positions import Rotary
 
@@ -97,8 +97,30 @@ def test_a_model_is_untouched_as_it_was_built_whatever_its_weights(config):
 @pytest.mark.parametrize("how", TOUCHED)
 def test_whoever_has_a_say_in_it_is_noticed(how):
     model = GPT(GPT2)
+    first = Look(model)
     TOUCHED[how](model)
     assert not untouched(model)
+    assert not first.same(Look(model))
+    assert not Look(model).same(first)
+
+
+def test_two_looks_are_the_same_until_something_moves():
+    model = GPT(GPT2)
+    first, weight = Look(model), model.blocks[1].attention.out_proj.weight
+    with torch.no_grad():
+        weight.fill_(7.0)
+    handle = model.blocks[1].register_forward_hook(print)
+    assert not first.same(Look(model))
+    handle.remove()
+    assert first.same(Look(model))
+    kept = weight.data
+    for other in (kept.clone(), kept.mT, kept.double()):  # elsewhere, otherwise, as something else
+        weight.data = other
+        assert not first.same(Look(model))
+        weight.data = kept
+        assert first.same(Look(model))
+    model.load_state_dict(model.state_dict(), assign=True)
+    assert not first.same(Look(model))
 
 
 def test_a_model_of_another_kind_is_none_of_ours():

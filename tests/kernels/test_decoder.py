@@ -79,9 +79,9 @@ def test_a_second_text_needs_no_recording_but_for_a_prompt_of_another_length(rec
     for prompt, count in (([5, 6, 7], 2), ([8, 9, 10, 11], 2), ([12], 2), ([5, 6, 7, 8, 9], 3), ([9], 3)):
         assert model.generate(prompt, 3, seed=1) == plainly(model, prompt, 3, seed=1)
         assert len(recorded) == count
-    recording = model._recorded.recording
+    recording = decoder._kept[model].recording
     model.generate([5], 3, seed=1, top_k=7)
-    assert model._recorded.recording is not recording
+    assert decoder._kept[model].recording is not recording
     assert len(recorded) == 5
 
 
@@ -140,14 +140,14 @@ def test_weights_that_move_during_a_text_are_kept_until_it_is_done():
     stream = model.stream([5, 6], 4, temperature=0)
     assert next(stream) == expected[0]
     model.final_norm.weight.data = torch.zeros(16)
-    assert where in [weight.data_ptr() for weight in stream._maker.decoder.weights]
+    assert where in [weight.data_ptr() for weight in stream._maker.decoder.recording.weights]
 
 
 def test_a_copy_records_for_itself():
     model = model_of()
     text = model.generate([5, 6], 3, temperature=0)
     twin = copy.deepcopy(model)
-    assert twin._recorded.recording is None
+    assert twin not in decoder._kept
     with torch.no_grad():
         model.final_norm.weight.zero_()
     assert twin.generate([5, 6], 3, temperature=0) == text
@@ -156,7 +156,7 @@ def test_a_copy_records_for_itself():
 def test_a_model_that_nobody_needs_is_gone_at_once():
     model = model_of()
     model.generate([5, 6], 3, temperature=0)
-    recording, model_was = weakref.ref(model._recorded.recording), weakref.ref(model)
+    recording, model_was = weakref.ref(decoder._kept[model].recording), weakref.ref(model)
     gc.collect()
     gc.disable()
     try:
@@ -170,7 +170,7 @@ def test_a_model_that_nobody_needs_is_gone_at_once():
 def test_one_recording_is_kept_and_it_is_gone_before_the_next_one_asks_for_memory(monkeypatch):
     model, gone = model_of(), []
     model.generate([5, 6], 2, temperature=0)
-    first, build = weakref.ref(model._recorded.recording), decoder.OneToken.__init__
+    first, build = weakref.ref(decoder._kept[model].recording), decoder.OneToken.__init__
     monkeypatch.setattr(
         decoder.OneToken, "__init__", lambda *args, **told: gone.append(first() is None) or build(*args, **told)
     )
@@ -240,7 +240,7 @@ def test_programs_that_cannot_be_built_are_told_of_once_and_done_without(monkeyp
         warnings.simplefilter("error")
         assert decoder.graphed(model, 1, 9, GREEDY, None) is None
     assert built == [1]
-    assert model._recorded.recording is None
+    assert model not in decoder._kept
     decoder._refused.clear()
 
 

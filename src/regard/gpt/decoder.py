@@ -20,10 +20,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from triton.errors import TritonError
 
+from regard.gpt.config import GPTConfig
 from regard.gpt.generate import NO_NUMBERS
 from regard.gpt.model import GPT
 from regard.gpt.one_token import OneToken, fits
 from regard.gpt.sample import Sampling, choose
+from regard.gpt.untouched import Look
 from regard.masks import padding
 
 PROMPTS = 64  # prompts are padded to a multiple of so many tokens, so that one recording serves several lengths
@@ -39,10 +41,13 @@ def graphed(
     """A decoder by recordings; or None, where none can stand for the model on this GPU."""
     weight = model.token_embedding.weight
     what = (weight.device, weight.dtype, model.config, batch)
-    if what in _refused or torch.is_autocast_enabled(weight.device.type) or not fits(model, batch):
+    if what in _refused or torch.is_autocast_enabled(weight.device.type):
+        return None
+    look = Look(model)
+    if not _known(model, batch, look) and not fits(model, batch):
         return None
     try:
-        return Graphed(model, batch, capacity, sampling, noise)
+        return Graphed(model, batch, capacity, sampling, noise, look)
     except TritonError as error:
         warnings.warn(
             f"regard's programs cannot be built for this GPU, model and batch of {batch} ({type(error).__name__}); "
@@ -53,21 +58,26 @@ def graphed(
         return None
 
 
+def _known(model: GPT, batch: int, look: Look) -> bool:
+    """Is there a recording for such a batch, and is the model as it was then? So it fits as it did."""
+    kept = _kept.get(model)
+    return kept is not None and kept.key[0] == batch and kept.look.same(look)
+
+
 class Graphed:
     """Tokens for a batch of texts, on a GPU; see regard.gpt.generate.Decoder."""
 
     stride = 16
 
     def __init__(
-        self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+        self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None, look: Look
     ) -> None:
         if noise is None and not sampling.greedy:
             raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
         self.model, self.capacity, self.noise = model, capacity, noise
-        # A recording reads the weights where they lay: should they move meanwhile, they are kept until the text is done.
-        self.weights = [p.data for p in model.parameters()]
         # The prompt may take up to PROMPTS more places than it has tokens.
-        self.recording = recording_for(self, model, batch, -(-(capacity + PROMPTS) // ROOM) * ROOM, sampling)
+        room = -(-(capacity + PROMPTS) // ROOM) * ROOM
+        self.recording = recording_for(self, model, (batch, room, sampling, model.config), look)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens; and choose the first token of each."""
@@ -86,40 +96,58 @@ class Graphed:
                 f"{end} tokens were asked for, but this decoder can make {self.most} after a prompt of {self.prompt}; "
                 "build it with more capacity, and noise for each"
             )
-        while self.recording.made < end:
-            self.recording.one_more()
-        tokens = self.recording.token.tokens[self.given : end].cpu()
-        if not self.given and bool(self.recording.broken):
+        recording = self.recording
+        recording.until(end)
+        tokens, broken = Fetched(recording.token.tokens[self.given : end]), Fetched(recording.broken)
+        recording.until(min(end + n, self.most))  # the GPU goes on while somebody looks at these
+        found = tokens.wait()
+        if not self.given and bool(broken.wait()):
             raise ValueError(NO_NUMBERS)
         self.given = end
         if end == self.most:
-            self.recording.user = None
-        return tokens
+            recording.user = None
+        return found
 
 
-def recording_for(user: Graphed, model: GPT, batch: int, capacity: int, sampling: Sampling) -> Recording:
+class Fetched:
+    """A tensor on its way from the GPU. What is asked of the GPU afterwards does not delay it."""
+
+    def __init__(self, of: Tensor) -> None:
+        self.copy = torch.empty(of.shape, dtype=of.dtype, pin_memory=of.is_cuda)
+        self.copy.copy_(of, non_blocking=True)
+        self.there = torch.cuda.current_stream(of.device).record_event() if of.is_cuda else None
+
+    def wait(self) -> Tensor:
+        """The tensor, once it is there."""
+        if self.there is not None:
+            self.there.synchronize()
+        return self.copy
+
+
+def recording_for(user: Graphed, model: GPT, key: tuple[int, int, Sampling, GPTConfig], look: Look) -> Recording:
     """The recording that was kept for such texts, if nobody else is at it; or a new one in its place."""
-    # Weights may change under a recording, but not move.
-    key = (batch, capacity, sampling, model.config, *((p.data_ptr(), p.dtype) for p in model.parameters()))
-    kept: Kept = model.__dict__.setdefault("_recorded", Kept())
     with _one_at_a_time:
-        if kept.recording is None or kept.key != key or kept.recording.taken:
-            kept.recording = None  # its memory is free before the next one asks for some
-            # The model holds its recording; were it also held by it, its memory would outlive the last use of it.
-            kept.recording, kept.key = Recording(cast(GPT, weakref.proxy(model)), batch, capacity, sampling), key
+        kept = _kept.get(model)
+        # Weights may change under a recording, but not move.
+        if kept is None or kept.key != key or kept.recording.taken or not kept.look.same(look):
+            kept = None
+            _kept.pop(model, None)  # its memory is free before the next one asks for some
+            # The recording goes with its model; were the model held by it, its memory would outlive the last use of it.
+            kept = _kept[model] = Kept(Recording(cast(GPT, weakref.proxy(model)), *key[:3]), key, look)
         kept.recording.user = weakref.ref(user)
         return kept.recording
 
 
 @dataclass
 class Kept:
-    """A model's recording. A copy of the model begins without one: it has weights of its own."""
+    """A model's recording, and what the model looked like then."""
 
-    recording: Recording | None = None
-    key: tuple[Any, ...] = ()
+    recording: Recording
+    key: tuple[int, int, Sampling, GPTConfig]
+    look: Look
 
-    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
-        return Kept, ()
+
+_kept: weakref.WeakKeyDictionary[GPT, Kept] = weakref.WeakKeyDictionary()
 
 
 class Recording:
@@ -130,11 +158,14 @@ class Recording:
     @torch.no_grad()
     def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
         self.model, self.sampling = model, sampling
+        # A recording reads the weights where they lay: should they move during a text, they are kept until it is done.
+        self.weights = [p.data for p in model.parameters()]
         self.token = OneToken(model, batch, capacity, greedy=sampling.greedy)
         device = self.token.x.device
         self.noise = torch.zeros(capacity + 1, batch, device=device)
         self.broken = torch.zeros((), dtype=torch.bool, device=device)
         self.made = 0
+        self.last: torch.cuda.Event | None = None
         self.user: weakref.ref[Graphed] | None = None
         self.prompts: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self.step: torch.cuda.CUDAGraph | None = None
@@ -156,6 +187,8 @@ class Recording:
         T = ids.shape[1]
         length = min(-(-T // PROMPTS) * PROMPTS, self.model.config.context_length)
         token, extra = self.token, length - T
+        if self.last is not None:  # the text before may have been played on another stream, and be played still
+            torch.cuda.current_stream(token.x.device).wait_event(self.last)
         token.start.copy_(starts.to(token.start) + extra)
         token.slot.fill_(length - 1)
         token.step.zero_()
@@ -176,13 +209,16 @@ class Recording:
         self.made = 1
 
     @torch.no_grad()
-    def one_more(self) -> None:
-        """Make the next token of every row."""
-        if self.step is None:
-            self.step = self._record(self._step)
-        else:
-            self.step.replay()
-        self.made += 1
+    def until(self, n: int) -> None:
+        """Make tokens until there are n in every row."""
+        while self.made < n:
+            if self.step is None:
+                self.step = self._record(self._step)
+            else:
+                self.step.replay()
+            self.made += 1
+        if self.token.x.is_cuda:
+            self.last = torch.cuda.current_stream(self.token.x.device).record_event(self.last)
 
     def _read(self, ids: Tensor) -> None:
         token = self.token

@@ -7,6 +7,7 @@ somebody's own, a wider vocabulary. Where there is any of it, the modules themse
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import torch
@@ -49,6 +50,41 @@ def untouched(model: GPT) -> bool:
     return _as_told(model) and all(
         type(p) is nn.Parameter and p.dtype is first.dtype and p.device == first.device for p in model.parameters()
     )
+
+
+class Look:
+    """All that `untouched` goes by, and where the weights lie, taken down at once.
+
+    Two looks that are the same say that nobody touched the model in between, much sooner than `untouched` could.
+
+    >>> model = GPT("tiny")
+    >>> first = Look(model)
+    >>> first.same(Look(model))
+    True
+    >>> model.blocks[3].attention.scale = 0.5
+    >>> first.same(Look(model))
+    False
+    """
+
+    def __init__(self, model: GPT) -> None:
+        self.things: list[object] = []  # the same if they are the same objects: they are held, so that none is replaced
+        self.figures: list[object] = []  # the same if they are equal
+        for module in model.modules():
+            held = module.__dict__
+            self.things += (type(module), *held.values(), *held["_modules"].values())
+            self.figures += (len(held), len(held["_forward_hooks"]), len(held["_forward_pre_hooks"]))
+            for p in held["_parameters"].values():
+                self.things.append(p)
+                if p is not None:
+                    self.figures += (p.data_ptr(), p.dtype, p.stride())
+
+    def same(self, other: Look) -> bool:
+        """Is this the same sight?"""
+        return (
+            len(self.things) == len(other.things)
+            and all(map(is_, self.things, other.things))
+            and self.figures == other.figures
+        )
 
 
 def looked_at() -> bool:
