@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from regard import alibi_slopes, causal
+from regard.masks import Everything
 from regard.watch import statistics
 from watch import dense
 from watch.dense import random_call
@@ -92,13 +93,13 @@ def test_the_same_bits_every_time():
         torch.testing.assert_close(first[name], again[name], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("BM, U", [(32, 1), (32, 2), (64, 1), (64, 2), (64, 4)])
-def test_every_size_of_block_gives_the_same(BM, U):
-    call = random_call(1, 2, 259, 259, 8, mask=causal())
+@pytest.mark.parametrize("seen", [causal(), Everything()], ids=["causal", "everything"])
+def test_many_tiles_give_the_same_as_few(seen):
+    call = random_call(1, 2, 259, 323, 8, mask=seen)
     right = dense.measure(call, EVERY)
     rule, _ = statistics.rule_of(call)
-    received = torch.zeros(1, 2, 259, dtype=torch.int64)
-    found = gpu.one_pass(call.q, call.k, call.scale, rule, right["lse"].float(), None, None, None, received, BM=BM, U=U)
+    received = torch.zeros(1, 2, 323, dtype=torch.int64)
+    found = gpu.one_pass(call.q, call.k, call.scale, rule, right["lse"].float(), None, None, None, received)
     for name in ("entropy", "distance", "largest", "largest_key", "sink", "previous", "self"):
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
     torch.testing.assert_close(gpu.whole(received), right["received"], **CLOSE)

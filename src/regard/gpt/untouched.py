@@ -71,7 +71,9 @@ class Look:
         self.figures: list[object] = []  # the same if they are equal
         for module in model.modules():
             held = module.__dict__
-            self.things += (type(module), *held.values(), *held["_modules"].values())
+            self.things.append(type(module))
+            self.things += [value for name, value in held.items() if name[0] != "_"]
+            self.things += held["_modules"].values()
             self.figures += (len(held), len(held["_forward_hooks"]), len(held["_forward_pre_hooks"]))
             for p in held["_parameters"].values():
                 self.things.append(p)

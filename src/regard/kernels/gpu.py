@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,6 +13,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from regard.kernels.programs import log_sums, one_sweep, pick
 from regard.kernels.rule import Rule
+
+_hopper: Any = None
+with suppress(ImportError, AttributeError):  # a Triton without Gluon, or with one that has other names
+    _hopper = import_module("regard.kernels.hopper")
 
 LOG2E = 1.4426950408889634
 FIXED = 1 << 40  # what a key receives is summed in whole 2⁻⁴⁰
@@ -31,7 +37,6 @@ def logsumexp(q: Tensor, k: Tensor, scale: float, rule: Rule) -> Tensor:
 def one_pass(
     q: Tensor, k: Tensor, scale: float, rule: Rule, lse: Tensor, real: Tensor | None, first: Tensor | None,
     last: Tensor | None, received: Tensor | None,
-    BM: int | None = None, U: int | None = None, maxnreg: int | None = None,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Every statistic of a row, (B, H, T) each; and add up what keys receive.
 
@@ -41,34 +46,32 @@ def one_pass(
     """
     B, H, T, D = q.shape
     N = 3 if last is None else 5
-    if BM is None or U is None:
-        BM, U, maxnreg = _best(D, T, q.element_size())
     new: Any = {"device": q.device, "dtype": torch.float32}
     entropy, distance, largest, known = torch.empty(4, B, H, T, **new)
-    key = torch.empty(B, H, T, device=q.device, dtype=torch.int32)
+    folded = torch.empty(B, H, T, device=q.device, dtype=torch.int32)
+    key = torch.empty(B, H, T, device=q.device, dtype=torch.int64)
     chosen = torch.empty(N, B, H, T, **new)
     sizes: Any = _known(rule, q) | {"REAL": real is not None}
     told = *_ruled(rule, q), *_sized(q, k, rule, scale)
-    kept = key if real is None else real.view(torch.uint8)
-    one_sweep[(triton.cdiv(T, BM), B * H)](
-        *_placed(q), _described(k, 64), lse, kept, entropy, distance, largest, key, key if received is None else received,
-        *told, BM=BM, BN=64, U=U, **sizes, COLUMNS=received is not None, num_warps=4, num_stages=3, maxnreg=maxnreg,
-    )  # fmt: skip
-    pick[(triton.cdiv(T, 32), B * H)](
-        *_placed(q), *_placed(k), lse, kept, key if first is None else first, key if last is None else last, key, known,
-        chosen, *told, BM=32, U=U, N=N, **sizes, FIRST=first is not None, num_warps=4,
+    kept = folded if real is None else real.view(torch.uint8)
+    early = _hopper is not None and _hopper.fits(q, rule)
+    if early:
+        U = _hopper.sweep(q, k, scale * LOG2E, rule, lse, real, entropy, distance, largest, folded, received)
+    else:
+        U, BM = 1, 64 if q.element_size() <= 2 else 32
+        one_sweep[(triton.cdiv(T, BM), B * H)](
+            *_placed(q), _described(k, 64), lse, kept, entropy, distance, largest, folded,
+            folded if received is None else received, *told, BM=BM, BN=64, **sizes, COLUMNS=received is not None,
+            num_warps=4, num_stages=3, maxnreg=168 if BM == 64 else None,
+        )  # fmt: skip
+    BM = 32 if D <= 64 else 16
+    pick[(triton.cdiv(T, BM), B * H)](
+        *_placed(q), *_placed(k), lse, kept, folded if first is None else first, folded if last is None else last, folded,
+        key, known, chosen, *told, BM=BM, U=U, N=N, **sizes, FIRST=first is not None, EARLY=early, num_warps=4,
+        **({"launch_pdl": True} if early else {}),
     )  # fmt: skip
     found = {"lse": known, "entropy": entropy, "distance": distance, "largest": largest, "largest_key": key}
     return found | dict(zip(("sink", "previous", "self", "duplicate", "induction"), chosen, strict=False))
-
-
-def _best(D: int, T: int, size: int) -> tuple[int, int, int | None]:
-    """Queries a block, tiles a step, registers a thread: as measured on an H200, for numbers of two bytes."""
-    if size > 2:
-        return 32, 1, None
-    if D > 64:
-        return 64, 1, 168
-    return (32, 2, 128) if T < 8192 else (64, 2, None) if T < 32768 else (64, 4, 208)
 
 
 def ready(t: Tensor) -> Tensor:

@@ -81,21 +81,33 @@ def _span(q0, T, S, shift, window, BM: tl.constexpr, CAUSAL: tl.constexpr, WINDO
 
 
 @triton.jit
-def _fold(x, BM: tl.constexpr):
-    """The larger of the two keys, 8 apart, that one thread holds of each query."""
-    return tl.max(tl.reshape(x, [4, 2, 8, BM]), axis=1)
+def _pair(x, BM: tl.constexpr):
+    """The two keys, 8 apart, that one thread holds of each query."""
+    return tl.split(tl.permute(tl.reshape(x, [4, 2, 8, BM]), [0, 2, 3, 1]))
 
 
 @triton.jit
-def _step(x, ps, pd, rows, cols, at0, shift, CAUSAL: tl.constexpr):
+def _step(x, far, ps, pd, mx, where, start, BM: tl.constexpr):
     """Take one tile of log₂ weights into the sums over keys; hand back the sums over queries."""
     p = tl.exp2(x)
-    ps += p * x
-    if CAUSAL:
-        pd += p * (at0 - cols).to(tl.float32)[:, None]
-    else:
-        pd += p * tl.abs((rows[None, :] + shift - cols[:, None]).to(tl.float32))
-    return ps, pd, tl.sum(p, axis=1)
+    x0, x1 = _pair(x, BM)
+    p0, p1 = _pair(p, BM)
+    d0, d1 = _pair(far + tl.zeros_like(x), BM)
+    ps += p0 * x0
+    ps += p1 * x1
+    pd += p0 * d0
+    pd += p1 * d1
+    here = tl.maximum(mx, tl.maximum(x0, x1))
+    return ps, pd, here, tl.where(here > mx, start, where), tl.sum(p, axis=1)
+
+
+@triton.jit
+def _far(rows, cols, at, shift, CAUSAL: tl.constexpr):
+    """How far the keys are from the queries; from the block's first query where that leaves no question of sign."""
+    far = (at - cols).to(tl.float32)[:, None]
+    if not CAUSAL:
+        far = tl.abs((rows[None, :] + shift - cols[:, None]).to(tl.float32))
+    return far
 
 
 @triton.jit
@@ -112,7 +124,7 @@ def one_sweep(
     Q, qb, qh, qt, Kd, Lse, Real, Entropy, Distance, Largest, Key, Received,
     Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
     H, group, T, S, shift, window, scale2,
-    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, U: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
     ALIBI: tl.constexpr, PRECISION: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
@@ -128,54 +140,31 @@ def one_sweep(
     lse, _ = _counted(Lse, Real, row0, b, rows, T, REAL)
     qT = tl.trans(q)
     kcols = tl.arange(0, BN)
-    at0 = q0 + shift
+    at = q0 + shift
 
-    ps = tl.zeros([BN, BM], tl.float32)
-    pd = tl.zeros([BN, BM], tl.float32)
+    ps = tl.zeros([4, 8, BM], tl.float32)
+    pd = tl.zeros([4, 8, BM], tl.float32)
     mx = tl.full([4, 8, BM], -3.0e38, tl.float32)
     where = tl.zeros([4, 8, BM], tl.int32)
 
     low, high = _span(q0, T, S, shift, window, BM, CAUSAL, WINDOW)
-    low = low // (U * BN) * (U * BN)
+    low = low // BN * BN
     plain: tl.constexpr = not (WINDOW or KEYS or DENSE or BIAS or ALIBI)
     free = low  # up to here nothing is hidden and nothing added
     if plain:
         free = S
         if CAUSAL:
-            free = tl.minimum(at0 + 1, S)
-        free = tl.maximum(free // (U * BN) * (U * BN), low)
-        for start in range(low, free, U * BN):
+            free = tl.minimum(at + 1, S)
+        free = tl.maximum(free // BN * BN, low)
+        for start in range(low, free, BN):
             cols = start + kcols
             k = Kd.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
             x = tl.dot(k, qT, input_precision=PRECISION) * scale2 - lse[None, :]
-            here = tl.maximum(mx, _fold(x, BM))
-            ps, pd, sums = _step(x, ps, pd, rows, cols, at0, shift, CAUSAL)
-            if U >= 2:
-                k = Kd.load([b.to(tl.int32), g, start + BN, 0]).reshape(BN, DP)
-                x = tl.dot(k, qT, input_precision=PRECISION) * scale2 - lse[None, :]
-                here = tl.maximum(here, _fold(x, BM))
-                ps, pd, more = _step(x, ps, pd, rows, cols + BN, at0, shift, CAUSAL)
-                pair = tl.join(sums, more)
-                if U == 4:
-                    k = Kd.load([b.to(tl.int32), g, start + 2 * BN, 0]).reshape(BN, DP)
-                    x = tl.dot(k, qT, input_precision=PRECISION) * scale2 - lse[None, :]
-                    here = tl.maximum(here, _fold(x, BM))
-                    ps, pd, sums = _step(x, ps, pd, rows, cols + 2 * BN, at0, shift, CAUSAL)
-                    k = Kd.load([b.to(tl.int32), g, start + 3 * BN, 0]).reshape(BN, DP)
-                    x = tl.dot(k, qT, input_precision=PRECISION) * scale2 - lse[None, :]
-                    here = tl.maximum(here, _fold(x, BM))
-                    ps, pd, more = _step(x, ps, pd, rows, cols + 3 * BN, at0, shift, CAUSAL)
-                    if COLUMNS:
-                        step = tl.arange(0, 2) * BN
-                        four = cols[:, None, None] + step[None, :, None] + 2 * step[None, None, :]
-                        _receive(Received, four, tl.join(pair, tl.join(sums, more)), S, False)
-                elif COLUMNS:
-                    both = cols[:, None] + (tl.arange(0, 2) * BN)[None, :]
-                    _receive(Received, both, pair, S, False)
-            elif COLUMNS:
+            ps, pd, mx, where, sums = _step(
+                x, _far(rows, cols, at, shift, CAUSAL), ps, pd, mx, where, start, BM
+            )  # fmt: skip
+            if COLUMNS:
                 _receive(Received, cols, sums, S, False)
-            where = tl.where(here > mx, start, where)
-            mx = here
     for start in range(free, high, BN):
         cols = start + kcols
         k = Kd.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
@@ -184,41 +173,39 @@ def one_sweep(
             x, rows, cols, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs,
             Slopes, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI,
         )  # fmt: skip
-        here = tl.maximum(mx, _fold(x, BM))
-        ps, pd, sums = _step(x, ps, pd, rows, cols, at0, shift, CAUSAL)
+        ps, pd, mx, where, sums = _step(x, _far(rows, cols, at, shift, CAUSAL), ps, pd, mx, where, start, BM)
         if COLUMNS:
             _receive(Received, cols, sums, S, True)
-        where = tl.where(here > mx, start, where)
-        mx = here
 
-    entropy = tl.abs(0.6931471805599453 * tl.sum(ps, axis=0))  # rounding may leave it at −0
-    distance = tl.sum(pd, axis=0)
+    # Within a warp first, so that little is left for the warps to tell one another.
+    entropy = tl.abs(0.6931471805599453 * tl.sum(tl.sum(ps, axis=1), axis=0))  # rounding may leave it at −0
+    distance = tl.sum(tl.sum(pd, axis=1), axis=0)
     if CAUSAL:
         distance += (rows - q0).to(tl.float32)
-    m = tl.max(tl.max(mx, axis=0), axis=0)
+    m = tl.max(tl.max(mx, axis=1), axis=0)
     spot = where + (tl.arange(0, 4) * 16)[:, None, None] + tl.arange(0, 8)[None, :, None]
-    key = tl.min(tl.min(tl.where(mx == m[None, None, :], spot, 2147483647), axis=0), axis=0)
+    key = tl.min(tl.min(tl.where(mx == m[None, None, :], spot, 2147483647), axis=1), axis=0)
     _, counts = _counted(Lse, Real, row0, b, rows, T, REAL)  # asked again: registers are scarce in the loop
     nothing = float("nan")
     tl.store(Entropy + row0 + rows, tl.where(counts, entropy, nothing), mask=rows < T)
     tl.store(Distance + row0 + rows, tl.where(counts, distance, nothing), mask=rows < T)
     tl.store(Largest + row0 + rows, tl.where(counts, tl.exp2(m), nothing), mask=rows < T)
-
     tl.store(Key + row0 + rows, key, mask=rows < T)
 
 
 @triton.jit
 def pick(
-    Q, qb, qh, qt, K, kb, kh, ks, Lse, Real, First, Last, Key, Known, Chosen,
+    Q, qb, qh, qt, K, kb, kh, ks, Lse, Real, First, Last, Folded, Key, Known, Chosen,
     Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
     H, group, T, S, shift, window, scale2,
     D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, U: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
-    ALIBI: tl.constexpr, PRECISION: tl.constexpr, REAL: tl.constexpr, FIRST: tl.constexpr,
+    ALIBI: tl.constexpr, PRECISION: tl.constexpr, REAL: tl.constexpr, FIRST: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Single weights: which of the keys that were folded together is the largest, and on one chosen key a query.
+    """Single weights: on one chosen key a query, and which of the keys that were folded together is the largest.
 
     Chosen are the first key, the previous, the query's own; where N is 5, the last occurrence of its token and the next.
+    Folded together are a key and the one 8 further on, of U tiles of 64.
     """
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     Q += b * qb + h * qh
@@ -231,16 +218,6 @@ def pick(
     nothing = float("nan")
     tl.store(Known + row0 + rows, tl.where(counts, lse * 0.6931471805599453, nothing), mask=rows < T)
     qf = q.to(tl.float32)
-    start = tl.load(Key + row0 + rows, mask=rows < T, other=0)
-    most = tl.full([BM], -3.0e38, tl.float32)
-    key = start
-    for f in tl.static_range(2 * U):
-        j = start + f // 2 * 64 + f % 2 * 8
-        x = _score(qf, K, ks, d, j, rows, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt,
-                   bs, Slopes, scale2, D, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI)  # fmt: skip
-        key = tl.where(x > most, j, key)
-        most = tl.maximum(x, most)
-    tl.store(Key + row0 + rows, tl.where(counts, key, -1), mask=rows < T)
     first = 0
     if FIRST:
         first = tl.load(First + b)
@@ -258,6 +235,18 @@ def pick(
                    bs, Slopes, scale2, D, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI)  # fmt: skip
         place = Chosen + (n * tl.num_programs(1)).to(tl.int64) * T + row0 + rows
         tl.store(place, tl.where(counts & there, tl.exp2(x), nothing), mask=rows < T)
+    if EARLY:  # so far nothing was needed of the sweep, which may not be over
+        tl.extra.cuda.gdc_wait()
+    start = tl.load(Folded + row0 + rows, mask=rows < T, other=0)
+    most = tl.full([BM], -3.0e38, tl.float32)
+    key = start
+    for f in tl.static_range(2 * U):
+        j = start + f // 2 * 64 + f % 2 * 8
+        x = _score(qf, K, ks, d, j, rows, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt,
+                   bs, Slopes, scale2, D, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI)  # fmt: skip
+        key = tl.where(x > most, j, key)
+        most = tl.maximum(x, most)
+    tl.store(Key + row0 + rows, tl.where(counts, key, -1).to(tl.int64), mask=rows < T)
 
 
 @triton.jit

@@ -47,6 +47,11 @@ class Rule:
     bias: Tensor | None = None  # (B, H, T, S) float, as wide as it differs
     slopes: Tensor | None = None  # (H,) of ALiBi
 
+    @property
+    def plain(self) -> bool:
+        """Is nothing hidden but the future, and nothing added?"""
+        return all(t is None for t in (self.window, self.keys, self.dense, self.bias, self.slopes))
+
     def rows(self, first: int, last: int, rest: Mask | None, S: int, device: torch.device) -> Rule:
         """The rule for a part of the queries, with `rest`, which kernels do not know, written out for them."""
         dense = None

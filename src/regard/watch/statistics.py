@@ -228,7 +228,6 @@ def _by_kernels(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
         known = lse[:, :, some].contiguous()
         parts.append(gpu.one_pass(q[:, :, some], k, call.scale, part, known, kept, begin, before, received))
     found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts], dim=-1) for n in parts[0]}
-    found["largest_key"] = found["largest_key"].long()
     return found if received is None else found | {"received": gpu.whole(received)}
 
 
