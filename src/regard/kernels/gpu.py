@@ -36,9 +36,9 @@ def logsumexp(q: Tensor, k: Tensor, scale: float, rule: Rule) -> Tensor:
 
 def one_pass(
     q: Tensor, k: Tensor, scale: float, rule: Rule, lse: Tensor, real: Tensor | None, first: Tensor | None,
-    last: Tensor | None, received: Tensor | None,
+    last: Tensor | None, received: Tensor | None, done: bool = True,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Every statistic of a row, (B, H, T) each; and add up what keys receive.
+    """Every statistic of a row, (B, H, T) each; and what keys receive, (B, H, S), once all queries are `done`.
 
     lse: (B, H, T); queries whose lse is not finite do not count. real: (B, T) bool, those that count at all.
     first: (B,) int32, the first key to be seen, 0 unless given. last: (B, T) int32, where each token stood before.
@@ -51,6 +51,9 @@ def one_pass(
     folded = torch.empty(B, H, T, device=q.device, dtype=torch.int32)
     key = torch.empty(B, H, T, device=q.device, dtype=torch.int64)
     chosen = torch.empty(N, B, H, T, **new)
+    S = k.shape[2]
+    sums = torch.empty(B, H, S, **new) if received is not None and done else None
+    finish = sums is not None and S <= 8 * T  # by the same launch, where there are programs enough
     sizes: Any = _known(rule, q) | {"REAL": real is not None}
     told = *_ruled(rule, q), *_sized(q, k, rule, scale)
     kept = folded if real is None else real.view(torch.uint8)
@@ -67,11 +70,15 @@ def one_pass(
     BM = 32 if D <= 64 else 16
     pick[(triton.cdiv(T, BM), B * H)](
         *_placed(q), *_placed(k), lse, kept, folded if first is None else first, folded if last is None else last, folded,
-        key, known, chosen, *told, BM=BM, U=U, N=N, **sizes, FIRST=first is not None, EARLY=early, num_warps=4,
+        key, known, chosen, received if finish else folded, sums if finish else known, *told, BM=BM, U=U, N=N, **sizes,
+        FIRST=first is not None, EARLY=early, COLUMNS=finish, num_warps=4,
         **({"launch_pdl": True} if early else {}),
     )  # fmt: skip
     found = {"lse": known, "entropy": entropy, "distance": distance, "largest": largest, "largest_key": key}
-    return found | dict(zip(("sink", "previous", "self", "duplicate", "induction"), chosen, strict=False))
+    found |= dict(zip(("sink", "previous", "self", "duplicate", "induction"), chosen, strict=False))
+    if sums is not None and received is not None:
+        found["received"] = sums if finish else torch.mul(received, 1 / FIXED, out=sums)
+    return found
 
 
 def ready(t: Tensor) -> Tensor:
@@ -83,11 +90,6 @@ def ready(t: Tensor) -> Tensor:
         return t
     wide = -t.shape[3] % step
     return torch.nn.functional.pad(t, (0, wide)).contiguous()
-
-
-def whole(received: Tensor) -> Tensor:
-    """What keys received, from units of 1 / FIXED."""
-    return received * (1 / FIXED)
 
 
 def _placed(t: Tensor) -> tuple[Any, ...]:

@@ -195,17 +195,18 @@ def one_sweep(
 
 @triton.jit
 def pick(
-    Q, qb, qh, qt, K, kb, kh, ks, Lse, Real, First, Last, Folded, Key, Known, Chosen,
+    Q, qb, qh, qt, K, kb, kh, ks, Lse, Real, First, Last, Folded, Key, Known, Chosen, Received, Sums,
     Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
     H, group, T, S, shift, window, scale2,
     D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, U: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
     ALIBI: tl.constexpr, PRECISION: tl.constexpr, REAL: tl.constexpr, FIRST: tl.constexpr, EARLY: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Single weights: on one chosen key a query, and which of the keys that were folded together is the largest.
 
     Chosen are the first key, the previous, the query's own; where N is 5, the last occurrence of its token and the next.
-    Folded together are a key and the one 8 further on, of U tiles of 64.
+    Folded together are a key and the one 8 further on, of U tiles of 64. At the end, what keys received as numbers.
     """
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     Q += b * qb + h * qh
@@ -247,6 +248,12 @@ def pick(
         key = tl.where(x > most, j, key)
         most = tl.maximum(x, most)
     tl.store(Key + row0 + rows, tl.where(counts, key, -1).to(tl.int64), mask=rows < T)
+    if COLUMNS:
+        col0 = tl.program_id(1).to(tl.int64) * S
+        for c in range(tl.program_id(0) * 128, S, tl.num_programs(0) * 128):
+            cols = c + tl.arange(0, 128)
+            sums = tl.load(Received + col0 + cols, mask=cols < S, other=0).to(tl.float32) * (1 / 1099511627776.0)
+            tl.store(Sums + col0 + cols, sums, mask=cols < S)
 
 
 @triton.jit

@@ -226,9 +226,10 @@ def _by_kernels(call: Call, collect: frozenset[str]) -> dict[str, Tensor]:
         kept, before = (None if t is None else t[:, some].contiguous() for t in (real, last))
         begin = None if first is None else first.int()
         known = lse[:, :, some].contiguous()
-        parts.append(gpu.one_pass(q[:, :, some], k, call.scale, part, known, kept, begin, before, received))
-    found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts], dim=-1) for n in parts[0]}
-    return found if received is None else found | {"received": gpu.whole(received)}
+        parts.append(gpu.one_pass(q[:, :, some], k, call.scale, part, known, kept, begin, before, received, end == T))
+    if len(parts) == 1:
+        return parts[0]
+    return {n: torch.cat([part[n] for part in parts], dim=-1) if n in parts[0] else t for n, t in parts[-1].items()}
 
 
 def _lse(call: Call) -> Tensor:
