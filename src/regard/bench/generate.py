@@ -9,12 +9,10 @@ every token that ours writes is the best by transformers' own scores too; nothin
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gc
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.bench import timing
-from regard.bench.layer import DTYPES
-from regard.bench.report import Progress, column, machine, machine_lines, table, write_json
+from regard.bench import options, timing
+from regard.bench.options import DTYPES
+from regard.bench.report import Progress, column, machine, machine_lines, reason, say, table, wrap, write_json
 from regard.bench.tables import NOISY
 from regard.bench.timing import Call
-from regard.bench.twins import QUICK, WrongError, reason, twin, weights_in_use
+from regard.bench.twins import QUICK, WrongError, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
 
 OURS, DEFAULT, STATIC = "regard", "transformers", "transformers, static cache"
@@ -36,32 +34,15 @@ OURS, DEFAULT, STATIC = "regard", "transformers", "transformers, static cache"
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)  # so that it keeps its place among the lines on stderr
-
-
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """What holds for every measurement of a run."""
+class Setting(options.Setting):
+    """How many tokens are read, and how many are written, besides what holds for every benchmark."""
 
-    device: str
-    dtype: torch.dtype
     prompt: int = 64
     new: int = 128
-    rounds: int = 10
-    seconds: float = 20.0
-    seed: int = 0
-
-    @property
-    def cuda(self) -> bool:
-        return torch.device(self.device).type == "cuda"
-
-    def named(self) -> dict[str, Any]:
-        """For a file."""
-        return dataclasses.asdict(self) | {"dtype": str(self.dtype).removeprefix("torch.")}
 
     def __str__(self) -> str:
-        return f"prompt {self.prompt} + {self.new} new · {self.named()['dtype']} · {self.device}"
+        return f"prompt {self.prompt} + {self.new} new · {self.words}"
 
 
 def run(
@@ -72,7 +53,7 @@ def run(
     *,
     configs: dict[str, GPTConfig] | None = None,
     command: str = "",
-    show: Callable[[str], None] = _print,
+    show: Callable[[str], None] = say,
 ) -> dict[str, Any]:
     """Check, then measure every model at every batch size, show the tables, and write generate.json into out_dir.
 
@@ -253,52 +234,36 @@ def case_lines(case: dict[str, Any]) -> list[str]:
         f"limit: {case['limit_tokens_s']:,.0f} tokens/s, reading {case['bytes_a_step'] / 1e6:,.0f} MB of weights a step"
     )
     for note in [limit, *case["notes"]]:
-        lines += textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")
+        lines += wrap(note)
     return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(
-        prog="regard bench generate", description="Time writing text, ours against transformers."
-    )
-    here = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=here, help=f"cpu or cuda (default here: {here})")
+    parser = options.parser(
+        "generate", "Time writing text, ours against transformers.", rounds=10, seconds=20.0,
+        quick="a very small model, a few seconds",
+    )  # fmt: skip
     parser.add_argument("--model", action="append", help="a preset; may be repeated (default: gpt2-small)")
     parser.add_argument("--batch", action="append", type=int, help="may be repeated (default: 1)")
     parser.add_argument("--prompt", type=int, default=64, help="tokens to read (default 64)")
     parser.add_argument("--new", type=int, default=128, help="tokens to write (default 128)")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="default: bf16 on a GPU, fp32 on a CPU")
-    parser.add_argument("--rounds", type=int, default=10, help="at most this many (default 10)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="per contender (default 20)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
-    parser.add_argument("--out", default="bench-out", metavar="FOLDER", help="default: bench-out")
-    parser.add_argument("--quick", action="store_true", help="a very small model, a few seconds")
     told = parser.parse_args(argv)
-    try:
-        cuda = torch.device(told.device).type == "cuda"
-        if cuda and not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here; try --device cpu")
-        numbers = {name: getattr(told, name) for name in ("prompt", "new", "rounds", "seconds", "threads")}
-        numbers |= {f"batch {b}": b for b in told.batch or ()}
-        for option, value in numbers.items():
-            if value is not None and value <= 0:
-                raise ValueError(f"--{option.split()[0]} {value} must be above 0")
+    with options.refusing(parser):
+        cuda = options.on_cuda(told.device)
+        options.check_above_0(told, "prompt", "new", "batch")
         names = told.model or ["gpt2-small"]
         for name in names:
             room = GPTConfig.preset(name).context_length
             if told.prompt + told.new > room:
                 raise ValueError(f"--prompt {told.prompt} and --new {told.new} do not fit {name}'s context of {room}")
-    except (ValueError, RuntimeError) as error:
-        parser.error(str(error))
     if told.threads:
         torch.set_num_threads(told.threads)
     dtype = DTYPES[told.dtype or ("bf16" if cuda else "fp32")]
-    if told.quick:
-        setting = Setting(told.device, dtype, 7, 11, min(told.rounds, 3), min(told.seconds, 0.2))
-    else:
-        setting = Setting(told.device, dtype, told.prompt, told.new, told.rounds, told.seconds)
+    sizes = {"prompt": 7, "new": 11} if told.quick else {"prompt": told.prompt, "new": told.new}
+    setting = Setting(told.device, dtype, **options.patience(told, 3, 0.2), **sizes)
     try:
         run(
             setting, ["quick"] if told.quick else names, told.batch or [1], told.out, configs={"quick": QUICK},

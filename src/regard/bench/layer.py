@@ -8,7 +8,6 @@ On a GPU there are two clocks: the device's own, by replay of a CUDA graph, and 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import shlex
 import sys
@@ -19,7 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.bench import timing
+from regard.bench import options, timing
+from regard.bench.options import DTYPES
 from regard.bench.peers import (
     COMPILED,
     CONTENDERS,
@@ -32,14 +32,9 @@ from regard.bench.peers import (
     memory_needed,
     refusal,
 )
-from regard.bench.report import Panel, Progress, machine, machine_lines, plot, write_json
+from regard.bench.report import Panel, Progress, machine, machine_lines, plot, reason, say, write_json
 from regard.bench.tables import MODES, panels, summary, summary_lines, tables
 from regard.bench.timing import Call, Clock
-
-DTYPES = {
-    "fp32": torch.float32, "float32": torch.float32, "bf16": torch.bfloat16, "bfloat16": torch.bfloat16,
-    "fp16": torch.float16, "float16": torch.float16,
-}  # fmt: skip
 
 _SMALL, _XL = "GPT-2 small", "GPT-2 XL"
 ON_CPU = (Shape(768, 12, 2, 1024, _SMALL), Shape(768, 12, 8, 128, _SMALL), Shape(768, 12, 1, 4096, _SMALL))
@@ -50,10 +45,6 @@ ON_CUDA = (
     Shape(768, 12, 1, 16384, _SMALL),
 )
 QUICK = (Shape(256, 4, 2, 256),)
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)  # so that it keeps its place among the lines on stderr
 
 
 def run(
@@ -69,7 +60,7 @@ def run(
     modes: Sequence[str] = MODES,
     seed: int = 0,
     command: str = "",
-    show: Callable[[str], None] = _print,
+    show: Callable[[str], None] = say,
 ) -> dict[str, Any]:
     """Measure every shape in every dtype, show the tables, and write layer.json and layer.png into out_dir.
 
@@ -140,7 +131,7 @@ def _case(
             notes.append(f"{name}: not installed ({error})")
             continue
         except Exception as error:  # whatever ails a peer must not end the run
-            notes.append(f"{name}: failed: {_reason(error)}")
+            notes.append(f"{name}: failed: {reason(error)}")
             continue
         excuse = refusal(found, dtype)
         if excuse is not None:
@@ -199,7 +190,7 @@ def _measure(
         try:
             graphs[name] = timing.capture(call)
         except Exception as error:  # a graph that cannot be captured is a fact about the contender
-            notes.append(f"{name}: no device time for {mode}: {_reason(error)}")
+            notes.append(f"{name}: no device time for {mode}: {reason(error)}")
     time_all(timing.device, "device", graphs, at_least=0.02)
     graphs.clear()
     torch.cuda.empty_cache()
@@ -228,20 +219,14 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _reason(error: Exception) -> str:
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first.strip()}"[:160]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     argv = sys.argv[1:] if argv is None else list(argv)
     names = list(CONTENDERS)
-    parser = argparse.ArgumentParser(
-        prog="regard bench layer", description="Time one attention layer beside its peers."
-    )
-    here = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=here, help=f"cpu or cuda (default here: {here})")
+    parser = options.parser(
+        "layer", "Time one attention layer beside its peers.", rounds=20, seconds=3.0,
+        quick="one small shape, float32, a few seconds",
+    )  # fmt: skip
     parser.add_argument(
         "--shape", action="append", metavar="E,H,B,T", help="width, heads, batch, tokens; may be repeated"
     )
@@ -252,28 +237,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--compiled", nargs="?", const=",".join(names), default="", metavar="NAMES",
         help="also through torch.compile: these, or all that compile",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=20, help="at most this many (default 20)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="per contender and figure (default 3)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
-    parser.add_argument("--out", default="bench-out", metavar="FOLDER", help="default: bench-out")
-    parser.add_argument("--quick", action="store_true", help="one small shape, float32, a few seconds")
     told = parser.parse_args(argv)
-    try:
+    with options.refusing(parser):
         shapes = [_shape(s) for s in told.shape or ()]
         only = _names(told.only) if told.only else names
         compiled = _names(told.compiled) if told.compiled else []
-        cuda = torch.device(told.device).type == "cuda"
-        if cuda and not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here; try --device cpu")
-    except (ValueError, RuntimeError) as error:
-        parser.error(str(error))
+        cuda = options.on_cuda(told.device)
+        options.check_above_0(told)
     if told.threads:
         torch.set_num_threads(told.threads)
     dtypes = [DTYPES[d] for d in told.dtype or (["bf16"] if cuda else ["fp32"] if told.quick else ["fp32", "bf16"])]
     shapes = shapes or list(QUICK if told.quick else ON_CUDA if cuda else ON_CPU)
-    rounds, seconds = (min(told.rounds, 5), min(told.seconds, 0.3)) if told.quick else (told.rounds, told.seconds)
     run(
-        shapes, dtypes, told.device, compiled, rounds, told.out, seconds=seconds, only=only,
+        shapes, dtypes, told.device, compiled, out_dir=told.out, only=only, **options.patience(told, 5, 0.3),
         modes=[m for m in MODES if not told.mode or m in told.mode],
         command=shlex.join(["python", "-m", "regard.bench.layer", *argv]),
     )  # fmt: skip

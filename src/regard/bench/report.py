@@ -12,12 +12,33 @@ import platform
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def say(text: str) -> None:
+    """To stdout, at once, so that it keeps its place among the lines on stderr."""
+    print(text, flush=True)
+
+
+def wrap(note: str) -> list[str]:
+    """A note below a table, 80 columns wide."""
+    return textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")
+
+
+def reason(error: Exception) -> str:
+    r"""Why a peer failed, in one short line.
+
+    >>> reason(ValueError("too long\nby far"))
+    'ValueError: too long'
+    """
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first.strip()}"[:160]
 
 
 def machine(command: str = "") -> dict[str, Any]:

@@ -5,12 +5,11 @@ At most 80 columns, fastest first, ours marked by an arrow. Times are the best o
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from regard.bench.peers import COMPILED, OURS, TEXTBOOK
-from regard.bench.report import Panel, column, table
+from regard.bench.report import Panel, column, table, wrap
 
 MODES = ("forward", "step")  # step is forward + backward
 NOISY = 1.5  # median ÷ best
@@ -45,7 +44,7 @@ def tables(case: dict[str, Any]) -> list[str]:
         marked = names.index(OURS) if OURS in names else None
         lines += [*table(head, list(zip(*columns, strict=True)), marked), *_noise(there), ""]
     for note in case["notes"]:
-        lines += _wrap(note)
+        lines += wrap(note)
     return lines or ["  nothing was measured"]
 
 
@@ -129,7 +128,3 @@ def _noise(there: dict[str, Any]) -> list[str]:
 
 def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
-
-
-def _wrap(note: str) -> list[str]:
-    return textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")

@@ -15,7 +15,6 @@ import dataclasses
 import gc
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,11 +24,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.bench import timing
+from regard.bench import options, timing
 from regard.bench.peers import COMPILED, OURS
-from regard.bench.report import Panel, Progress, column, machine, machine_lines, plot, table, write_json
+from regard.bench.report import (
+    Panel,
+    Progress,
+    column,
+    machine,
+    machine_lines,
+    plot,
+    reason,
+    say,
+    table,
+    wrap,
+    write_json,
+)
 from regard.bench.tables import NOISY
-from regard.bench.twins import QUICK, WrongError, reason, twin, weights_in_use
+from regard.bench.twins import QUICK, WrongError, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.recipe import Recipe
 
@@ -41,28 +52,16 @@ TOLERANCE = {"fp32": (1e-5, 1e-3), "bf16": (1e-3, 0.1)}
 PEAKS = {"H200": 989e12, "H100 80GB HBM3": 989e12}
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)  # so that it keeps its place among the lines on stderr
-
-
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """What holds for every measurement of a run.
+class Setting(options.Setting):
+    """How long a row is, and whether steps are compiled, besides what holds for every benchmark.
 
+    dtype: "fp32", or "bf16" by autocast, where weights stay in float32.
     compiled: also by torch.compile, which is what `fit` does on a GPU; then that is what counts as ours.
     """
 
-    device: str
-    dtype: str  # bf16 is by autocast; weights stay in float32
-    tokens: int
+    tokens: int = 1024
     compiled: bool = False
-    rounds: int = 5
-    seconds: float = 60.0
-    seed: int = 0
-
-    @property
-    def cuda(self) -> bool:
-        return torch.device(self.device).type == "cuda"
 
     @property
     def base(self) -> str:
@@ -171,7 +170,7 @@ def run(
     *,
     configs: dict[str, GPTConfig] | None = None,
     command: str = "",
-    show: Callable[[str], None] = _print,
+    show: Callable[[str], None] = say,
 ) -> dict[str, Any]:
     """Check, then measure every model at every batch size, show the tables, and write train.json and train.png.
 
@@ -236,7 +235,7 @@ def _case(
     name: str, config: GPTConfig, batch: int, setting: Setting, peak: float | None, progress: Progress
 ) -> dict[str, Any]:
     """One model at one batch size."""
-    label = f"{name}, B={batch} T={setting.tokens} · {setting.dtype} · {setting.device}"
+    label = f"{name}, B={batch} T={setting.tokens} · {setting.words}"
     work = flops(config, batch, setting.tokens)
     case: dict[str, Any] = {
         "model": name, "batch": batch, "tokens": setting.tokens, "label": label, "base": setting.base,
@@ -332,18 +331,17 @@ def case_lines(case: dict[str, Any]) -> list[str]:
     away = [one[what] for one in found.values() for what in ("loss_away", "gradient_away")]
     checked = f"; all losses and gradients within {max(away):.1g} of ours" if len(found) > 1 else ""
     for note in [f"a step is {case['flops_a_step'] / 1e12:.3g} TFLOP{checked}", *case["notes"]]:
-        lines += textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")
+        lines += wrap(note)
     return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(
-        prog="regard bench train", description="Time a training step, ours against transformers."
-    )
-    here = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=here, help=f"cpu or cuda (default here: {here})")
+    parser = options.parser(
+        "train", "Time a training step, ours against transformers.", rounds=5, seconds=60.0,
+        quick="a very small model, a few seconds",
+    )  # fmt: skip
     parser.add_argument("--model", action="append", help="a preset; may be repeated (default: gpt2-small)")
     parser.add_argument("--batch", action="append", type=int, help="may be repeated (default: 32 on a GPU, else 2)")
     parser.add_argument("--tokens", type=int, help="a row (default: 1024 on a GPU, else 256)")
@@ -353,35 +351,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         action=argparse.BooleanOptionalAction,
         help="default: on a GPU; on a CPU set OMP_WAIT_POLICY=passive",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="at most this many (default 5)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="per contender (default 60)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
-    parser.add_argument("--out", default="bench-out", metavar="FOLDER", help="default: bench-out")
-    parser.add_argument("--quick", action="store_true", help="a very small model, a few seconds")
     told = parser.parse_args(argv)
-    try:
-        cuda = torch.device(told.device).type == "cuda"
-        if cuda and not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here; try --device cpu")
+    with options.refusing(parser):
+        cuda = options.on_cuda(told.device)
+        options.check_above_0(told, "tokens", "batch")
         usual = 32 if told.quick else 1024 if cuda else 256
         tokens = usual if told.tokens is None else told.tokens
         batches = told.batch or [32 if cuda and not told.quick else 2]
-        for option in ("tokens", "batch", "rounds", "seconds", "threads"):
-            given = getattr(told, option)
-            for value in given if isinstance(given, list) else [given]:
-                if value is not None and value <= 0:
-                    raise ValueError(f"--{option} {value} must be above 0")
         configs = {"quick": QUICK} if told.quick else {n: GPTConfig.preset(n) for n in told.model or ["gpt2-small"]}
         for name, config in configs.items():
             if tokens > config.context_length:
                 raise ValueError(f"--tokens {tokens} do not fit {name}'s context of {config.context_length}")
-    except (ValueError, RuntimeError) as error:
-        parser.error(str(error))
     if told.threads:
         torch.set_num_threads(told.threads)
     setting = Setting(
-        told.device, told.dtype or ("bf16" if cuda else "fp32"), tokens, cuda if told.compile is None else told.compile,
-        min(told.rounds, 3) if told.quick else told.rounds, min(told.seconds, 0.2) if told.quick else told.seconds,
+        told.device, told.dtype or ("bf16" if cuda else "fp32"), **options.patience(told, 3, 0.2), tokens=tokens,
+        compiled=cuda if told.compile is None else told.compile,
     )  # fmt: skip
     try:
         run(

@@ -52,13 +52,3 @@ def weights_in_use(model: GPT) -> list[nn.Parameter]:
     looked_up = [model.position_embedding] + ([] if model.head is None else [model.token_embedding])
     spared = {id(module.weight) for module in looked_up if module is not None}
     return [p for p in model.parameters() if id(p) not in spared]
-
-
-def reason(error: Exception) -> str:
-    r"""Why a peer failed, in one short line.
-
-    >>> reason(ValueError("too long\nby far"))
-    'ValueError: too long'
-    """
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first.strip()}"[:160]

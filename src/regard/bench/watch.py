@@ -9,11 +9,9 @@ device's own, by replay of a CUDA graph, and the wall's, Python included.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,10 +19,10 @@ from typing import Any
 
 import torch
 
-from regard.bench import timing
+from regard.bench import options, timing
 from regard.bench import watch_cases as cases
-from regard.bench.layer import DTYPES
-from regard.bench.report import Progress, column, machine, machine_lines, table, write_json
+from regard.bench.options import DTYPES, Setting
+from regard.bench.report import Progress, column, machine, machine_lines, reason, say, table, wrap, write_json
 from regard.bench.tables import NOISY
 from regard.bench.timing import Call, Clock
 from regard.bench.watch_cases import Heads, ModelSize, WrongError
@@ -41,33 +39,6 @@ TOKENS: dict[str, dict[str, tuple[int, ...]]] = {
 QUICK_HEADS, QUICK_MODEL = Heads(4, 32), ModelSize("a GPT-2 of 2 layers", 2, 4, 32, 499)
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)  # so that it keeps its place among the lines on stderr
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What holds for every measurement of a run."""
-
-    device: str
-    dtype: torch.dtype
-    rounds: int = 20
-    seconds: float = 3.0
-    seed: int = 0
-
-    @property
-    def cuda(self) -> bool:
-        return torch.device(self.device).type == "cuda"
-
-    @property
-    def words(self) -> str:
-        return f"{self.named()['dtype']} · {self.device}"
-
-    def named(self) -> dict[str, Any]:
-        """For a file."""
-        return dataclasses.asdict(self) | {"dtype": str(self.dtype).removeprefix("torch.")}
-
-
 def run(
     setting: Setting,
     kinds: Sequence[str] = KINDS,
@@ -79,7 +50,7 @@ def run(
     checked_at: Sequence[int] = cases.CHECKED_AT,
     weigh_models: bool = True,
     command: str = "",
-    show: Callable[[str], None] = _print,
+    show: Callable[[str], None] = say,
 ) -> dict[str, Any]:
     """Check, then measure every case, show the tables, and write watch.json into out_dir.
 
@@ -141,7 +112,7 @@ def _kernel(heads: Heads, T: int, setting: Setting, progress: Progress) -> dict[
         except ImportError:
             excuse = "not installed; try pip install flash-colreduce"
         except Exception as error:  # whatever ails a peer must not end the run
-            excuse = f"failed: {_reason(error)}"
+            excuse = f"failed: {reason(error)}"
         if excuse is None:
             runs[cases.COLUMN_SUM] = reduce
         else:
@@ -238,7 +209,7 @@ def _time(
             try:
                 replays[name] = timing.capture(call)
             except Exception as error:  # a graph that cannot be captured is a fact about the contender
-                notes.append(f"{name}: eager clock only, it cannot be captured in a graph: {_reason(error)}")
+                notes.append(f"{name}: eager clock only, it cannot be captured in a graph: {reason(error)}")
         all_by(timing.device, "device", replays, 0.02)
         replays.clear()
     torch.cuda.empty_cache()
@@ -254,7 +225,7 @@ def check_lines(checks: Sequence[dict[str, Any]], setting: Setting) -> list[str]
     if worst:
         limit = cases.TOLERANCE[setting.dtype]
         lines.append(f"  {len(away)} statistics; the worst, {worst}, is {away[worst]:.1e} away; {limit:g} is allowed")
-    return [part for line in lines for part in _wrap(line.strip())]
+    return [part for line in lines for part in wrap(line.strip())]
 
 
 def case_lines(case: dict[str, Any]) -> list[str]:
@@ -278,7 +249,7 @@ def case_lines(case: dict[str, Any]) -> list[str]:
         lines += [""] if lines else []
         lines += [f"  {case['label']}, {clock} clock", "", *table(head, list(zip(*columns, strict=True)), marked=1)]
     for note in case["notes"]:
-        lines += _wrap(note)
+        lines += wrap(note)
     return lines or [f"  {case['label']}: nothing was measured"]
 
 
@@ -301,50 +272,30 @@ def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _reason(error: Exception) -> str:
-    first = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first.strip()}"[:160]
-
-
-def _wrap(note: str) -> list[str]:
-    return textwrap.wrap(note, 78, initial_indent="  ", subsequent_indent="    ")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and run."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(
-        prog="regard bench watch", description="Time and weigh watching against not watching."
-    )
-    here = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=here, help=f"cpu or cuda (default here: {here})")
+    parser = options.parser(
+        "watch", "Time and weigh watching against not watching.", rounds=20, seconds=3.0,
+        quick="small sizes, a few seconds",
+    )  # fmt: skip
     parser.add_argument("--case", action="append", choices=KINDS, help="may be repeated (default: all)")
     parser.add_argument("--tokens", action="append", type=int, metavar="T", help="may be repeated")
     parser.add_argument("--heads", action="append", metavar="HxD", help="heads x width, as 12x64; may be repeated")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="default: bf16 on a GPU, fp32 on a CPU")
-    parser.add_argument("--rounds", type=int, default=20, help="at most this many (default 20)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="per contender and figure (default 3)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: what torch takes)")
-    parser.add_argument("--out", default="bench-out", metavar="FOLDER", help="default: bench-out")
-    parser.add_argument("--quick", action="store_true", help="small sizes, a few seconds")
     told = parser.parse_args(argv)
-    try:
-        cuda = torch.device(told.device).type == "cuda"
-        if cuda and not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here; try --device cpu")
+    with options.refusing(parser):
+        cuda = options.on_cuda(told.device)
+        options.check_above_0(told)
         heads = [Heads.read(text) for text in told.heads or ()]
         for T in told.tokens or ():
             if T < 2:
                 raise ValueError(f"--tokens {T} must be at least 2: one token has nothing to look back at")
-        for option, value in (("rounds", told.rounds), ("seconds", told.seconds), ("threads", told.threads)):
-            if value is not None and value <= 0:
-                raise ValueError(f"--{option} {value} must be above 0")
-    except (ValueError, RuntimeError) as error:
-        parser.error(str(error))
     if told.threads:
         torch.set_num_threads(told.threads)
-    rounds, seconds = (min(told.rounds, 3), min(told.seconds, 0.1)) if told.quick else (told.rounds, told.seconds)
-    setting = Setting(told.device, DTYPES[told.dtype or ("bf16" if cuda else "fp32")], rounds, seconds)
+    setting = Setting(
+        told.device, DTYPES[told.dtype or ("bf16" if cuda else "fp32")], **options.patience(told, 3, 0.1)
+    )  # fmt: skip
     usual = TOKENS["quick" if told.quick else "cuda" if cuda else "cpu"]
     try:
         run(
