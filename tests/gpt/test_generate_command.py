@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.gpt import GPT, GPTConfig, checkpoint
+from regard.gpt.generate import Stream
 from regard.gpt.generate_command import run
 from regard.gpt.tokenizer import Tokenizer
 
@@ -111,3 +112,18 @@ def test_a_full_disk_is_told(directory, monkeypatch):
 def test_a_device_that_is_not_there_is_told(directory):
     with pytest.raises(ValueError, match="there is no CUDA device here; try --device cpu"):
         run("the", model=directory, device="cuda")
+
+
+def test_ctrl_c_keeps_what_was_written_and_says_so(directory, monkeypatch, capsys):
+    def stop(self):
+        if self.tokens == 3:
+            raise KeyboardInterrupt
+        return following(self)
+
+    following = Stream.__next__
+    monkeypatch.setattr(Stream, "__next__", stop)
+    with pytest.raises(SystemExit, match="130"):
+        run("the cat", model=directory, max_new_tokens=11, temperature=0, device="cpu")
+    told = capsys.readouterr()
+    assert written(directory, n=3, temperature=0) == told.out.removesuffix("\n")
+    assert re.search(r"3 tokens · \d+ tokens/s · interrupted", told.err)

@@ -58,6 +58,8 @@ def run(
     why = "interrupted" if interrupted else f"ended by {_reason(stream, loaded)}"
     said = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s", *chance, why]
     print(("\n  " if seen else "  ") + " · ".join(said), file=sys.stderr)
+    if interrupted:
+        raise SystemExit(130)  # as after any Ctrl-C
     return stream
 
 
