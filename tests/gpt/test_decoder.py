@@ -16,7 +16,7 @@ from gpt.test_untouched import TOUCHED
 from regard.gpt import GPT, GPTConfig, generate
 from regard.gpt.generate import Plain, decoder_for
 from regard.gpt.sample import Sampling
-from regard.gpt.untouched import Look
+from regard.gpt.untouched import look
 from regard.positions import Rotary, Stretch
 
 pytest.importorskip("triton")
@@ -57,10 +57,10 @@ def kept(model):
 
 def test_what_is_kept_with_a_model_is_left_out_of_its_copies():
     model = model_of(device="cpu")
-    decoder._kept[model] = Kept(threading.Lock(), (1, 2, GREEDY, GPT2), Look(model))  # what nobody can copy
+    decoder._kept[model] = Kept(threading.Lock(), (1, 2, GREEDY, GPT2), look(model))  # what nobody can copy
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert twin not in decoder._kept
         torch.testing.assert_close(twin.state_dict(), model.state_dict())
+        assert twin not in decoder._kept
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

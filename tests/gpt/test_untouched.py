@@ -1,12 +1,15 @@
 """A model is untouched until somebody listens, replaces or wraps a part of it, or changes what it goes by."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 import regard
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.untouched import Look, looked_at, untouched
+from regard.gpt.untouched import look, looked_at, untouched
 from regard.layer import MultiHeadAttention
 from regard.positions import Rotary
 
@@ -97,34 +100,48 @@ def test_a_model_is_untouched_as_it_was_built_whatever_its_weights(config):
 @pytest.mark.parametrize("how", TOUCHED)
 def test_whoever_has_a_say_in_it_is_noticed(how):
     model = GPT(GPT2)
-    first = Look(model)
+    first = look(model)
     TOUCHED[how](model)
     assert not untouched(model)
-    assert not first.same(Look(model))
-    assert not Look(model).same(first)
+    assert look(model) != first
 
 
 def test_two_looks_are_the_same_until_something_moves():
     model = GPT(GPT2)
-    first, weight = Look(model), model.blocks[1].attention.out_proj.weight
+    first, weight = look(model), model.blocks[1].attention.out_proj.weight
     with torch.no_grad():
         weight.fill_(7.0)
     handle = model.blocks[1].register_forward_hook(print)
-    assert not first.same(Look(model))
+    assert look(model) != first
     handle.remove()
     model.load_state_dict(GPT(GPT2).state_dict())
     model.train()
     model.eval()
     model.train()
-    assert first.same(Look(model))
+    assert look(model) == first
     kept = weight.data
-    for other in (kept.clone(), kept.mT, kept.double()):  # elsewhere, otherwise, as something else
+    for other in (kept.clone(), kept.mT, kept.double(), kept[:-1]):  # elsewhere, otherwise, as something else, less
         weight.data = other
-        assert not first.same(Look(model))
+        assert look(model) != first
         weight.data = kept
-        assert first.same(Look(model))
-    model.load_state_dict(model.state_dict(), assign=True)
-    assert not first.same(Look(model))
+        assert look(model) == first
+    query = model.blocks[1].attention.W_query.weight
+    kept, query.data = query.data, query.data.clone()
+    model(torch.tensor([[5, 6]]))  # which notices that the three projections no longer lie side by side
+    query.data = kept
+    assert look(model) != first
+    model.load_state_dict(GPT(GPT2).state_dict(), assign=True)
+    assert look(model) != first
+
+
+def test_a_look_keeps_nothing_of_the_model():
+    model = GPT(GPT2)
+    model.owner = lambda: model
+    found, parts = look(model), [weakref.ref(part) for part in (*model.modules(), *model.parameters())]
+    del model
+    gc.collect()
+    assert found
+    assert not any(part() for part in parts)
 
 
 def test_a_model_of_another_kind_is_none_of_ours():

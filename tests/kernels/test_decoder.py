@@ -140,7 +140,37 @@ def test_weights_that_move_during_a_text_are_kept_until_it_is_done():
     stream = model.stream([5, 6], 4, temperature=0)
     assert next(stream) == expected[0]
     model.final_norm.weight.data = torch.zeros(16)
-    assert where in [weight.data_ptr() for weight in stream._maker.decoder.recording.weights]
+    assert where in [weight.data_ptr() for weight in stream._maker.decoder.weights]
+
+
+def test_weights_that_moved_are_let_go_with_the_text():
+    model = model_of()
+    model.generate([5, 6], 3, temperature=0)
+    old = [weakref.ref(p.data.untyped_storage()) for p in model.parameters()]
+    model.load_state_dict({name: t * 2 for name, t in model.state_dict().items()}, assign=True)
+    gc.collect()
+    assert [ref() for ref in old] == [None] * len(old)
+
+
+def test_a_model_that_knows_its_owner_is_let_go_all_the_same():
+    model = model_of()
+    model.owner = lambda: model
+    model.generate([5, 6], 3, temperature=0)
+    was = weakref.ref(model)
+    del model
+    gc.collect()
+    assert was() is None
+
+
+def test_projections_that_were_apart_for_a_while_are_left_to_the_modules():
+    model = model_of()
+    text = model.generate([5, 6], 3, temperature=0)
+    query = model.blocks[0].attention.W_query.weight
+    kept, query.data = query.data, query.data.clone()
+    model(torch.tensor([[5, 6]]))
+    query.data = kept
+    assert decoder.graphed(model, 1, 25, Sampling(top_k=3), noises(3, 20)) is None
+    assert plainly(model, [5, 6], 3, temperature=0) == text
 
 
 def test_a_copy_records_for_itself():

@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -25,7 +26,7 @@ from regard.gpt.generate import NO_NUMBERS
 from regard.gpt.model import GPT
 from regard.gpt.one_token import OneToken, fits
 from regard.gpt.sample import Sampling, choose
-from regard.gpt.untouched import Look
+from regard.gpt.untouched import look
 from regard.masks import padding
 
 PROMPTS = 64  # prompts are padded to a multiple of so many tokens, so that one recording serves several lengths
@@ -43,11 +44,11 @@ def graphed(
     what = (weight.device, weight.dtype, model.config, batch)
     if what in _refused or torch.is_autocast_enabled(weight.device.type):
         return None
-    look = Look(model)
-    if not _known(model, batch, look) and not fits(model, batch):
+    seen = look(model)
+    if not _known(model, batch, seen) and not fits(model, batch):
         return None
     try:
-        return Graphed(model, batch, capacity, sampling, noise, look)
+        return Graphed(model, batch, capacity, sampling, noise, seen)
     except TritonError as error:
         warnings.warn(
             f"regard's programs cannot be built for this GPU, model and batch of {batch} ({type(error).__name__}); "
@@ -58,10 +59,10 @@ def graphed(
         return None
 
 
-def _known(model: GPT, batch: int, look: Look) -> bool:
+def _known(model: GPT, batch: int, seen: list[object]) -> bool:
     """Is there a recording for such a batch, and is the model as it was then? So it fits as it did."""
     kept = _kept.get(model)
-    return kept is not None and kept.key[0] == batch and kept.look.same(look)
+    return kept is not None and kept.key[0] == batch and kept.seen == seen
 
 
 class Graphed:
@@ -70,14 +71,22 @@ class Graphed:
     stride = 16
 
     def __init__(
-        self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None, look: Look
+        self,
+        model: GPT,
+        batch: int,
+        capacity: int,
+        sampling: Sampling,
+        noise: Float[Tensor, "n B"] | None,
+        seen: list[object],
     ) -> None:
         if noise is None and not sampling.greedy:
             raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
         self.model, self.capacity, self.noise = model, capacity, noise
+        # A recording reads the weights where they lay: should they move meanwhile, they are kept until the text is done.
+        self.weights = [p.data for p in model.parameters()]
         # The prompt may take up to PROMPTS more places than it has tokens.
         room = -(-(capacity + PROMPTS) // ROOM) * ROOM
-        self.recording = recording_for(self, model, (batch, room, sampling, model.config), look)
+        self.recording = recording_for(self, model, (batch, room, sampling, model.config), seen)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens; and choose the first token of each."""
@@ -98,10 +107,11 @@ class Graphed:
             )
         recording = self.recording
         recording.until(end)
-        tokens, broken = Fetched(recording.token.tokens[self.given : end]), Fetched(recording.broken)
+        tokens = Fetched(recording.token.tokens[self.given : end])
+        broken = None if self.given else Fetched(recording.broken)
         recording.until(min(end + n, self.most))  # the GPU goes on while somebody looks at these
         found = tokens.wait()
-        if not self.given and bool(broken.wait()):
+        if broken is not None and bool(broken.wait()):
             raise ValueError(NO_NUMBERS)
         self.given = end
         if end == self.most:
@@ -124,16 +134,18 @@ class Fetched:
         return self.copy
 
 
-def recording_for(user: Graphed, model: GPT, key: tuple[int, int, Sampling, GPTConfig], look: Look) -> Recording:
+def recording_for(
+    user: Graphed, model: GPT, key: tuple[int, int, Sampling, GPTConfig], seen: list[object]
+) -> Recording:
     """The recording that was kept for such texts, if nobody else is at it; or a new one in its place."""
     with _one_at_a_time:
         kept = _kept.get(model)
         # Weights may change under a recording, but not move.
-        if kept is None or kept.key != key or kept.recording.taken or not kept.look.same(look):
+        if kept is None or kept.key != key or kept.recording.taken or kept.seen != seen:
             kept = None
             _kept.pop(model, None)  # its memory is free before the next one asks for some
             # The recording goes with its model; were the model held by it, its memory would outlive the last use of it.
-            kept = _kept[model] = Kept(Recording(cast(GPT, weakref.proxy(model)), *key[:3]), key, look)
+            kept = _kept[model] = Kept(Recording(cast(GPT, weakref.proxy(model)), *key[:3]), key, seen)
         kept.recording.user = weakref.ref(user)
         return kept.recording
 
@@ -144,7 +156,7 @@ class Kept:
 
     recording: Recording
     key: tuple[int, int, Sampling, GPTConfig]
-    look: Look
+    seen: list[object]
 
 
 _kept: weakref.WeakKeyDictionary[GPT, Kept] = weakref.WeakKeyDictionary()
@@ -153,19 +165,18 @@ _kept: weakref.WeakKeyDictionary[GPT, Kept] = weakref.WeakKeyDictionary()
 class Recording:
     """One model, one batch size, one cache: a recorded prefill for each length of prompt, and a recorded step."""
 
+    last: torch.cuda.Event | None = None  # after all that was asked of the GPU
+
     # Memory that is made in inference mode could only be written to in inference mode; this serves everybody.
     @torch.inference_mode(False)
     @torch.no_grad()
     def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
         self.model, self.sampling = model, sampling
-        # A recording reads the weights where they lay: should they move during a text, they are kept until it is done.
-        self.weights = [p.data for p in model.parameters()]
         self.token = OneToken(model, batch, capacity, greedy=sampling.greedy)
         device = self.token.x.device
         self.noise = torch.zeros(capacity + 1, batch, device=device)
         self.broken = torch.zeros((), dtype=torch.bool, device=device)
         self.made = 0
-        self.last: torch.cuda.Event | None = None
         self.user: weakref.ref[Graphed] | None = None
         self.prompts: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self.step: torch.cuda.CUDAGraph | None = None
@@ -187,8 +198,7 @@ class Recording:
         T = ids.shape[1]
         length = min(-(-T // PROMPTS) * PROMPTS, self.model.config.context_length)
         token, extra = self.token, length - T
-        if self.last is not None:  # the text before may have been played on another stream, and be played still
-            torch.cuda.current_stream(token.x.device).wait_event(self.last)
+        self._follow()
         token.start.copy_(starts.to(token.start) + extra)
         token.slot.fill_(length - 1)
         token.step.zero_()
@@ -207,18 +217,34 @@ class Recording:
         else:
             known[1].replay()
         self.made = 1
+        self._mark()
 
     @torch.no_grad()
     def until(self, n: int) -> None:
         """Make tokens until there are n in every row."""
+        self._follow()
         while self.made < n:
             if self.step is None:
                 self.step = self._record(self._step)
             else:
                 self.step.replay()
             self.made += 1
+        self._mark()
+
+    def _follow(self) -> None:
+        """What comes now comes after all that was asked before, be it on another stream."""
+        if self.last is not None:
+            torch.cuda.current_stream(self.token.x.device).wait_event(self.last)
+
+    def _mark(self) -> None:
         if self.token.x.is_cuda:
-            self.last = torch.cuda.current_stream(self.token.x.device).record_event(self.last)
+            self.last = torch.cuda.current_stream(self.token.x.device).record_event()
+
+    def __del__(self) -> None:
+        """Its memory is free for others once nothing is played in it any more."""
+        if self.last is not None:
+            with suppress(RuntimeError):  # when all of Python ends, the GPU may be gone
+                self.last.synchronize()
 
     def _read(self, ids: Tensor) -> None:
         token = self.token

@@ -7,7 +7,6 @@ somebody's own, a wider vocabulary. Where there is any of it, the modules themse
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import is_
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ _SETTINGS = {
     MultiHeadAttention: ("num_heads", "num_kv_heads", "head_dim", "causal", "window", "rotary", "alibi", "scale"),
     nn.LayerNorm: ("eps",),
     nn.RMSNorm: ("eps",),
+    nn.Embedding: ("max_norm",),
 }
 
 
@@ -52,41 +52,28 @@ def untouched(model: GPT) -> bool:
     )
 
 
-class Look:
-    """All that `untouched` goes by, and where the weights lie, taken down at once.
+def look(model: GPT) -> list[object]:
+    """All that `untouched` goes by, and where the weights lie, taken down at once. It holds nothing of the model.
 
-    Two looks that are the same say that nobody touched the model in between, much sooner than `untouched` could.
+    Two looks that are equal say that the model is what it was, much sooner than `untouched` could.
 
     >>> model = GPT("tiny")
-    >>> first = Look(model)
-    >>> first.same(Look(model))
+    >>> first = look(model)
+    >>> first == look(model)
     True
     >>> model.blocks[3].attention.scale = 0.5
-    >>> first.same(Look(model))
+    >>> first == look(model)
     False
     """
-
-    def __init__(self, model: GPT) -> None:
-        self.things: list[object] = []  # the same if they are the same objects: they are held, so that none is replaced
-        self.figures: list[object] = []  # the same if they are equal
-        for module in model.modules():
-            held = module.__dict__
-            self.things.append(type(module))
-            self.things += [value for name, value in held.items() if name[0] != "_"]
-            self.things += held["_modules"].values()
-            self.figures += (len(held), len(held["_forward_hooks"]), len(held["_forward_pre_hooks"]))
-            for p in held["_parameters"].values():
-                self.things.append(p)
-                if p is not None:
-                    self.figures += (p.data_ptr(), p.dtype, p.stride())
-
-    def same(self, other: Look) -> bool:
-        """Is this the same sight?"""
-        return (
-            len(self.things) == len(other.things)
-            and all(map(is_, self.things, other.things))
-            and self.figures == other.figures
-        )
+    found: list[object] = [model.config]
+    for module in model.modules():
+        held = module.__dict__
+        found += (type(module), len(held["_forward_hooks"]), len(held["_forward_pre_hooks"]), *held["_modules"])
+        found += [held.get(name) for name in _SETTINGS.get(type(module), ())]
+        found += [name for name in _METHODS if name in held]
+        for p in (*held["_parameters"].values(), *held.get("_rooms", {}).values()):
+            found += () if p is None else (type(p), p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
+    return found
 
 
 def looked_at() -> bool:

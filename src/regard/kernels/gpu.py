@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.errors import TritonError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from regard.kernels.programs import log_sums, one_sweep, pick
 from regard.kernels.rule import Rule
 
-_hopper: Any = None
+_hopper: list[Any] = []
 with suppress(ImportError, AttributeError):  # a Triton without Gluon, or with one that has other names
-    _hopper = import_module("regard.kernels.hopper")
+    _hopper.append(import_module("regard.kernels.hopper"))
 
 LOG2E = 1.4426950408889634
 FIXED = 1 << 40  # what a key receives is summed in whole 2⁻⁴⁰
@@ -57,10 +59,9 @@ def one_pass(
     sizes: Any = _known(rule, q) | {"REAL": real is not None}
     told = *_ruled(rule, q), *_sized(q, k, rule, scale)
     kept = folded if real is None else real.view(torch.uint8)
-    early = _hopper is not None and _hopper.fits(q, rule)
-    if early:
-        U = _hopper.sweep(q, k, scale * LOG2E, rule, lse, real, entropy, distance, largest, folded, received)
-    else:
+    U = _ahead(q, k, scale * LOG2E, rule, lse, real, entropy, distance, largest, folded, received)
+    early = U > 0
+    if not early:
         U, BM = 1, 64 if q.element_size() <= 2 else 32
         one_sweep[(triton.cdiv(T, BM), B * H)](
             *_placed(q), _described(k, 64), lse, kept, entropy, distance, largest, folded,
@@ -79,6 +80,24 @@ def one_pass(
     if sums is not None and received is not None:
         found["received"] = sums if finish else torch.mul(received, 1 / FIXED, out=sums)
     return found
+
+
+def _ahead(q: Tensor, k: Tensor, scale2: float, rule: Rule, *told: Tensor | None) -> int:
+    """hopper.sweep, where there is one and it can be built; how many tiles it folds together, or 0."""
+    if not _hopper or not _hopper[0].fits(q, k, rule):
+        return 0
+    try:
+        folded: int = _hopper[0].sweep(q, k, scale2, rule, *told)
+    except (TritonError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # Nothing has been launched. Gluon is young, and may mean other things in other versions of Triton.
+        warnings.warn(
+            f"regard's program for Hopper GPUs cannot be built by Triton {triton.__version__} ({type(error).__name__}); "
+            "watching goes on by another, up to a fifth more slowly",
+            stacklevel=2,
+        )
+        _hopper.clear()
+        return 0
+    return folded
 
 
 def ready(t: Tensor) -> Tensor:

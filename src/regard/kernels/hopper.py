@@ -2,7 +2,7 @@
 
 Triton waits for every product of queries and keys; here it is asked for one tile ahead, and keys come by the copy engine,
 several tiles at once. Only for numbers of two bytes that nothing hides or is added to, but the future: what may be seen
-otherwise is left to programs.py. A figure computed here has the sums of one_sweep, in its order.
+otherwise is left to programs.py. The figures are those of one_sweep but for rounding.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ RING = 2  # steps whose keys are in shared memory
 _load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # its name since, and until, Triton 3.7
 
 
-def fits(q: Tensor, rule: Rule) -> bool:
+def fits(q: Tensor, k: Tensor, rule: Rule) -> bool:
     """Can this program stand for one_sweep?"""
     return (
         q.is_cuda
         and torch.version.hip is None
         and torch.cuda.get_device_capability(q.device)[0] == 9
         and q.dtype in (torch.bfloat16, torch.float16)
+        and q.dtype is k.dtype
+        and q.shape[3] == k.shape[3]
         and q.shape[3] in (64, 128)
         and rule.plain
     )
