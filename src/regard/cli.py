@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from importlib.util import find_spec
 from typing import Annotated
 
 import torch
@@ -107,8 +108,10 @@ def _rung(title: str, steps: regard.Trace, words: list[str]) -> None:
 
 @app.command()
 def watch(
-    model: Annotated[str, typer.Argument(help="A model of transformers: a directory, or a name on the hub.")],
     text: Annotated[str, typer.Option(help="The file to read; - for standard input.")],
+    model: Annotated[
+        str, typer.Argument(help="A model of transformers: a directory, or a name on the hub; else the one in the box.")
+    ] = "tiny",
     layer: Annotated[str | None, typer.Option(help="One layer, by number or name.")] = None,
     head: Annotated[int | None, typer.Option(help="One head of it: where each token looks.")] = None,
     save: Annotated[str | None, typer.Option(help="Write what was seen to this file.")] = None,
@@ -117,9 +120,14 @@ def watch(
     every: Annotated[bool, typer.Option("--all", help="Every head, not only the clearest.")] = False,
 ) -> None:
     """See what every head of a model does with a text."""
+    from regard.gpt.watch_command import BOXED, opened
     from regard.watch.command import run
 
-    run(model, text, layer=layer, head=head, save=save, max_tokens=max_tokens, device=device, all=every)
+    ours = model == BOXED or find_spec("transformers") is None
+    run(
+        model, text, opener=opened if ours else None, layer=layer, head=head, save=save, max_tokens=max_tokens,
+        device=device, all=every,
+    )  # fmt: skip
 
 
 @app.command()

@@ -131,16 +131,16 @@ def test_a_report_of_it_comes_back_from_its_file(seen, tmp_path):
     assert len(again.compare(seen).changed(1e-9)) == 0
 
 
-def test_the_table_in_the_readme_is_what_is_printed(folder, tmp_path, capsys):
+def test_the_table_in_the_docs_is_what_is_printed(folder, tmp_path, capsys):
     (tmp_path / "cities.txt").write_text(
         "Paris is the capital of France, and Rome is the capital of Italy. "
         "Paris lies on the Seine, and Rome lies on the Tiber.\n"
     )
     run(str(folder), str(tmp_path / "cities.txt"), layer="1")
     printed = capsys.readouterr().out.splitlines()[2:17]
-    readme = (Path(__file__).parents[2] / "README.md").read_text().splitlines()
-    start = readme.index(printed[0])
-    for line, shown in zip(printed, readme[start : start + 15], strict=True):
+    docs = (Path(__file__).parents[2] / "docs" / "watch.md").read_text().splitlines()
+    start = docs.index(printed[0])
+    for line, shown in zip(printed, docs[start : start + 15], strict=True):
         words, numbers = (re.findall(form, line) for form in (r"[a-z]\w+", r"\d+\.\d\d"))
         assert re.findall(r"[a-z]\w+", shown) == words
         assert [float(n) for n in re.findall(r"\d+\.\d\d", shown)] == pytest.approx(

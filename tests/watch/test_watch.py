@@ -246,3 +246,21 @@ def test_a_heading_leaves_names_out_where_there_is_no_room_for_them():
     seen = seen_of(models.gpt2(), input_ids=ids(1, 1))
     assert seen.table(80).splitlines()[0] == "  2 layers × 3 heads · 1 token · transformer.h.0–1.attn"
     assert seen.table(40).splitlines()[0] == "  2 layers × 3 heads · 1 token"
+
+
+@pytest.mark.parametrize("name", ["ids", "idx", "tokens"])
+def test_ids_are_known_by_the_names_that_people_give_them(name):
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.vectors, self.attention = nn.Embedding(50, 8), regard.MultiHeadAttention(8, 8, None, 0.0, num_heads=2)
+
+        def forward(self, **given):
+            return self.attention(self.vectors(given[name]))
+
+    model, text = Small(), torch.tensor([[5, 6, 7, 5, 6, 7]])
+    seen = seen_of(model, **{name: text})
+    with regard.watch(model, tokens=text) as right:
+        model(**{name: text})
+    assert_close(seen[0].induction, right[0].induction, equal_nan=True)
+    assert not seen[0].induction.isnan().all()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.show.heads import print_heads
 from regard.watch.heads import Head
@@ -22,10 +22,23 @@ _KEYS = 4
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
 
+class Opened(NamedTuple):
+    """A model that is ready to read a text, and the text as it takes it."""
+
+    model: nn.Module
+    inputs: dict[str, Tensor]
+    tokens: list[str]  # in words
+    layers: int | None
+
+
+Opener: TypeAlias = Callable[[str, str, int | None, str], Opened]
+
+
 def run(
     model: str,
     text: str,
     *,
+    opener: Opener | None = None,
     layer: int | str | None = None,
     head: int | None = None,
     save: str | Path | None = None,
@@ -33,24 +46,22 @@ def run(
     device: str = "cpu",
     all: bool = False,
 ) -> Seen:
-    """Watch a model of transformers, from a local directory or the hub, read a text; print its heads.
+    """Watch a model read a text; print its heads.
 
-    `text` is a file, or - for standard input. Weights are read from safetensors, and no code that comes with a model
-    is run.
+    `text` is a file, or - for standard input. Unless an opener is given, which makes something else of the model's name,
+    the text, --max-tokens and the device, it is a model of transformers, from a local directory or the hub. Weights are
+    read from safetensors, and no code that comes with a model is run.
     """
     if head is not None and layer is None:
         raise ValueError(f"--head {head} needs a layer to be in; add --layer 0")
     if max_tokens is not None and max_tokens < 1:
         raise ValueError(f"--max-tokens ({max_tokens}) must be at least 1")
-    words = _words(text)
-    with _quiet_transformers() as transformers:
-        config, loaded, tokenizer = _load(transformers, model, device)
-        inputs, tokens = _tokens(tokenizer, words, config, max_tokens)
-    seen = _watched(loaded, config, inputs, keep=None if head is not None or save is not None else False)
+    found = (opener or by_transformers)(model, _words(text), max_tokens, device)
+    seen = _watched(found, keep=None if head is not None or save is not None else False)
     layer = int(layer) if isinstance(layer, str) and layer.lstrip("-").isdigit() else layer
 
     if layer is not None and head is not None:
-        page = _head_page(seen[layer, head], tokens)
+        page = _head_page(seen[layer, head], found.tokens)
     else:
         page = seen.table(all=all or layer is not None, layer=layer, more="--all")
     print(f"\n  {model}")
@@ -79,6 +90,22 @@ def _words(text: str) -> str:
     if not words.strip():
         raise ValueError(f"--text {text} is empty; give it at least a word")
     return words
+
+
+def by_transformers(name: str, words: str, max_tokens: int | None, device: str) -> Opened:
+    """A model and its tokenizer, as transformers finds and loads them."""
+    with _quiet_transformers() as transformers:
+        config, loaded, tokenizer = _load(transformers, name, device)
+        inputs, tokens = _tokens(tokenizer, words, config, max_tokens)
+    return Opened(loaded, inputs, tokens, _layers(config))
+
+
+def check_size(size: int, most: int | None) -> None:
+    """A text has at least one token, and no more than a model can read."""
+    if not size:
+        raise ValueError("the tokenizer makes no token of this text; give it another")
+    if most is not None and 0 < most < size:
+        raise ValueError(f"the text has {size} tokens and the model reads at most {most}; add --max-tokens {most}")
 
 
 @contextmanager
@@ -137,31 +164,29 @@ def _tokens(tokenizer: Any, words: str, config: Any, max_tokens: int | None) -> 
     found = tokenizer(words, return_tensors="pt", verbose=False, **cut)
     inputs = {name: found[name] for name in ("input_ids", "attention_mask") if name in found}
     ids = inputs["input_ids"][0].tolist()
-    if not ids:
-        raise ValueError("the tokenizer makes no token of this text; give it another")
     most = getattr(config, "max_position_embeddings", None)
-    if isinstance(most, int) and 0 < most < len(ids):
-        raise ValueError(f"the text has {len(ids)} tokens and the model reads at most {most}; add --max-tokens {most}")
+    check_size(len(ids), most if isinstance(most, int) else None)
     if getattr(config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = inputs["input_ids"]  # the text on both sides
     return inputs, [tokenizer.decode([one]) for one in ids]
 
 
 @torch.no_grad()
-def _watched(model: torch.nn.Module, config: Any, inputs: dict[str, Tensor], keep: bool | None) -> Seen:
+def _watched(found: Opened, keep: bool | None) -> Seen:
     from regard.watch import watch
 
+    model, inputs = found.model, found.inputs
     device = next(model.parameters()).device
     takes = inspect.signature(model.forward).parameters
     # Neither logits for every token nor a cache is needed, and both may be larger than all that is seen.
     spared: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
     options = {name: value for name, value in spared.items() if name in takes}
-    with _progress(_layers(config)) as advance, watch(model, keep=keep) as seen:
+    with _progress(found.layers) as advance, watch(model, keep=keep) as seen:
         seen.told = lambda forward, layer: advance()
         try:
             model(**{name: value.to(device) for name, value in inputs.items()}, **options)
         except IndexError as error:
-            size = inputs["input_ids"].shape[1]
+            size = next(iter(inputs.values())).shape[1]
             raise ValueError(
                 f"the model cannot read {size} tokens ({error}); fewer: --max-tokens {size // 2}"
             ) from None

@@ -21,7 +21,8 @@ from regard.watch.call import Call
 
 # True where a token is hidden, as torch.nn has it
 HIDDEN = ("src_key_padding_mask", "tgt_key_padding_mask")
-NAMES = {"input_ids", "attention_mask", "inputs_embeds", *HIDDEN}
+IDS = ("input_ids", "ids", "idx", "tokens")  # what people call them
+NAMES = {*IDS, "attention_mask", "inputs_embeds", *HIDDEN}
 ACROSS = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)
 KEYS_FROM = ("encoder_hidden_states", "key_value_states", "context")  # how an attention is told of another text
 
@@ -155,7 +156,7 @@ class Texts:
 
 
 def _text(given: dict[str, Any], args: tuple[Any, ...]) -> Text | None:
-    ids = given.get("input_ids")
+    ids = next((given[name] for name in IDS if isinstance(given.get(name), Tensor) and _whole(given[name])), None)
     if ids is None and args and isinstance(args[0], Tensor) and _whole(args[0]):
         ids = args[0]
     if not given and ids is None:
