@@ -1,5 +1,6 @@
 """The model in the box: what docs/tiny.md says of it is so."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 import regard
 from regard.gpt import tokenizer
 
-DOCS = (Path(__file__).parents[2] / "docs" / "tiny.md").read_text()
+BOOK = Path(__file__).parents[2] / "docs"
+DOCS = (BOOK / "tiny.md").read_text()
 BOX = Path(tokenizer.__file__).parent / "tiny"
 
 
@@ -66,3 +68,12 @@ def test_it_continues_the_same_way_every_time(model):
     found = model.generate("Once upon a time", max_new_tokens=12, temperature=0)
     assert found == model.generate("Once upon a time", max_new_tokens=12, temperature=0)
     assert re.fullmatch(r"[\w\s,.;'’\"“”!?-]+", found)
+
+
+def test_the_docs_tell_what_the_log_says():
+    log = [json.loads(line) for line in (BOOK / "tiny" / "log.jsonl").read_text().splitlines()]
+    assert f"**{log[-1]['val_loss']:.3f}** nats a token" in DOCS
+    assert f"{log[-1]['loss']:.3f} in the last step" in DOCS
+    assert f"--steps {log[-1]['step']} " in DOCS
+    assert log[-1]["tokens"] == 8000 * 256 * 512
+    assert min(line.get("val_loss", 9) for line in log) == log[-1]["val_loss"]
