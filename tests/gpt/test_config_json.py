@@ -4,21 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpt.directories import LLAMA as SIZES
 from regard import GPTConfig, Rotary
 from regard.gpt.config_json import config_from_transformers, config_to_transformers, kind_of
 from regard.positions import Stretch
 
 transformers = pytest.importorskip("transformers")
 
-SIZES = {
-    "vocab_size": 97,
-    "max_position_embeddings": 23,
-    "hidden_size": 60,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 3,
-}
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
