@@ -9,6 +9,7 @@ JOBS   ?= auto
 
 demo: $(VENV)/.base
 	@$(BIN)/regard trace
+	@printf '\n  Next: source $(BIN)/activate, then: regard watch\n'
 
 test: $(VENV)/.dev
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"

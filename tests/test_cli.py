@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,11 @@ from typer.testing import CliRunner
 from regard.cli import app, main
 
 run = CliRunner()
+
+
+def test_the_version_is_that_of_the_package():
+    result = run.invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"regard {metadata.version('regard')}\n")
 
 
 def test_trace_prints_the_shapes_of_any_size_without_computing_them():

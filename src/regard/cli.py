@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from importlib import metadata
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -22,6 +23,14 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure side by side with the peers, in one run.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def about(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    """Attention you can read, see, check and ship."""
+    if version:
+        typer.echo(f"regard {metadata.version('regard')}")
+        raise typer.Exit
 
 
 @app.command()
@@ -108,12 +117,14 @@ def _rung(title: str, steps: regard.Trace, words: list[str]) -> None:
 
 @app.command()
 def watch(
-    text: Annotated[str, typer.Option(help="The file to read; - for standard input.")],
     model: Annotated[
         str, typer.Argument(help="A model of transformers: a directory, or a name on the hub; else the one in the box.")
     ] = "tiny",
+    text: Annotated[
+        str | None, typer.Option(help="A sentence, a file, or - for standard input; else one that says things twice.")
+    ] = None,
     layer: Annotated[str | None, typer.Option(help="One layer, by number or name.")] = None,
-    head: Annotated[int | None, typer.Option(help="One head of it: where each token looks.")] = None,
+    head: Annotated[str | None, typer.Option(help="One head of it, as 3 or 4.3: where each token looks.")] = None,
     save: Annotated[str | None, typer.Option(help="Write what was seen to this file.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read no more than this many tokens.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
@@ -157,9 +168,9 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
     compile: Annotated[bool | None, typer.Option(help="torch.compile; on a GPU.")] = None,
     parallel: Annotated[str | None, typer.Option(help="Under torchrun: fsdp=2,tp=2.")] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run, 100 to 1000.")] = None,
     evaluate_windows: Annotated[int, typer.Option(help="Rows to be judged by.")] = 64,
-    checkpoint_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run.")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run, 100 to 1000.")] = None,
     sample_every: Annotated[int | None, typer.Option(help="In steps; never.")] = None,
     keep: Annotated[int, typer.Option(help="Checkpoints that stay.")] = 2,
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start anew, or go on.")] = False,

@@ -76,6 +76,10 @@ def test_in_a_terminal_the_prompt_is_dim_and_nothing_steers_the_terminal(directo
     assert shown.getvalue().startswith("\x1b[2mthe�[2J\x1b[0m")
     rest = shown.getvalue().removeprefix("\x1b[2mthe�[2J\x1b[0m")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
+    shown.truncate(0)
+    monkeypatch.setenv("NO_COLOR", "1")
+    run("the", model=directory, max_new_tokens=2, seed=1, device="cpu")
+    assert "\x1b" not in shown.getvalue()
 
 
 def test_whoever_reads_may_stop_reading(directory):

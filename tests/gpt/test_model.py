@@ -118,6 +118,13 @@ def test_positions_may_start_as_waves_as_long_as_the_token_vectors():
         GPT(LLAMA).start_sinusoidal()
 
 
+@pytest.mark.parametrize("text", ["One day", [[5, 6, 7]]], ids=["words", "a list"])
+def test_a_text_that_is_no_tensor_is_told_how_to_become_one(text, without_shape_checks):
+    message = rf"ids must be a tensor of shape \(B, T\), but are a {type(text).__name__}; one text is torch\.tensor"
+    with pytest.raises(ValueError, match=message):
+        GPT(GPT2)(text)
+
+
 def test_a_tied_head_is_the_embedding_and_an_untied_one_is_not():
     tied, free = GPT(GPT2), GPT(LLAMA)
     assert tied.head_weight is tied.token_embedding.weight

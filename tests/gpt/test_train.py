@@ -100,8 +100,10 @@ def test_stopped_and_resumed_it_equals_an_unbroken_run_bit_for_bit(tmp_path, sto
     options = USUAL | {"checkpoint_every": 3, "evaluate_every": 4, "accumulate": 2}
     whole = small(dropout=0.2)
     unbroken = fit(whole, COUNTING, out=tmp_path / "a", **options)
-    first = fit(small(dropout=0.2), COUNTING, out=tmp_path / "b", on_step=stop_after(stop), **options)
+    begun = small(dropout=0.2)
+    first = fit(begun, COUNTING, out=tmp_path / "b", on_step=stop_after(stop), **options)
     assert not first.finished
+    assert same_weights(GPT.from_pretrained(first.model), begun)  # as it is, for whoever has seen enough
     assert first.step == stop
     assert first.checkpoint.name == f"checkpoint-{stop:08d}.safetensors"
     second = small(seed=99, dropout=0.2)  # its own weights do not matter

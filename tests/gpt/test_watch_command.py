@@ -15,12 +15,6 @@ from regard.watch import command
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
 
 
-ALICE = (
-    "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
-    "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
-)
-
-
 @pytest.fixture
 def text(tmp_path):
     (tmp_path / "alice.txt").write_text(TWICE)
@@ -44,12 +38,11 @@ def test_the_model_in_the_box_is_watched(named, text):
     assert f"One head: regard watch tiny --text {text} --layer 4 --head 3" in told
 
 
-def test_the_readme_shows_what_is_printed(tmp_path):
-    (tmp_path / "alice.txt").write_text(ALICE)
+def test_the_readme_shows_what_is_printed():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    example = readme[readme.index("$ regard watch --text alice.txt\n") :]
+    example = readme[readme.index("$ regard watch\n") :]
     example = example[: example.index("```")]
-    printed = [watch("--text", str(tmp_path / "alice.txt"), *more) for more in ([], ["--layer", "4", "--head", "3"])]
+    printed = [watch(), watch("--head", "4.3")]
     numbers = {
         tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in "".join(printed).splitlines()
     }
@@ -94,3 +87,31 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
         watch("--text", str(tmp_path / "long.txt"))
     told = watch("--text", str(tmp_path / "long.txt"), "--max-tokens", "512")
     assert "512 tokens" in told
+
+
+def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
+    told = watch("--text", "the cat sat, the cat sat", "--head", "4.3")
+    assert "blocks.4.attention[3] · 7 tokens" in told
+    assert "All heads: regard watch tiny --text 'the cat sat, the cat sat'" in told
+    assert watch("--head", "4.3") == watch("--layer", "4", "--head", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "nowhere.txt"], r"--text nowhere\.txt is not a file; give a sentence in quotes, a file, or -"),
+        (["--head", "three"], r"--head three must be a number, such as 3; or 4\.3, head 3 of layer 4"),
+        (["--head", "4.3", "--layer", "2"], r"--head 4\.3 is of layer 4, but --layer is 2; leave one of them out"),
+        (["--head", "3"], "--head 3 needs a layer to be in; add --layer 0"),
+    ],
+)
+def test_what_cannot_be_watched_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        watch(*arguments)
+
+
+def test_broad_heads_come_before_those_that_do_nothing_clearly():
+    rows = [line.split()[1] for line in watch("--all").splitlines() if re.match(r"  \d\.\d ", line)]
+    assert len(rows) == 48
+    assert rows[rows.index("mixed") :] == ["mixed"] * rows.count("mixed")
+    assert rows[rows.index("broad") : rows.index("mixed")] == ["broad"] * rows.count("broad")

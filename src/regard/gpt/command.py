@@ -194,6 +194,7 @@ def _footer(found: Fit) -> str:
         return (
             f"\n  Stopped after step {found.step:,} of {found.steps:,}; nothing is lost."
             "\n  Go on: the same command again"
+            f'\n  Or try it as it is: regard generate --model {where} "Once upon a time"'
         )
     lines = ["", f"  {found.taken:,} steps in {clock(found.seconds)}"]
     if found.taken < found.steps:

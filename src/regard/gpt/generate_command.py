@@ -42,7 +42,8 @@ def run(
     interrupted = False
     try:
         # The prompt is part of the text; in a terminal it is dim, so that one sees what is new.
-        _write(f"{DIM}{shown(prompt)}{PLAIN}" if seen else prompt)
+        plain = bool(os.environ.get("NO_COLOR"))
+        _write(prompt if not seen else shown(prompt) if plain else f"{DIM}{shown(prompt)}{PLAIN}")
         for piece in stream:
             _write(shown(piece) if seen else piece)
         _write("\n")

@@ -206,6 +206,11 @@ class GPT(nn.Module):
 
     def _check(self, ids: Tensor, start: int) -> None:
         V = self.config.vocab_size
+        if not isinstance(ids, Tensor):
+            raise ValueError(
+                f"ids must be a tensor of shape (B, T), but are a {type(ids).__name__}; "
+                "one text is torch.tensor([model.tokenizer.encode(text)])"
+            )
         if ids.dim() != 2 or ids.is_floating_point():
             raise ValueError(
                 f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "

@@ -253,7 +253,7 @@ class Run:
 
     def _finish(self, bar: Progress) -> None:
         self.model.eval()
-        if self.step == self.recipe.steps:
+        if self.step:  # also where it was stopped: enough is enough
             self._write_model(MODEL)
         if self.world.main and not plot(state.read_log(self.out / LOG), self.out / PLOT):
             bar.say("no loss.png without matplotlib: pip install matplotlib")

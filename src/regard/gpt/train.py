@@ -85,7 +85,7 @@ def fit(
     parallel: "fsdp=2,tp=2" under torchrun.
 
     In `out`: log.jsonl, loss.png, checkpoints, best/ (lowest validation loss) and, at the end, model/. Ctrl-C finishes
-    the step and writes a checkpoint. A loss or gradient that is no number is a Diverged error; it is not saved.
+    the step, and writes a checkpoint and model/ as it is. A loss or gradient that is no number is a Diverged error; it is not saved.
     """
     recipe = Recipe(
         steps, batch, model.config.context_length if context_length is None else context_length, learning_rate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,11 @@ from regard.show.heads import print_heads
 from regard.watch.heads import Head
 from regard.watch.report import Seen
 
+# Said twice, so that heads that copy have something to do. (Lewis Carroll)
+TWICE = (
+    "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
+    "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
+)
 _SHOWN = 20  # tokens whose strongest keys are listed for one head
 _KEYS = 4
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
@@ -36,11 +42,11 @@ Opener: TypeAlias = Callable[[str, str, int | None, str], Opened]
 
 def run(
     model: str,
-    text: str,
+    text: str | None = None,
     *,
     opener: Opener | None = None,
     layer: int | str | None = None,
-    head: int | None = None,
+    head: int | str | None = None,
     save: str | Path | None = None,
     max_tokens: int | None = None,
     device: str = "cpu",
@@ -48,18 +54,15 @@ def run(
 ) -> Seen:
     """Watch a model read a text; print its heads.
 
-    `text` is a file, or - for standard input. Unless an opener is given, which makes something else of the model's name,
+    `text` is a sentence, a file, or - for standard input; without one, a sentence that says the same thing twice. Unless an opener is given, which makes something else of the model's name,
     the text, --max-tokens and the device, it is a model of transformers, from a local directory or the hub. Weights are
     read from safetensors, and no code that comes with a model is run.
     """
-    if head is not None and layer is None:
-        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0")
+    layer, head = _chosen(layer, head)
     if max_tokens is not None and max_tokens < 1:
         raise ValueError(f"--max-tokens ({max_tokens}) must be at least 1")
     found = (opener or by_transformers)(model, _words(text), max_tokens, device)
     seen = _watched(found, keep=None if head is not None or save is not None else False)
-    layer = int(layer) if isinstance(layer, str) and layer.lstrip("-").isdigit() else layer
-
     if layer is not None and head is not None:
         page = _head_page(seen[layer, head], found.tokens)
     else:
@@ -69,22 +72,45 @@ def run(
     if save is not None:
         seen.save(save)
         print(f"\n  Saved: regard.load_seen({str(save)!r})")
-    again = f"regard watch {shlex.quote(model)} --text {shlex.quote(text)}"
+    again = f"regard watch {shlex.quote(model)}" + ("" if text is None else f" --text {shlex.quote(text)}")
     first = seen.order(layer)[0]
     one = f"\n  One head: {again} --layer {first[0]} --head {first[1]}"
     print(one if head is None else f"\n  All heads: {again}")
     return seen
 
 
-def _words(text: str) -> str:
+def _chosen(layer: int | str | None, head: int | str | None) -> tuple[int | str | None, int | None]:
+    """A layer by number or name, and a head of it; 4.3, as the table has it, is both.
+
+    >>> _chosen(None, "4.3"), _chosen("4", "3"), _chosen("h.4.attn", None)
+    ((4, 3), (4, 3), ('h.4.attn', None))
+    """
+    if isinstance(layer, str) and layer.lstrip("-").isdigit():
+        layer = int(layer)
+    if isinstance(head, str):
+        first, dot, last = head.rpartition(".")
+        if not (last.isdigit() and (first.isdigit() or not dot)):
+            raise ValueError(f"--head {head} must be a number, such as 3; or 4.3, head 3 of layer 4")
+        if dot and layer not in (None, int(first)):
+            raise ValueError(f"--head {head} is of layer {first}, but --layer is {layer}; leave one of them out")
+        layer, head = int(first) if dot else layer, int(last)
+    if head is not None and layer is None:
+        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0")
+    return layer, head
+
+
+def _words(text: str | None) -> str:
+    if text is None:
+        return TWICE
     if text == "-":
         words = sys.stdin.read()
+    elif not os.path.isfile(text):
+        if len(text.split()) < 2:
+            raise ValueError(f"--text {text} is not a file; give a sentence in quotes, a file, or - for standard input")
+        words = text
     else:
-        path = Path(text)
-        if not path.is_file():
-            raise ValueError(f"--text {text} is not a file; write the text to one, or give - to read standard input")
         try:
-            words = path.read_text(encoding="utf-8")
+            words = Path(text).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"--text {text} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     if not words.strip():

@@ -392,7 +392,7 @@ def _chosen(collect: Iterable[str] | None) -> frozenset[str]:
 def _rank(role: Role) -> tuple[int, float]:
     """Induction first, mixed last; first tokens late, because many heads rest there and few do what comes before."""
     if not role.clear:
-        return len(NAMES), 0.0
+        return len(NAMES) + (role.name == "mixed"), 0.0
     return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
 
 
