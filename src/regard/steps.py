@@ -8,6 +8,7 @@ Code that names no steps can be traced too: its tensor operations are named by o
 from __future__ import annotations
 
 import html
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -261,7 +262,7 @@ def _rows(steps: list[Step]) -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for s in steps:
         row = (s.name, s.operation, _shape(s.shape), s.why)
-        parent = s.name.removesuffix(" keys").removesuffix(" values")
+        parent = re.sub(r" (keys|values)(?=( \d+)?$)", "", s.name)  # "split keys", and "split keys 2"
         if parent != s.name and (parent, *row[1:3]) in [r[:3] for r in rows]:
             continue
         rows.append(row)

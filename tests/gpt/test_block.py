@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard import GPTConfig, Rotary
+import regard
+from regard import GPT, GPTConfig, Rotary
 from regard.gpt.block import Block, FeedForward, GatedFeedForward, norm, normed
 
 GPT2 = GPTConfig(vocab_size=11, context_length=13, num_layers=1, d_model=12, num_heads=3)
@@ -90,3 +91,20 @@ def test_a_narrow_x_is_evened_out_in_the_wide_type_of_the_weight():
     found = normed(by, x)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, by(x.float()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
+def test_a_trace_names_both_halves_of_every_block(config):
+    model = random_weights(GPT(config.with_(num_layers=2)))
+    t = regard.trace(model, torch.tensor([[1, 2, 3, 4]]))
+    for number in ("", " 2"):
+        around = t["attended" + number]
+        torch.testing.assert_close(t["x" + number], t["attention norm" + number])
+        thought = t["feed-forward" + number]
+        torch.testing.assert_close(around + thought, t["block out" + number])
+        before = t["block out"] if number else around - t["out"]
+        torch.testing.assert_close(before + t["out" + number], around)
+    assert t.names.index("block out") < t.names.index("attention norm 2")
+    table = t.table()
+    assert "second norm 2" in table
+    assert ("split keys 2" in table) == (config is LLAMA)  # told once, where all have as many heads

@@ -112,7 +112,7 @@ class GPT(nn.Module):
         x = step("token vectors", self.token_embedding(step("tokens", ids, "ids", "text as numbers")), "embedding(ids)")
         if self.position_embedding is not None:
             places = step("position vectors", self.position_embedding(positions), "embedding(positions)")
-            x = step("embeddings", x + places, "token + position vectors", "what, and where")
+            x = step("embeddings", x + places, "token + position", "what, and where")
         narrow = autocast_dtype(x.device.type)
         if narrow is not None:  # blocks add 16-bit numbers to it: no need to carry 32 along
             x = x.to(narrow)
