@@ -182,9 +182,9 @@ def train(
         [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
         accumulate=accumulate, context_length=context_length, dropout=dropout, sinusoidal=sinusoidal,
         learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed,
-        val_fraction=val_fraction, repeat=repeat, dtype=dtype, device=device, compile=compile, parallel=parallel, evaluate_every=evaluate_every,
-        evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every, sample_every=sample_every, keep=keep,
-        fresh=fresh,
+        val_fraction=val_fraction, repeat=repeat, dtype=dtype, device=device, compile=compile, parallel=parallel,
+        evaluate_every=evaluate_every, evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every,
+        sample_every=sample_every, keep=keep, fresh=fresh,
     )  # fmt: skip
     if not found.finished:
         raise typer.Exit(130)  # as after any Ctrl-C

@@ -242,8 +242,8 @@ class Recording:
 
     def __del__(self) -> None:
         """Its memory is free for others once nothing is played in it any more."""
-        if self.last is not None:
-            with suppress(RuntimeError):  # when all of Python ends, the GPU may be gone
+        with suppress(RuntimeError):  # when all of Python ends, the GPU may be gone
+            if self.last is not None and not torch.cuda.is_current_stream_capturing():
                 self.last.synchronize()
 
     def _read(self, ids: Tensor) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from regard.gpt.checkpoint import BOX
 from regard.gpt.generate_command import load
 from regard.watch.command import Opened, check_size
 
-BOXED = "tiny"  # what the model in the box is called
+BOXED = BOX.name  # what the model in the box is called
 
 
 def opened(name: str, words: str, max_tokens: int | None, device: str) -> Opened:
     """A GPT of ours, from the box, a directory or the hub, and the text in its tokens."""
-    model = load(None if name == BOXED else name, device).eval()
+    model = load(name, device)
     assert model.tokenizer is not None
     ids = model.tokenizer.encode(words)[:max_tokens]
     check_size(len(ids), model.config.context_length)

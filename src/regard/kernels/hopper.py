@@ -25,7 +25,9 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from regard.kernels.rule import Rule
 
 RING = 2  # steps whose keys are in shared memory
-_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # its name since, and until, Triton 3.7
+_load = (
+    getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+)  # its name in later versions, and in Triton 3.6
 
 
 def fits(q: Tensor, k: Tensor, rule: Rule) -> bool:

@@ -54,9 +54,9 @@ def run(
 ) -> Seen:
     """Watch a model read a text; print its heads.
 
-    `text` is a sentence, a file, or - for standard input; without one, a sentence that says the same thing twice. Unless an opener is given, which makes something else of the model's name,
-    the text, --max-tokens and the device, it is a model of transformers, from a local directory or the hub. Weights are
-    read from safetensors, and no code that comes with a model is run.
+    text: a sentence, a file, or - for standard input; without one, a sentence that says the same thing twice.
+    opener: what makes a model ready, of its name, the text, --max-tokens and the device. Unless given, the model is one of
+        transformers, from a local directory or the hub: read from safetensors, and no code that comes with it is run.
     """
     layer, head = _chosen(layer, head)
     if max_tokens is not None and max_tokens < 1:
