@@ -89,3 +89,20 @@ def test_a_benchmark_explains_its_own_options(name, without_shape_checks):
     assert result.exit_code == 0
     assert "usage:" in result.output
     assert "--textbook" in result.output or "--shape" in result.output
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["watch", "--head", "x"], 2)])
+def test_under_torchrun_a_process_is_left_at_once_with_all_that_was_said(arguments, status, monkeypatch, capfd):
+    def left(code):
+        raise RuntimeError(f"left with {code}")
+
+    monkeypatch.setattr(sys, "argv", ["regard", *arguments])
+    with pytest.raises(SystemExit, match=str(status)):
+        main()
+    said = capfd.readouterr()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setattr("regard.cli.os._exit", left)
+    with pytest.raises(RuntimeError, match=f"left with {status}"):
+        main()
+    assert capfd.readouterr() == said
+    assert said.out or said.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import zlib
 from importlib import metadata
 from importlib.util import find_spec
@@ -259,6 +261,19 @@ def bench_train(context: typer.Context) -> None:
 
 def main() -> None:
     """Run the command; a rule that was missed is one line on stderr, not a traceback."""
+    try:
+        _run()
+    except SystemExit as ending:
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            raise
+        # Under torchrun all is done, and the others have been taken leave of. Threads of torch.distributed that still
+        # let go of tensors would abort the process, were they to find Python half taken down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
+
+
+def _run() -> None:
     try:
         app()
     except ValueError as error:
