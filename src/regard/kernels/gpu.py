@@ -29,7 +29,7 @@ def logsumexp(q: Tensor, k: Tensor, scale: float, rule: Rule) -> Tensor:
     B, H, T, _ = q.shape
     lse = torch.empty(B, H, T, device=q.device, dtype=torch.float32)
     BM, BN = 64, 64
-    log_sums[(triton.cdiv(T, BM), B * H)](
+    log_sums[(B * H, triton.cdiv(T, BM))](
         *_placed(q), *_placed(k), lse, *_ruled(rule, q), *_sized(q, k, rule, scale),
         BM=BM, BN=BN, **_known(rule, q), num_warps=4, num_stages=2,
     )  # fmt: skip
@@ -63,7 +63,7 @@ def one_pass(
     early = U > 0
     if not early:
         U, BM = 1, 64 if q.element_size() <= 2 else 32
-        one_sweep[(triton.cdiv(T, BM), B * H)](
+        one_sweep[(B * H, triton.cdiv(T, BM))](
             *_placed(q), _described(k, 64), lse, kept, entropy, distance, largest, folded,
             folded if received is None else received, *told, BM=BM, BN=64, **sizes, COLUMNS=received is not None,
             num_warps=4, num_stages=3, maxnreg=168 if BM == 64 else None,

@@ -50,8 +50,8 @@ def sweep(
 ) -> int:  # fmt: skip
     """Launch it; how many tiles of 64 keys were folded together in `key`."""
     B, H, T, D = q.shape
-    S, BM, U = k.shape[2], 64, 4 if D == 64 and T > 4096 else 2  # as measured on an H200
-    one_sweep[(triton.cdiv(T, BM), B * H)](
+    S, BM, U = k.shape[2], 64, 4 if D == 64 else 2  # as measured on an H200
+    one_sweep[(B * H, triton.cdiv(T, BM))](
         _described(q, BM), _described(k, U * 64), lse, key if real is None else real.view(torch.uint8),
         entropy, distance, largest, key, key if received is None else received,
         H, H // k.shape[1], T, S, rule.shift, scale2,
@@ -105,11 +105,11 @@ def _tile(
     ps, pd, mx = sums
     x = x * scale2 - lse
     key, row = gl.expand_dims(cols + start, 1), gl.expand_dims(rows, 0)
-    if MASK:
-        seen = (key < S) & (row < T)
+    if MASK:  # queries past the last need no question: their lse hides all
+        last = S - 1
         if CAUSAL:
-            seen = seen & (key <= row + shift)
-        x = gl.where(seen, gl.maximum(x, -1.0e30), -1.0e30)
+            last = gl.minimum(row + shift, last)
+        x = gl.where(key <= last, x, -1.0e30)
     if CAUSAL:  # the rest of the distance, of the row in its block, is added at the end
         far = gl.expand_dims((at - start - cols).to(gl.float32), 1) + gl.zeros_like(x)
     else:
@@ -166,8 +166,8 @@ def one_sweep(
     REAL: gl.constexpr,
 ):  # fmt: skip
     scores: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BM, 16])
-    q0 = (gl.num_programs(0) - 1 - gl.program_id(0)) * BM  # the longest first
-    bh = gl.program_id(1)
+    q0 = (gl.num_programs(1) - 1 - gl.program_id(1)) * BM  # the longest first, of all heads
+    bh = gl.program_id(0)
     b, h = bh // H, bh % H
     g = h // group
     row0 = bh.to(gl.int64) * T

@@ -128,12 +128,12 @@ def one_sweep(
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
     ALIBI: tl.constexpr, PRECISION: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr,
 ):  # fmt: skip
-    q0 = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM  # the longest first
-    b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
+    q0 = (tl.num_programs(1) - 1 - tl.program_id(1)) * BM  # the longest first, of all heads
+    b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
     g = (h // group).to(tl.int32)
     Q += b * qb + h * qh
-    row0 = tl.program_id(1).to(tl.int64) * T
-    Received += tl.program_id(1).to(tl.int64) * S
+    row0 = tl.program_id(0).to(tl.int64) * T
+    Received += tl.program_id(0).to(tl.int64) * S
     rows = q0 + tl.arange(0, BM)
     d = tl.arange(0, DP)
     q = tl.load(Q + rows[:, None].to(tl.int64) * qt + d[None, :], mask=(rows[:, None] < T) & (d[None, :] < D), other=0)
@@ -293,8 +293,8 @@ def log_sums(
     ALIBI: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """log Σ exp(scores), for kernels that do not hand it out; −∞ where nothing is seen."""
-    q0 = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
-    b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
+    q0 = (tl.num_programs(1) - 1 - tl.program_id(1)) * BM
+    b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
     Q += b * qb + h * qh
     K += b * kb + (h // group) * kh
     rows, d, kcols = q0 + tl.arange(0, BM), tl.arange(0, DP), tl.arange(0, BN)
@@ -319,4 +319,4 @@ def log_sums(
         total = total * tl.exp2(most - new) + here
         most = new
     found = tl.where(total > 0, (most + tl.log2(tl.maximum(total, 1.0e-37))) * 0.6931471805599453, -float("inf"))
-    tl.store(Lse + tl.program_id(1).to(tl.int64) * T + rows, found, mask=rows < T)
+    tl.store(Lse + tl.program_id(0).to(tl.int64) * T + rows, found, mask=rows < T)
