@@ -20,6 +20,7 @@ FLOORS = [
     {"door"},
     {"masks", "positions", "steps"},
     {"operations", "side_by_side"},
+    {"one_product"},
     {"checks"},
 ]
 SEALED = {"ladder": {"steps", "checks"}, "show": {"steps"}}  # these see nothing else, even below

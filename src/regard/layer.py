@@ -145,6 +145,11 @@ class MultiHeadAttention(SideBySide):
         """Queries, keys and values, (B, heads, T, head_dim) each."""
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
         joined = self.as_one(x) if context is None and not tracing() else None
+        if joined is not None and torch.compiler.is_compiling():
+            # Along the last axis: a graph puts the gradients together again, and that way in a third of the time.
+            parts = joined.split_with_sizes((H * D, Hkv * D, Hkv * D), -1)
+            q, k, v = (t.unflatten(-1, (-1, D)).transpose(1, 2) for t in parts)
+            return q, k, v
         if joined is not None:
             q, k, v = joined.view(x.shape[0], x.shape[1], H + 2 * Hkv, D).split_with_sizes((H, Hkv, Hkv), 2)
             return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)

@@ -7,16 +7,14 @@ different. Only where all three are plain does one product with the memory they 
 from __future__ import annotations
 
 from typing import Any, TypeGuard
-from weakref import WeakValueDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _everywhere
-from torch.utils.checkpoint import checkpoint
 from torch.utils.dlpack import from_dlpack
 
-from regard.checks import exporting
+from regard.one_product import ROOMS, in_graph, in_order
 
 
 def _slow_on_cpu() -> frozenset[torch.dtype]:
@@ -28,9 +26,6 @@ def _slow_on_cpu() -> frozenset[torch.dtype]:
 
 
 SLOW_ON_CPU = _slow_on_cpu()
-
-# Up to so many bytes, a GPU copies the weights together sooner than a graph can ask Python whether it must.
-SMALL = 32 << 20
 
 
 class SideBySide(nn.Module):
@@ -58,26 +53,20 @@ class SideBySide(nn.Module):
         query, key, value = children["W_query"], children["W_key"], children["W_value"]
         if not (plain(query) and plain(key) and plain(value)):
             return None
-        linears = (query, key, value)
-        weights: list[Any] = [m._parameters.get("weight") for m in linears]
-        biases: list[Any] = [m.bias for m in linears if m.bias is not None]
-        if any(type(w) is not nn.Parameter for w in weights) or len(biases) not in (0, 3):
+        weights: list[Any] = [m._parameters.get("weight") for m in (query, key, value)]
+        biases: list[Any] = [m._parameters["bias"] for m in (query, key, value) if m._parameters["bias"] is not None]
+        first = weights[0]
+        if not (type(first) is type(weights[1]) is type(weights[2]) is nn.Parameter) or len(biases) not in (0, 3):
             return None
-        if weights[0].dtype in SLOW_ON_CPU and weights[0].device.type == "cpu":
+        if first.dtype in SLOW_ON_CPU and first.device.type == "cpu":
             return None
         if torch.compiler.is_compiling():
-            bias = torch.cat(biases) if biases else None
-            # Of the parameters, not of the room: a graph for several sizes knows no plain tensor's number of bytes.
-            nbytes = sum(w.numel() for w in weights) * weights[0].itemsize
-            if "weight" in self._rooms and _looks_as_it_runs(x, nbytes):
-                joined: Tensor = project(x, *weights, bias)
-                return joined
-            return F.linear(x, _cat(weights), bias)
+            return in_graph(x, weights, torch.cat(biases) if biases else None)
         room = self._rooms.get("weight")
         if room is None or torch._C._are_functorch_transforms_active():
             return None
-        if not _in_order(weights, room):
-            self._rooms.clear()
+        if not in_order(weights, room):
+            self.move_out()
             return None
         if torch.is_grad_enabled():
             weight: Tensor = _ViewAll.apply(room, *weights)  # type: ignore[no-untyped-call]
@@ -85,38 +74,46 @@ class SideBySide(nn.Module):
         if not biases:
             return F.linear(x, room)
         bias = self._rooms.get("bias")
-        return F.linear(x, room, bias if bias is not None and _in_order(biases, bias) else torch.cat(biases))
+        return F.linear(x, room, bias if bias is not None and in_order(biases, bias) else torch.cat(biases))
 
     def joined(self) -> tuple[Tensor, Tensor | None] | None:
         """The three weights as one, and the three biases, where each lie in one room; else None."""
         found: list[Tensor | None] = []
         for kind in ("weight", "bias"):
-            three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
+            three = self._three(kind)
             room = self._rooms.get(kind)
             if kind == "bias" and all(p is None for p in three):
                 found.append(None)
-            elif room is None or any(type(p) is not nn.Parameter for p in three) or not _in_order(three, room):
+            elif room is None or any(type(p) is not nn.Parameter for p in three) or not in_order(three, room):
                 return None
             else:
                 found.append(room)
         assert found[0] is not None
         return found[0], found[1]
 
+    def _three(self, kind: str) -> list[Any]:
+        return [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
+
+    def move_out(self) -> None:
+        """Let the three run one by one, and hold on to nothing."""
+        self._rooms = {}
+
     def lay_side_by_side(self) -> None:
         """Move the projections' weights into one room, and their biases; they stay parameters with a storage each."""
-        before, self._rooms = self._rooms, {}
+        before = self._rooms
+        self.move_out()
         for kind in ("weight", "bias"):
-            three: list[Any] = [getattr(m, kind, None) for m in (self.W_query, self.W_key, self.W_value)]
+            three = self._three(kind)
             if any(type(p) is not nn.Parameter for p in three):
                 return
-            if kind in before and _in_order(three, before[kind]):
+            if kind in before and in_order(three, before[kind]):
                 self._rooms[kind] = before[kind]
                 continue
             if not _may_move(three):
                 return
             with torch.no_grad():
                 room = self._rooms[kind] = torch.cat([p.data for p in three])
-                _ROOMS[room.data_ptr()] = room
+                ROOMS[room.data_ptr()] = room
                 for p, part in zip(three, room.split([p.shape[0] for p in three]), strict=True):
                     # By way of DLPack each gets a storage of its own, so that saving one does not save all.
                     p.data = from_dlpack(part)
@@ -167,91 +164,12 @@ def _lay_again(layer: nn.Module, _: Any) -> None:
     layer.lay_side_by_side()
 
 
-def _in_order(parameters: list[Tensor], room: Tensor) -> bool:
-    """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
-    place = room.data_ptr()
-    for p in parameters:
-        if p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
-            return False
-        place += p.nbytes
-    return place == room.data_ptr() + room.nbytes
-
-
-# Rooms by their address, for compiled graphs; each lives as long as its layer.
-_ROOMS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-
-
-def _as_room(*weights: Tensor) -> Tensor:
-    """The weights as one: their room where they lie in one, else a copy."""
-    room = _ROOMS.get(weights[0].data_ptr())
-    return room if room is not None and _in_order(list(weights), room) else torch.cat(weights)
-
-
-@torch.library.custom_op(
-    "regard::project",
-    mutates_args=(),
-    schema="(Tensor x, Tensor query, Tensor key, Tensor value, Tensor? bias) -> Tensor",
-)
-def project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-    """x times three weights as one. A compiled graph cannot know that they lie side by side: this looks as it runs."""
-    return F.linear(x, _as_room(query, key, value), bias)
-
-
-@torch.library.custom_op(
-    "regard::project_back", mutates_args=(), schema="(Tensor grad, Tensor query, Tensor key, Tensor value) -> Tensor"
-)
-def project_back(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The gradient of x in project()."""
-    return grad @ _as_room(query, key, value)
-
-
-@project.register_fake
-def _(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], query.shape[0] + key.shape[0] + value.shape[0])
-
-
-@project_back.register_fake
-def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return grad.new_empty(*grad.shape[:-1], query.shape[1])
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.with_bias = inputs[4] is not None
-
-
-def _project_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, *weights = ctx.saved_tensors
-    rows = grad.flatten(0, -2)
-    of_x = project_back(grad, *weights) if ctx.needs_input_grad[0] else None
-    of_weights = (rows.mT @ x.flatten(0, -2)).split_with_sizes([w.shape[0] for w in weights])
-    return of_x, *of_weights, rows.sum(0) if ctx.with_bias else None
-
-
-project.register_autograd(_project_backward, setup_context=_keep)
-
-
-def _looks_as_it_runs(x: Tensor, nbytes: int) -> bool:
-    """Shall a graph call project()? Only for big weights on a GPU; exports, autocast and transforms know it not."""
-    return not (
-        x.device.type != "cuda"
-        or nbytes <= SMALL
-        or exporting()
-        or torch.is_autocast_enabled(x.device.type)
-        or torch._C._are_functorch_transforms_active()
-    )
-
-
-def _cat(weights: list[Tensor]) -> Tensor:
-    """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
-    if torch.is_grad_enabled() and not exporting():
-        found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
-        return found
-    return torch.cat(weights)
-
-
 class _ViewAll(torch.autograd.Function):
-    """torch.cat of weights that lie one behind the other in a room, without the copy."""
+    """torch.cat of weights that lie one behind the other in a room, without the copy.
+
+    Anew for every step, though that is a call into Python in backward: a tensor made of the three once and for all
+    would hold on to autograd's nodes, on the stream where they were made, and no CUDA graph could record a step.
+    """
 
     @staticmethod
     def forward(ctx: Any, room: Tensor, *weights: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ class Together:
         policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32 if narrow else None)
         for block in model.blocks:
             assert isinstance(block, Block)
-            block.attention._rooms.clear()  # FSDP has memory of its own for the weights
+            block.attention.move_out()  # FSDP has memory of its own for the weights
             if self.plan.tp > 1:
                 split(block, self.mesh["tp"])
             fully_shard(block, mesh=self.mesh["fsdp"], mp_policy=policy)

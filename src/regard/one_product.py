@@ -1,0 +1,123 @@
+"""One product with three weights in a compiled graph, which cannot know that they lie side by side in memory.
+
+On a GPU an operator of our own looks as it runs; elsewhere a graph copies the three together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from regard.checks import exporting
+
+
+def in_order(parameters: list[Tensor], room: Tensor) -> bool:
+    """Are these still the memory of the room, one behind the other? The room keeps it from being used for others."""
+    place = room.data_ptr()
+    for p in parameters:
+        if p.data_ptr() != place or p.dtype is not room.dtype or not p.is_contiguous():
+            return False
+        place += p.nbytes
+    return place == room.data_ptr() + room.nbytes
+
+
+# Rooms by their address, for compiled graphs; each lives as long as its layer.
+ROOMS: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def as_room(*weights: Tensor) -> Tensor:
+    """The weights as one: their room where they lie in one, else a copy."""
+    room = ROOMS.get(weights[0].data_ptr())
+    return room if room is not None and in_order(list(weights), room) else torch.cat(weights)
+
+
+# Plain operators, without an autograd formula of their own: torch.library.custom_op would add 30 µs of Python to a call.
+_library = torch.library.Library("regard", "FRAGMENT")
+_library.define("project(Tensor x, Tensor query, Tensor key, Tensor value, Tensor? bias) -> Tensor")
+_library.define("project_back(Tensor grad, Tensor x, Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor)")
+
+
+@torch.no_grad()
+def _project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, as_room(query, key, value), bias)
+
+
+@torch.no_grad()
+def _project_back(grad: Tensor, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    return grad @ as_room(query, key, value), grad.flatten(0, -2).mT @ x.flatten(0, -2)
+
+
+def _project_shape(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], query.shape[0] + key.shape[0] + value.shape[0])
+
+
+def _project_back_shape(grad: Tensor, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), grad.new_empty(grad.shape[-1], x.shape[-1])
+
+
+for _name, _run, _shape in (
+    ("project", _project, _project_shape),
+    ("project_back", _project_back, _project_back_shape),
+):
+    for _kind in ("CPU", "CUDA"):
+        _library.impl(_name, _run, _kind)
+    torch.library.register_fake(f"regard::{_name}", _shape)
+
+
+class _Project(torch.autograd.Function):
+    """x times three weights as one. A compiled graph cannot know that they lie side by side: this looks as it runs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, query, key, value)
+        ctx.with_bias = bias is not None
+        found: Tensor = torch.ops.regard.project(x, query, key, value, bias)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        rows = grads[0].flatten(0, -2)
+        if ctx.needs_input_grad[0]:
+            of_x, of_weights = torch.ops.regard.project_back(grads[0], x, *weights)
+        else:
+            of_x, of_weights = None, rows.mT @ x.flatten(0, -2)
+        of_bias = rows.sum(0) if ctx.with_bias else None
+        return of_x, *of_weights.split_with_sizes([w.shape[0] for w in weights]), of_bias
+
+
+def in_graph(x: Tensor, weights: list[Any], bias: Tensor | None) -> Tensor:
+    """x times the three weights as one, as a graph does it best."""
+    if not _looks_as_it_runs(x):
+        return F.linear(x, _cat(weights), bias)
+    query, key, value = weights
+    return project(x, query, key, value, bias)
+
+
+def project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    """x times three weights as one; their room where they lie in one, else a copy."""
+    found: Tensor = _Project.apply(x, query, key, value, bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _looks_as_it_runs(x: Tensor) -> bool:
+    """Shall a graph call project()? On a GPU, where copies count; exports, autocast and transforms know it not."""
+    return not (
+        x.device.type != "cuda"
+        or exporting()
+        or torch.is_autocast_enabled(x.device.type)
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
+def _cat(weights: list[Tensor]) -> Tensor:
+    """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
+    if torch.is_grad_enabled() and not exporting():
+        found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
+        return found
+    return torch.cat(weights)
