@@ -84,7 +84,9 @@ def test_positions_start_as_waves_where_that_is_asked_for(text, tmp_path):
 def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     out = ["--data", text, "--out", str(tmp_path / "a"), *SMALL]
     train(*out)
-    with pytest.raises(ValueError, match="is of another run: seed was 0 and is 7"):
+    with pytest.raises(
+        ValueError, match=r"is of another run: seed was 0 and is 7.*--model .*a.model, and another --out$"
+    ):
         train(*out, "--seed", "7")
     assert train(*out, "--seed", "7", "--fresh").exit_code == 0
 

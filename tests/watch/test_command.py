@@ -1,5 +1,6 @@
 """regard watch, as a person types it: a model directory, a text, a table."""
 
+import socket
 import sys
 from pathlib import Path
 
@@ -130,6 +131,33 @@ def test_a_missed_rule_is_one_line_with_the_remedy(options, message, folder, tex
     with pytest.raises(ValueError, match=message) as caught:
         run(**{"model": str(folder), "text": str(text)} | options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_reach(folder, text, monkeypatch):
+    def lost(*told):
+        raise OSError("Name or service not known")
+
+    for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", lost)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *told, **more: pytest.fail("was asked"))
+    with pytest.raises(
+        ValueError, match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; give a dir"
+    ):
+        run("nosuch", str(text))
+    with pytest.raises(ValueError, match=r"there is no directory no such, and no model on the hub can be called so$"):
+        run("no such", str(text))
+
+
+@pytest.mark.parametrize("columns", [50, 80, 100])
+def test_tables_keep_to_the_width_of_the_terminal(columns, folder, text, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for options in ({}, {"layer": 1, "head": 0}):
+        run(str(folder), str(text), **options)
+        page = capsys.readouterr().out.split("One head:")[0].split("All heads:")[0]
+        wide = max(map(len, page.splitlines()[3:]))
+        assert wide <= columns
+    assert wide > 50 or columns == 50
 
 
 def test_a_directory_that_is_no_model_says_what_is_missing(folder, text, tmp_path):

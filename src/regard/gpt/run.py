@@ -232,9 +232,11 @@ class Run:
         found: state.Checkpoint | None = self.world.share(state.latest(self.out) if self.world.main else None)
         other = state.differences(found.told, self.told) if found is not None else []
         if found is not None and other:
+            done = self.out / MODEL
+            on = f". To learn on from what it became: --model {done}, and another --out" if done.is_dir() else ""
             raise ValueError(
                 f"{found.path} is of another run: {'; '.join(other)}. Tell it the same to go on, "
-                "choose another directory, or start anew (--fresh, resume=False)"
+                f"choose another directory, or start anew (--fresh, resume=False){on}"
             )
         return found
 

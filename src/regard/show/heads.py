@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +31,11 @@ _COLOURS = {
     "position": "cyan",
     "local": "cyan",
 }
+
+
+def page_width() -> int:
+    """The columns of the terminal, at most 120: longer lines are hard to follow. 80 where there is none."""
+    return min(shutil.get_terminal_size((80, 24)).columns, 120)
 
 
 def heads_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = 80) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
 
-from regard.show.heads import print_heads
+from regard.show.heads import page_width, print_heads
 from regard.watch.heads import Head
 from regard.watch.report import Seen
 
@@ -66,7 +69,7 @@ def run(
     if layer is not None and head is not None:
         page = _head_page(seen[layer, head], found.tokens)
     else:
-        page = seen.table(all=all or layer is not None, layer=layer, more="--all")
+        page = seen.table(page_width(), all=all or layer is not None, layer=layer, more="--all")
     print(f"\n  {model}")
     print_heads(page)
     if save is not None:
@@ -162,6 +165,8 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, torch.nn.Modu
         raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
     if not path.exists() and (path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
         raise ValueError(f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name")
+    if not path.exists():
+        _check_hub(name)
     if path.exists() and not any(file for form in _TOKENIZERS for file in path.glob(form)):
         # transformers would make an empty one, which reads nothing.
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
@@ -183,6 +188,26 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, torch.nn.Modu
             f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
         ) from None
     return config, model, tokenizer
+
+
+def _check_hub(name: str) -> None:
+    """Refuse at once what is neither here nor to be had: transformers would ask a hub it cannot reach for half a minute."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    try:
+        known = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:
+        raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
+    if known or constants.HF_HUB_OFFLINE or getproxies():
+        return
+    host = urlsplit(constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise ValueError(
+            f"there is no directory {name}, and the hub ({host}) cannot be reached; "
+            "give a directory that model.save_pretrained() wrote"
+        ) from None
 
 
 def _tokens(tokenizer: Any, words: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
@@ -254,7 +279,7 @@ def _head_page(head: Head, tokens: list[str]) -> str:
             for key, weight in zip(where, how_much, strict=True)
             if key >= 0 and weight >= 0.005
         )
-        lines.append(f"  {row.ljust(wide)}  {looks}"[:80].rstrip())
+        lines.append(f"  {row.ljust(wide)}  {looks}"[: page_width()].rstrip())
     if first:
         lines.append(f"  (the last {_SHOWN} of {len(keys)} tokens)")
     return "\n".join(lines)
@@ -263,7 +288,7 @@ def _head_page(head: Head, tokens: list[str]) -> str:
 def _wrapped(text: str) -> list[str]:
     import textwrap
 
-    lines = textwrap.wrap(text, 80, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = textwrap.wrap(text, page_width(), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines]  # what belongs together stayed on one line
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.show.heads import Cell, heads_html, heads_table, names_in_short
+from regard.show.heads import Cell, heads_html, heads_table, names_in_short, page_width
 from regard.watch import statistics
 from regard.watch.call import Call
 from regard.watch.compare import Comparison, Portrait, compare
@@ -338,7 +337,7 @@ class Seen:
         return f"{start} · {names}" if room >= _NAMES else start
 
     def __repr__(self) -> str:
-        return self.table(min(shutil.get_terminal_size((80, 24)).columns, 120)) if len(self) else self._heading()
+        return self.table(page_width()) if len(self) else self._heading()
 
     def _repr_html_(self) -> str:
         columns, rows = self._cells()
