@@ -53,7 +53,8 @@ def test_the_operator_keeps_torchs_rules_for_operators(qkv_bias, shape):
         torch.ops.regard.project.default, (x.detach(), *weights, None if bias is None else bias.detach())
     )
     grad = torch.randn(*shape[:-1], 36, dtype=torch.float64)
-    torch.library.opcheck(torch.ops.regard.project_back.default, (grad, x.detach(), *weights))
+    torch.library.opcheck(torch.ops.regard.project_back.default, (grad, *weights))
+    torch.library.opcheck(torch.ops.regard.project_back_both.default, (grad, x.detach(), *weights))
     assert torch.autograd.gradcheck(lambda *a: project(*a), (x, *three(layer), bias))
 
 
@@ -82,3 +83,42 @@ def test_a_compiled_layer_gives_the_eager_outputs_and_gradients_through_it(monke
         layer.W_key.weight.data = torch.randn_like(layer.W_key.weight)  # moved out of the room
         plain.W_key.weight.copy_(layer.W_key.weight)
         torch.testing.assert_close(run(x), plain(x))
+
+
+def test_frozen_weights_cost_no_product(monkeypatch):
+    monkeypatch.setattr(one_product, "as_room", lambda *weights: asked.append("room") or torch.cat(weights))
+    layer, x, asked = new_layer(), torch.randn(2, 5, 7, dtype=torch.float64, requires_grad=True), []
+    for p in three(layer):
+        p.requires_grad_(False)
+    found = torch.autograd.grad(project(x, *three(layer), None).square().sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad(F.linear(x, torch.cat(three(layer))).square().sum(), x))
+    assert asked == ["room", "room"]
+    names = set()
+
+    class Heard(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.add(str(func))
+            return func(*args, **(kwargs or {}))
+
+    out = project(x, *three(layer), None)
+    with Heard():
+        out.sum().backward()
+    assert "regard.project_back.default" in names
+    assert "regard.project_back_both.default" not in names
+
+
+def test_second_derivatives_are_refused_not_left_out():
+    layer, x = new_layer(), torch.randn(2, 5, 7, dtype=torch.float64, requires_grad=True)
+    out = project(x, *three(layer), None).square().sum()
+    with pytest.raises(RuntimeError, match=r"no second derivatives; call the layer as it is, without torch\.compile"):
+        torch.autograd.grad(out, x, create_graph=True)
+
+
+def test_the_parameters_of_a_copy_for_another_gpu_are_no_parameters():
+    layer, x = new_layer(qkv_bias=True), torch.randn(2, 5, 7, dtype=torch.float64)
+    right = layer(x)
+    for module in (layer.W_query, layer.W_key, layer.W_value):
+        for kind in ("weight", "bias"):  # as nn.DataParallel makes its copies
+            held = module._parameters.pop(kind).detach().clone().requires_grad_()
+            module.__dict__[kind] = held
+    torch.testing.assert_close(layer(x), right)

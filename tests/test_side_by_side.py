@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard import MultiHeadAttention
@@ -201,7 +200,7 @@ def test_nothing_is_held_twice_and_a_copy_of_a_part_is_saved_as_a_part():
     layer(new_x()).sum().backward()
     file = io.BytesIO()
     torch.save(layer.W_query.weight, file)
-    assert file.tell() < 4000
+    assert file.tell() < 3000  # the room would take 3,600
     assert len({p.untyped_storage().data_ptr() for p in three(layer)}) == 3
     assert layer.W_query.weight.data_ptr() == layer._rooms["weight"].data_ptr()
 
@@ -210,8 +209,9 @@ def test_no_gradients_wanted_none_recorded():
     layer, x = new_layer(), new_x().detach()
     with torch.no_grad():
         assert not layer(x).requires_grad
+        right = layer(x)
     with torch.inference_mode():
-        torch.testing.assert_close(layer(x), F.linear(layer(x), torch.eye(12).double()))
+        torch.testing.assert_close(layer(x), right)
     for p in layer.parameters():
         p.requires_grad_(False)
     assert not layer(x).requires_grad

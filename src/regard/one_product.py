@@ -5,6 +5,7 @@ On a GPU an operator of our own looks as it runs; elsewhere a graph copies the t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -37,36 +38,52 @@ def as_room(*weights: Tensor) -> Tensor:
 
 
 # Plain operators, without an autograd formula of their own: torch.library.custom_op would add 30 µs of Python to a call.
+# The price: torch keeps no graph that learns through them in its cache of traced graphs, only in that of kernels.
 _library = torch.library.Library("regard", "FRAGMENT")
-_library.define("project(Tensor x, Tensor query, Tensor key, Tensor value, Tensor? bias) -> Tensor")
-_library.define("project_back(Tensor grad, Tensor x, Tensor query, Tensor key, Tensor value) -> (Tensor, Tensor)")
 
 
-@torch.no_grad()
+def _operator(name: str, schema: str, run: Callable[..., Any], shape: Callable[..., Any]) -> None:
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    for kind in ("CPU", "CUDA"):
+        _library.impl(name, run, kind)
+    torch.library.register_fake(f"regard::{name}", shape)
+
+
 def _project(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+    _check_not_learning(x, query, key, value)
     return F.linear(x, as_room(query, key, value), bias)
 
 
-@torch.no_grad()
-def _project_back(grad: Tensor, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    return grad @ as_room(query, key, value), grad.flatten(0, -2).mT @ x.flatten(0, -2)
+def _project_back(grad: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    _check_not_learning(grad, query, key, value)
+    return grad @ as_room(query, key, value)
 
 
-def _project_shape(x: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], query.shape[0] + key.shape[0] + value.shape[0])
+def _project_back_both(grad: Tensor, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    return _project_back(grad, query, key, value), grad.flatten(0, -2).mT @ x.flatten(0, -2)
 
 
-def _project_back_shape(grad: Tensor, x: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), grad.new_empty(grad.shape[-1], x.shape[-1])
+def _check_not_learning(*tensors: Tensor) -> None:
+    """Graphs run with gradients off; where they are on, somebody wants a derivative that is not there."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        raise RuntimeError(
+            "a compiled layer has no second derivatives; call the layer as it is, without torch.compile, to have them"
+        )
 
 
-for _name, _run, _shape in (
-    ("project", _project, _project_shape),
-    ("project_back", _project_back, _project_back_shape),
-):
-    for _kind in ("CPU", "CUDA"):
-        _library.impl(_name, _run, _kind)
-    torch.library.register_fake(f"regard::{_name}", _shape)
+_weights = "Tensor query, Tensor key, Tensor value"
+_operator(
+    "project", f"(Tensor x, {_weights}, Tensor? bias) -> Tensor", _project,
+    lambda x, query, key, value, bias: x.new_empty(*x.shape[:-1], query.shape[0] + key.shape[0] + value.shape[0]),
+)  # fmt: skip
+_operator(
+    "project_back", f"(Tensor grad, {_weights}) -> Tensor", _project_back,
+    lambda grad, query, key, value: grad.new_empty(*grad.shape[:-1], query.shape[1]),
+)  # fmt: skip
+_operator(
+    "project_back_both", f"(Tensor grad, Tensor x, {_weights}) -> (Tensor, Tensor)", _project_back_both,
+    lambda grad, x, query, key, value: (x.new_empty(x.shape), grad.new_empty(grad.shape[-1], x.shape[-1])),
+)  # fmt: skip
 
 
 class _Project(torch.autograd.Function):
@@ -82,13 +99,16 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        rows = grads[0].flatten(0, -2)
-        if ctx.needs_input_grad[0]:
-            of_x, of_weights = torch.ops.regard.project_back(grads[0], x, *weights)
+        grad, rows = grads[0], grads[0].flatten(0, -2)
+        of_x, of_weights = None, None
+        if ctx.needs_input_grad[0] and any(ctx.needs_input_grad[1:4]):
+            of_x, of_weights = torch.ops.regard.project_back_both(grad, x, *weights)
+        elif ctx.needs_input_grad[0]:
+            of_x = torch.ops.regard.project_back(grad, *weights)
         else:
-            of_x, of_weights = None, rows.mT @ x.flatten(0, -2)
-        of_bias = rows.sum(0) if ctx.with_bias else None
-        return of_x, *of_weights.split_with_sizes([w.shape[0] for w in weights]), of_bias
+            of_weights = rows.mT @ x.flatten(0, -2)
+        parts = (None,) * 3 if of_weights is None else of_weights.split_with_sizes([w.shape[0] for w in weights])
+        return of_x, *parts, rows.sum(0) if ctx.with_bias else None
 
 
 def in_graph(x: Tensor, weights: list[Any], bias: Tensor | None) -> Tensor:
@@ -117,7 +137,7 @@ def _looks_as_it_runs(x: Tensor) -> bool:
 
 def _cat(weights: list[Tensor]) -> Tensor:
     """torch.cat for compiled graphs: made again in backward, where it would otherwise be kept in memory until then."""
-    if torch.is_grad_enabled() and not exporting():
+    if torch.is_grad_enabled() and not exporting() and not torch._C._are_functorch_transforms_active():
         found: Tensor = checkpoint(lambda *parts: torch.cat(parts), *weights, use_reentrant=False)
         return found
     return torch.cat(weights)

@@ -53,7 +53,7 @@ class SideBySide(nn.Module):
         query, key, value = children["W_query"], children["W_key"], children["W_value"]
         if not (plain(query) and plain(key) and plain(value)):
             return None
-        weights: list[Any] = [m._parameters.get("weight") for m in (query, key, value)]
+        weights: list[Any] = [m._parameters["weight"] for m in (query, key, value)]
         biases: list[Any] = [m._parameters["bias"] for m in (query, key, value) if m._parameters["bias"] is not None]
         first = weights[0]
         if not (type(first) is type(weights[1]) is type(weights[2]) is nn.Parameter) or len(biases) not in (0, 3):
@@ -135,6 +135,8 @@ def plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     """Is this an nn.Linear that nobody listens to? Else it must really be called."""
     return type(module) is nn.Linear and not (
         "forward" in module.__dict__  # replaced on the instance, as some libraries do
+        or "weight" not in module._parameters  # tensors in their place, as in the copies of DataParallel
+        or "bias" not in module._parameters
         or module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks

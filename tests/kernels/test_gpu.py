@@ -80,6 +80,17 @@ def test_padded_queries_and_keys_apart_in_memory():
 
 
 @pytest.mark.usefixtures("in_triton")
+def test_padded_queries_may_be_nan():
+    real = torch.tensor([[True] * 100 + [False] * 31, [True] * 131])
+    call = random_call(2, 3, 131, 131, 8, mask=causal())
+    right = statistics.measure(statistics.Call("", q=call.q, k=call.k, scale=0.3, real=real, mask=causal()), EVERY)
+    broken = call.q.masked_fill(~real[:, None, :, None], math.nan)
+    found = statistics.measure(statistics.Call("", q=broken, k=call.k, scale=0.3, real=real, mask=causal()), EVERY)
+    for name in right:
+        torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.usefixtures("in_triton")
 def test_a_mask_that_kernels_do_not_know_is_written_out_a_part_at_a_time(monkeypatch):
     monkeypatch.setattr(statistics, "WRITTEN_OUT", 64 * 131 * 2)
     check(random_call(2, 3, 129, 131, 8, mask=masks(2, 129, 131)["dense by head"]))

@@ -139,6 +139,7 @@ def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_r
 
     for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket, "getaddrinfo", lost)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *told, **more: pytest.fail("was asked"))
     with pytest.raises(

@@ -47,6 +47,8 @@ def one_pass(
     received: (B, H, S) int64 in units of 1 / FIXED, added to.
     """
     B, H, T, D = q.shape
+    if real is not None:  # what does not count may be NaN, which would count in sums
+        q = q.masked_fill(~real[:, None, :, None], 0)
     N = 3 if last is None else 5
     new: Any = {"device": q.device, "dtype": torch.float32}
     entropy, distance, largest, known = torch.empty(4, B, H, T, **new)

@@ -109,7 +109,7 @@ def _tile(
         last = S - 1
         if CAUSAL:
             last = gl.minimum(row + shift, last)
-        x = gl.where(key <= last, x, -1.0e30)
+        x = gl.where(key <= last, gl.maximum(x, -1.0e30), -1.0e30)
     if CAUSAL:  # the rest of the distance, of the row in its block, is added at the end
         far = gl.expand_dims((at - start - cols).to(gl.float32), 1) + gl.zeros_like(x)
     else:

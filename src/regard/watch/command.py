@@ -198,7 +198,7 @@ def _check_hub(name: str) -> None:
         known = isinstance(try_to_load_from_cache(name, "config.json"), str)
     except ValueError:
         raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
-    if known or constants.HF_HUB_OFFLINE or getproxies():
+    if known or constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}:
         return
     host = urlsplit(constants.ENDPOINT).hostname
     try:
