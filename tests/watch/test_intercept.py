@@ -199,6 +199,22 @@ def test_a_model_can_be_made_with_it():
     assert len(watched(model, ids())[1]) == 2
 
 
+@pytest.mark.parametrize("name", ["GptOss", "Bloom"])
+def test_a_model_that_transformers_does_not_run_by_sdpa_is_refused(name):
+    import transformers
+
+    register()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 53}
+    more = {"num_key_value_heads": 2, "intermediate_size": 48, "head_dim": 8, "num_local_experts": 4}
+    config = getattr(transformers, f"{name}Config")(**sizes, **(more if name == "GptOss" else {}))
+    model = transformers.AutoModel.from_config(config, attn_implementation="regard")
+    message = rf'{name}Model cannot run with this attention.*use attn_implementation="eager", which regard\.watch'
+    with pytest.raises(ValueError, match=message):
+        model(ids())
+    model.set_attn_implementation("eager")
+    assert len(watched(model, ids())[1]) == 2
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # on import
 @torch.no_grad()
 def test_x_transformers_is_seen_fused_and_written_out():

@@ -193,3 +193,15 @@ def test_a_module_that_runs_twice_under_one_number_starts_another_forward():
     for _ in range(2):
         seen.add(0, 0, random_call())
     assert len(seen.forwards) == 2
+
+
+def test_rows_that_give_most_of_their_weight_away_are_in_the_map_of_a_generation():
+    """As with learned sinks, beside which the weights of a row do not sum to one."""
+    future = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    whole = 0.3 * torch.randn(1, 2, 6, 6, dtype=torch.float64).masked_fill(future, -torch.inf).softmax(-1)
+    seen = Seen()
+    seen.add(0, 0, Call("", weights=whole[:, :, :5, :5]))
+    seen.add(1, 0, Call("", weights=whole[:, :, 5:]))
+    assert len(seen.forwards) == 1
+    assert_close(seen[0, 1].map(6), whole[:, 1])
+    assert_close(seen[0, 0].map(1)[:, 0, 0], whole[:, 0].mean((1, 2)))

@@ -48,9 +48,10 @@ def regard_dense(seen):
 
 @pytest.fixture(autouse=True, params=["short", "long"])
 def length(request, monkeypatch):
-    """Short texts are looked at all together, long ones tile by tile: both ways, whatever the length."""
+    """Short texts are looked at all together, long ones in several tiles: both ways, whatever the length."""
     if request.param == "long":
         monkeypatch.setattr(tiles, "FEW", 0)
+        monkeypatch.setattr(tiles, "ROWS", 16)
 
 
 def check(call):

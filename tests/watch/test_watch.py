@@ -264,3 +264,64 @@ def test_ids_are_known_by_the_names_that_people_give_them(name):
         model(**{name: text})
     assert_close(seen[0].induction, right[0].induction, equal_nan=True)
     assert not seen[0].induction.isnan().all()
+
+
+class Attend(nn.Module):
+    def forward(self, x, mask=None):
+        return nn.functional.scaled_dot_product_attention(x, x, x, mask)
+
+
+@pytest.mark.parametrize("form", [torch.bool, torch.float32], ids=str)
+def test_a_mask_that_is_changed_afterwards_changes_nothing_seen(form):
+    seen_by = torch.ones(6, 6, dtype=torch.bool).tril()
+    mask = seen_by.clone() if form is torch.bool else torch.zeros(6, 6).masked_fill(~seen_by, -torch.inf)
+    x = torch.randn(1, 2, 6, 8)
+    right = ((x @ x.mT) * 8**-0.5).masked_fill(~seen_by, -torch.inf).softmax(-1)
+    seen = seen_of(Attend(), x, mask)
+    mask.fill_(1)
+    assert_close(seen[0].weights(), right)
+    assert_close(seen[0, 1].map(6), right[:, 1])
+    keys, weights = seen[0, 0].top(6)
+    assert_close(torch.zeros(1, 6, 6).scatter_add_(-1, keys.clamp(min=0), weights), right[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_a_tensor_in_flex_attentions_rule_is_the_watchers_own():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    lengths, none, q = torch.tensor([5, 9]), torch.tensor(0), torch.randn(2, 2, 9, 16)
+
+    def real(b, h, i, j):
+        return j < lengths[b]
+
+    def causal(b, h, i, j, shift=none):
+        return j <= i + shift
+
+    def both(b, h, i, j, rules=(real, causal)):
+        return rules[0](b, h, i, j) & rules[1](b, h, i, j)
+
+    class Flex(nn.Module):
+        def forward(self, x):
+            return flex_attention(x, x, x, block_mask=create_block_mask(both, 2, None, 9, 9, device="cpu"))
+
+    seen = seen_of(Flex(), q)
+    right = seen[0].weights()
+    lengths.fill_(1)
+    none.fill_(9)
+    assert_close(seen[0].weights(), right)
+    assert_close(right.sum(-1), torch.ones(2, 2, 9))
+
+
+def test_single_queries_of_different_texts_are_forwards_of_their_own():
+    layer = nn.MultiheadAttention(16, 4, batch_first=True)
+    for keep, count in ((None, 3), (True, 3)):
+        with regard.watch(layer, keep=keep) as seen:
+            for _ in range(3):
+                layer(torch.randn(2, 1, 16), *[torch.randn(2, 9, 16)] * 2, need_weights=False)
+        assert len(seen.forwards) == count
+    memory = torch.randn(2, 9, 16)
+    with regard.watch(layer) as seen:  # one text, asked again and again
+        for _ in range(3):
+            layer(torch.randn(2, 1, 16), memory, memory, need_weights=False)
+    assert len(seen.forwards) == 1
+    assert seen[0].entropy.shape == (2, 4, 3)

@@ -6,13 +6,14 @@ any slice) is computed on demand from the queries and keys that were kept, never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.masks import EVERYTHING
+from regard.masks import EVERYTHING, Mask
 from regard.watch import statistics
 from regard.watch.call import Call
 from regard.watch.chance import is_plain, seeing_queries, seen_keys
@@ -251,7 +252,7 @@ class Record:
         real = self._real()
         for rows in torch.arange(T, device=device).split(_ROWS):
             exact = self.weights(head, rows, cols).nan_to_num(0.0).double()
-            counts = (exact.sum(-1) > 0.5) & real[:, rows]  # a row that sees nothing has no weights at all
+            counts = (exact.sum(-1) > 0) & real[:, rows]  # a row that sees nothing has no weights at all
             exact = exact * counts[..., None]
             narrow = exact.new_zeros(B, len(rows), across).index_add_(2, _cells(cols, S, across), exact)
             cell = _cells(rows, T, down)
@@ -291,7 +292,7 @@ class Record:
 
 
 class Copies:
-    """Copies of a bias, T × S numbers that a model makes once and uses in many layers: each is made once."""
+    """Copies of masks and biases, T × S numbers that a model makes once and uses in many layers: each is made once."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], Tensor] = {}
@@ -304,12 +305,27 @@ class Copies:
             self._made[place] = _copy(tensor)
         return self._made[place]
 
+    def inside(self, thing: Any) -> Any:
+        """The same rule, list or function with copies of the tensors in it: the model may change its own afterwards."""
+        if isinstance(thing, Tensor):
+            return self.of(thing)
+        if isinstance(thing, Mask):
+            held = {one.name: getattr(thing, one.name) for one in fields(thing)}  # type: ignore[arg-type]
+            return replace(thing, **{n: self.inside(v) for n, v in held.items()}) if held else thing  # type: ignore
+        if isinstance(thing, (tuple, list)):
+            return type(thing)(self.inside(one) for one in thing)
+        if isinstance(thing, FunctionType) and (thing.__closure__ or thing.__defaults__):
+            cells = tuple(CellType(self.inside(cell.cell_contents)) for cell in thing.__closure__ or ())
+            defaults = self.inside(thing.__defaults__)
+            return FunctionType(thing.__code__, thing.__globals__, thing.__name__, defaults, cells)
+        return thing
+
 
 def take(call: Call, found: dict[str, Tensor], keep: bool, copies: Copies) -> Step:
     """A step of this call: what is kept of it is the watcher's own copy."""
     found = {name: value.detach() for name, value in found.items()}
     if keep:
-        copied: dict[str, Any] = {"lse": None}
+        copied: dict[str, Any] = {"lse": None, "mask": copies.inside(call.mask)}
         for name in ("q", "k", "weights", "bias", "alibi", "real", "tokens"):
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else _copy(value)

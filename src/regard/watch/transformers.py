@@ -6,6 +6,8 @@ watch like any other. A watch needs no such registration; it is for those who pr
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def register(name: str = "regard") -> None:
     """Make `AutoModel.from_config(config, attn_implementation="regard")` work; again and again does no harm."""
@@ -13,5 +15,31 @@ def register(name: str = "regard") -> None:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
-    AttentionInterface.register(name, sdpa_attention_forward)
-    AttentionMaskInterface.register(name, sdpa_mask)
+    def attention(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("s_aux") is not None:
+            raise ValueError(_refusal(type(module).__name__, "its sinks have no place in"))
+        return sdpa_attention_forward(module, *args, **kwargs)
+
+    def mask(*args: Any, **kwargs: Any) -> Any:
+        model = _model_of(kwargs.get("config"))
+        if model is not None and not getattr(model, "_supports_sdpa", True):
+            raise ValueError(_refusal(model.__name__, "transformers does not run it by"))
+        return sdpa_mask(*args, **kwargs)
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
+
+
+def _model_of(config: Any) -> Any:
+    """The class that transformers makes of a config, where it is one."""
+    from transformers import MODEL_MAPPING
+
+    found = MODEL_MAPPING[type(config)] if type(config) in MODEL_MAPPING else None
+    return found[0] if isinstance(found, (tuple, list)) else found
+
+
+def _refusal(what: str, why: str) -> str:
+    return (
+        f"{what} cannot run with this attention: {why} scaled_dot_product_attention; "
+        'use attn_implementation="eager", which regard.watch(model) sees as well'
+    )
