@@ -150,6 +150,17 @@ def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_r
         run("no such", str(text))
 
 
+def test_a_model_that_reads_no_text_says_how_to_watch_it(folder, text, tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=8)).save_pretrained(tmp_path)
+    for file in folder.glob("tokenizer*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(
+        ValueError, match=r"reads pixel_values, not text; watch it in Python: with regard\.watch\(model\)"
+    ):
+        run(str(tmp_path), str(text))
+
+
 @pytest.mark.parametrize("columns", [50, 80, 100])
 def test_tables_keep_to_the_width_of_the_terminal(columns, folder, text, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -181,6 +181,11 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, torch.nn.Modu
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
         here = "" if path.exists() else f"; {name} is no directory here, so it was looked for on the hub"
         raise ValueError(f"{name} could not be loaded: {_first_line(error)}{here}") from None
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        raise ValueError(
+            f"{name} reads {reads}, not text; watch it in Python: with regard.watch(model) as seen: model({reads}=…)"
+        )
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
     except (OSError, ValueError, TypeError) as error:

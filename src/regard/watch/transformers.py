@@ -34,7 +34,7 @@ def _model_of(config: Any) -> Any:
     """The class that transformers makes of a config, where it is one."""
     from transformers import MODEL_MAPPING
 
-    found = MODEL_MAPPING[type(config)] if type(config) in MODEL_MAPPING else None
+    found = MODEL_MAPPING.get(type(config), None)
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
