@@ -107,7 +107,7 @@ def test_a_window_that_lets_old_keys_go_is_still_one_text():
     ]
     seen = steps_seen(kept)
     expected = dense.measure(whole, ALL)
-    for name in ("entropy", "distance", "largest_key", "received", "previous", "self"):
+    for name in ("entropy", "distance", "largest_key", "received", "previous", "self", "sink"):
         assert_close(getattr(seen[0], name), expected[name], equal_nan=True)
     assert_close(seen[0].weights(), dense.probabilities(whole))
     assert_close(seen[0, 1].top(3).keys, dense.top(whole, None, 1, 3)[0])

@@ -147,6 +147,11 @@ class Record:
         parts = [step.found[name] for step in self.steps]
         if name in ("largest_key", "top_keys"):
             parts = [torch.where(part < 0, part, part + self.offset(i)) for i, part in enumerate(parts)]
+        if name == "sink":  # a cache that let the first key go left no weight on it
+            real = self.steps[0].call.real
+            first = torch.zeros(1) if real is None else (~real).cumprod(1).sum(1)  # of each text
+            gone = [first[:, None, None].to(part.device) < self.offset(i) for i, part in enumerate(parts)]
+            parts = [torch.where(g & ~part.isnan(), 0.0, part) for g, part in zip(gone, parts, strict=True)]
         if name == "received":
             return self._over_keys(parts)
         if name == "received_mean":
