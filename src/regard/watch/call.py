@@ -9,6 +9,9 @@ from torch import Tensor
 
 from regard.masks import EVERYTHING, Mask
 
+# A score this low is a hidden key. Models add −∞ or the lowest number of a type, float16's being the highest of these.
+HIDES = torch.finfo(torch.float16).min / 2
+
 
 @dataclass(frozen=True)
 class Call:

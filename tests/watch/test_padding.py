@@ -1,0 +1,164 @@
+"""Padding that only the mask tells of: a key that nobody may see is padding, and so is the query at its place."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regard
+from regard.watch import chance
+from watch.models import calls, ids, watched
+
+RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+LEFT = RIGHT.flip(1)
+FUTURE = torch.ones(7, 7).triu(1).bool()
+LOW = {
+    "-inf": -math.inf,
+    "lowest": torch.finfo(torch.float32).min,
+    "lowest of bfloat16": torch.finfo(torch.bfloat16).min,
+    "lowest of float16": torch.finfo(torch.float16).min,
+    "-1e9": -1e9,
+}
+x = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
+
+
+class Sdpa(nn.Module):
+    def forward(self, x, mask=None):
+        return F.scaled_dot_product_attention(x, x, x, mask)
+
+
+class Written(nn.Module):
+    def forward(self, x, mask, low):
+        return (x @ x.mT).masked_fill(~mask, low).softmax(-1) @ x
+
+
+def real_of(model, *args, **kwargs):
+    (call,) = calls(watched(model, *args, **kwargs)[1])
+    return call.real
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "how", ["lengths", "rule", "left", "with a window", "two rules", "one row", "written out", "or"]
+)
+def test_our_own_layer_is_told_of_padding_by_its_mask(causal, how):
+    keep = LEFT if how == "left" else RIGHT
+    mask = {
+        "lengths": [7, 4],
+        "rule": regard.padding(keep),
+        "left": regard.padding(keep),
+        "with a window": regard.padding([7, 4]) & regard.window(3),
+        "two rules": regard.padding([7, 5]) & regard.padding(keep),
+        "one row": keep[:, None, None],
+        "written out": (keep[:, None] & torch.ones(7, 1, dtype=torch.bool)),
+        "or": regard.padding([7, 3]) | regard.padding(keep),
+    }[how]
+    layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, causal=causal).eval()
+    with regard.watch(layer, padding=keep) as told:
+        layer(x, mask=mask)
+    with regard.watch(layer) as found:
+        layer(x, mask=mask)
+    assert torch.equal(found[0].entropy.isnan(), ~keep[:, None].expand(2, 3, 7))
+    for name in ("entropy", "received", "sink"):
+        torch.testing.assert_close(getattr(found[0], name), getattr(told[0], name), rtol=0, atol=0, equal_nan=True)
+
+
+def test_our_own_model_is_told_of_padding_by_its_mask():
+    config = regard.GPTConfig(vocab_size=53, context_length=16, num_layers=2, d_model=12, num_heads=3)
+    model = regard.GPT(config).eval()
+    for call in calls(watched(model, ids(), mask=[7, 4])[1]):
+        assert torch.equal(call.real, RIGHT)
+    for call in calls(watched(model, ids(), mask=regard.padding(LEFT))[1]):
+        assert torch.equal(call.real, LEFT)
+
+
+def test_a_rule_is_not_written_out_for_it(monkeypatch):
+    monkeypatch.setattr(chance, "_tile", None)
+    layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, window=3).eval()
+    assert torch.equal(real_of(layer, x, mask=regard.padding(LEFT) & regard.padding([7, 7])), LEFT)
+    assert real_of(layer, x, mask=regard.documents([0, 0, 0, 1, 1, 1, 1])) is None
+
+
+@pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
+@pytest.mark.parametrize("low", LOW)
+def test_a_float_mask_tells_as_a_bool_one_does(low, keep):
+    q = torch.randn(2, 3, 7, 8)
+    rows, both = keep[:, None, None], keep[:, None, None] & ~FUTURE
+    for mask in (rows, both, both.expand(2, 3, 7, 7)):
+        bias = torch.randn(mask.shape).masked_fill(~mask, LOW[low])
+        assert torch.equal(real_of(Sdpa(), q, mask), keep)
+        assert torch.equal(real_of(Sdpa(), q, bias), keep)
+
+
+def test_a_bias_that_hides_nothing_is_no_padding():
+    q = torch.randn(2, 3, 7, 8)
+    for shape in ((7, 7), (1, 3, 7, 7), (2, 1, 7, 1)):
+        assert torch.equal(real_of(Sdpa(), q, -1e4 * torch.rand(shape)), torch.ones(2, 7, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
+@pytest.mark.parametrize("low", LOW)
+def test_scores_tell_where_a_softmax_is_written_out(low, keep):
+    q = torch.randn(2, 3, 7, 8)
+    for mask in (keep[:, None, None], keep[:, None, None] & ~FUTURE):
+        assert torch.equal(real_of(Written(), q, mask, LOW[low]), keep)
+        folded = mask.expand(2, 3, *mask.shape[2:]).flatten(0, 1)  # heads before the batch is known
+        assert torch.equal(real_of(Written(), q.flatten(0, 1), folded, LOW[low]), keep.repeat_interleave(3, 0))
+
+
+def test_a_key_that_is_only_never_looked_at_is_no_padding():
+    class Sharp(nn.Module):
+        def forward(self, scores):
+            return scores.softmax(-1) @ scores
+
+    scores = torch.zeros(1, 1, 7, 7)
+    scores[..., 0] = 1000.0
+    (call,) = calls(watched(Sharp(), scores)[1])
+    assert not call.weights[..., 1:].any()
+    assert torch.equal(call.real, torch.ones(1, 7, dtype=torch.bool))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # on import
+@pytest.mark.parametrize("flash", [True, False])
+@pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
+@torch.no_grad()
+def test_x_transformers_tells_by_its_mask(flash, keep):
+    from x_transformers import Decoder, Encoder, TransformerWrapper
+
+    for layers in (Decoder, Encoder):
+        inside = layers(dim=32, depth=2, heads=4, attn_dim_head=8, attn_flash=flash)
+        model = TransformerWrapper(num_tokens=53, max_seq_len=64, attn_layers=inside).eval()
+        for call in calls(watched(model, ids(), mask=keep)[1]):
+            assert torch.equal(call.real, keep)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_rule_of_flex_attention_tells(changed):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def further(score, b, h, i, j):
+        return score - (i - j).abs()
+
+    class Flex(nn.Module):
+        def forward(self, x):
+            hides = create_block_mask(lambda b, h, i, j: LEFT[b, j] & (j <= i), 2, None, 7, 7, device="cpu")
+            return flex_attention(x, x, x, score_mod=further if changed else None, block_mask=hides)
+
+    assert torch.equal(real_of(Flex(), torch.randn(2, 3, 7, 8)), LEFT)
+
+
+def test_padding_of_another_text_hides_no_query():
+    y = torch.randn(2, 7, 12)
+    ours = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, causal=False).eval()
+    assert real_of(ours, x, y, mask=regard.padding(RIGHT)) is None
+    for theirs in (
+        nn.MultiheadAttention(12, 3, batch_first=True),
+        nn.MultiheadAttention(12, 3, batch_first=True).eval(),
+    ):
+        assert real_of(theirs, x, y, y, key_padding_mask=~RIGHT) is None
+        assert real_of(theirs, x, y, y, key_padding_mask=~RIGHT, need_weights=False) is None
