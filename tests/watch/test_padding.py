@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
-from regard.watch import chance
-from watch.models import calls, ids, watched
+from regard.watch import chance, statistics
+from regard.watch.call import Call
+from watch.models import calls, ids, t5, watched
 
 RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
 LEFT = RIGHT.flip(1)
@@ -162,3 +163,38 @@ def test_padding_of_another_text_hides_no_query():
     ):
         assert real_of(theirs, x, y, y, key_padding_mask=~RIGHT) is None
         assert real_of(theirs, x, y, y, key_padding_mask=~RIGHT, need_weights=False) is None
+
+
+@pytest.mark.parametrize("low", LOW)
+def test_statistics_begin_at_the_first_key_that_no_lowest_number_hides(low):
+    q, tokens = torch.randn(2, 3, 7, 8), torch.randint(0, 3, (2, 7))
+    seen = LEFT[:, None, None] & ~FUTURE
+    found = []
+    for hidden in (-math.inf, LOW[low]):
+        bias = torch.zeros(2, 1, 7, 7).masked_fill(~seen, hidden)
+        call = Call("", q, q, 0.3, bias=bias, real=LEFT, tokens=tokens)
+        found.append(statistics.measure(call, frozenset({*statistics.ROWS, *statistics.COLUMNS})))
+    right, ours = found
+    assert right.keys() == ours.keys()
+    for name in right:
+        torch.testing.assert_close(ours[name], right[name], equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+    weights = (0.3 * q @ q.mT).masked_fill(~seen, -math.inf).softmax(-1)
+    sink = torch.stack([weights[0, ..., 0], weights[1, ..., 3]]).masked_fill(~LEFT[:, None], math.nan)
+    torch.testing.assert_close(ours["sink"], sink, equal_nan=True)
+
+
+@torch.no_grad()
+def test_t5_is_seen_alike_by_sdpa_and_written_out():
+    model, tokens = t5(), torch.randint(3, 6, (2, 7))
+    found = []
+    for how in ("sdpa", "eager"):
+        model.set_attn_implementation(how)
+        with regard.watch(model) as seen:
+            model(input_ids=tokens, attention_mask=LEFT.long(), decoder_input_ids=tokens[:, :5])
+        found.append(seen)
+    for fused, written in zip(*found, strict=True):
+        for name in ("entropy", "sink", "previous", "self", "received"):
+            torch.testing.assert_close(getattr(fused, name), getattr(written, name), equal_nan=True)
+    for fused, written in zip(*(list(seen)[:2] for seen in found), strict=True):  # those that read the ids
+        for name in ("duplicate", "induction"):
+            torch.testing.assert_close(getattr(fused, name), getattr(written, name), equal_nan=True)
