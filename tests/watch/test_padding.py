@@ -10,7 +10,7 @@ from torch import nn
 import regard
 from regard.watch import chance, statistics
 from regard.watch.call import Call
-from watch.models import calls, ids, t5, watched
+from watch.models import calls, gpt2, ids, llama, mistral, t5, watched
 
 RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
 LEFT = RIGHT.flip(1)
@@ -198,3 +198,30 @@ def test_t5_is_seen_alike_by_sdpa_and_written_out():
     for fused, written in zip(*(list(seen)[:2] for seen in found), strict=True):  # those that read the ids
         for name in ("duplicate", "induction"):
             torch.testing.assert_close(getattr(fused, name), getattr(written, name), equal_nan=True)
+
+
+def test_a_key_without_a_value_is_left_out_and_padding_found_still():
+    class Sink(nn.Module):
+        def forward(self, x, mask):
+            scores = F.pad((x @ x.mT).masked_fill(~mask, -math.inf), (0, 1))
+            return scores.softmax(-1)[..., :-1] @ x
+
+    assert torch.equal(real_of(Sink(), torch.randn(2, 3, 7, 8), LEFT[:, None, None] & ~FUTURE), LEFT)
+
+
+@pytest.mark.parametrize("made", [llama, gpt2, mistral])
+def test_a_static_cache_with_padding_is_seen_as_a_growing_one(made):
+    model, x = made(), ids()
+    model.set_attn_implementation("eager")
+    how = {"attention_mask": LEFT.long(), "max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+    found = []
+    for cache in ("dynamic", "static"):
+        with regard.watch(model) as seen:
+            model.generate(x, cache_implementation=cache, **how)
+        found.append(seen)
+    rows = F.pad(LEFT, (0, 3), value=True)
+    for grown, fixed in zip(*found, strict=True):
+        assert torch.equal(fixed.entropy.isnan(), ~rows[:, None].expand_as(fixed.entropy))
+        torch.testing.assert_close(fixed.weights(), grown.weights())
+        for name in ("entropy", "distance", "sink", "previous", "self", "received", "duplicate", "induction"):
+            torch.testing.assert_close(getattr(fixed, name), getattr(grown, name), equal_nan=True)

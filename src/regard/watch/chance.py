@@ -82,7 +82,8 @@ def keys_seen(call: Call) -> Tensor | None:
             [ True,  True, False, False]])
     """
     if isinstance(call.mask, Dense) and call.bias is None:
-        return _four_axes(call.mask.seen[:, None] if call.mask.seen.dim() == 3 else call.mask.seen).any(2).any(1)
+        seen = call.mask.seen.to(call.device)
+        return _four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
     rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
     if not all(_is_one_row(rule) for rule in rules):
         return torch.stack([_tile(call, rows).any(2).any(1) for rows in _tiles(call)]).any(0)

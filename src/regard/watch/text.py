@@ -233,16 +233,16 @@ def _across(module: str, S: int, text: Text, past: int) -> bool:
 
 def _without_empty_room(call: Call, size: int) -> Call:
     """A cache of fixed size has keys that are not written yet. Without them the last query is at the last key."""
-    if call.weights is not None:
-        return replace(call, weights=call.weights[..., :size]) if not call.weights[..., size:].any() else call
     rule = call.mask
-    assert call.k is not None
     if call.bias is not None or not isinstance(rule, (Dense, Padding)):
         return call
     seen = rule.seen if isinstance(rule, Dense) else rule.keep
     if seen.shape[-1] != call.sizes[3] or seen[..., size:].any():
         return call
     kept = Dense(seen[..., :size]) if isinstance(rule, Dense) else Padding(seen[..., :size])
+    if call.weights is not None:  # rows that see nothing may have weight there; what is in the text decides
+        return replace(call, weights=call.weights[..., :size], mask=kept)
+    assert call.k is not None
     return replace(call, k=call.k[:, :, :size], mask=kept)
 
 

@@ -94,8 +94,12 @@ class Trail:
         written = self._of(args[0]) if self.known and args else None
         out = function(*args, **kwargs)
         if written is not None and out.dim() >= 2:
-            same = args[0].shape == written.weights.shape
-            self._mark(out, Written(function(written.weights, *args[1:], **kwargs)) if same else written)
+            if args[0].shape == written.weights.shape:
+                seen = written.seen
+                if seen is not None:
+                    seen = function(seen.expand_as(written.weights), *args[1:], **kwargs).any(-2, keepdim=True)
+                written = Written(function(written.weights, *args[1:], **kwargs), seen)
+            self._mark(out, written)
         return out
 
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
