@@ -225,3 +225,13 @@ def test_a_static_cache_with_padding_is_seen_as_a_growing_one(made):
         torch.testing.assert_close(fixed.weights(), grown.weights())
         for name in ("entropy", "distance", "sink", "previous", "self", "received", "duplicate", "induction"):
             torch.testing.assert_close(getattr(fixed, name), getattr(grown, name), equal_nan=True)
+
+
+@torch.no_grad()
+def test_rows_of_padding_do_not_tell_that_the_future_is_seen():
+    model, x, rule = llama(), ids(), regard.causal() & regard.padding(LEFT)
+    model.set_attn_implementation("eager")
+    for call in calls(watched(model, x, attention_mask=LEFT.long())[1]):
+        count, distance = chance.seen_keys(call)
+        right = chance.seen_keys(Call("", torch.empty(2, 4, 7, 0), torch.empty(2, 4, 7, 0), mask=rule, real=LEFT))
+        torch.testing.assert_close((count, distance), right, equal_nan=True)

@@ -31,7 +31,7 @@ def seen_keys(call: Call) -> tuple[Tensor, Tensor]:
     >>> count, distance
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
-    mask = call.mask if call.weights is None else _rule_behind(call.weights, call.mask)
+    mask = call.mask if call.weights is None else _rule_behind(call, call.weights)
     if call.bias is None and is_plain(mask):
         count, total = _plain_rows(call, mask)
     else:
@@ -113,15 +113,16 @@ def _is_one_row(mask: Mask) -> bool:
     return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
 
 
-def _rule_behind(weights: Tensor, known: Mask) -> Mask:
+def _rule_behind(call: Call, weights: Tensor) -> Mask:
     """The mask that written-out weights seem to have had: the future, and keys that nobody looks at, hidden.
 
     A single 0 says nothing: in half precision small weights are 0, too. A whole layer that leaves out the future does.
     """
     T, S = weights.shape[2:]
-    rule = padding((weights > 0).any(2).any(1)) if known is EVERYTHING else known
-    ahead = any(
-        bool((part.triu(S - T + 1 + row) > 0).any())
+    rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
+    counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    ahead = any(  # a padded row that sees nothing may have its weight anywhere
+        bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
         for row, part in zip(range(0, T, _ROWS), weights.split(_ROWS, dim=2), strict=True)
     )
     return rule if ahead else rule & CAUSAL
