@@ -116,7 +116,8 @@ def test_multihead_attention_is_seen_on_all_its_paths(returned, padded, batch_fi
     assert out[1] is None or torch.equal(out[1], unwatched[1])
     (call,) = calls(told)
     assert_weights(call, by_hand(model, x, hidden_by({"src_key_padding_mask": HIDDEN} if padded else {})))
-    assert (call.real is not None) == padded
+    real = torch.ones(B, T, dtype=torch.bool) if call.real is None else call.real
+    assert torch.equal(real, ~HIDDEN if padded else torch.ones_like(HIDDEN))
     if out[1] is not None:
         shown = weights_of(call) if out[1].dim() == 4 else weights_of(call).mean(1)
         torch.testing.assert_close(shown, out[1].double(), rtol=0, atol=1e-6)

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from regard.masks import EVERYTHING, Mask
 
+# A score this low is a hidden key. Models add −∞ or the lowest number of a type, float16's being the highest of these.
+HIDES = torch.finfo(torch.float16).min / 2
+
 
 @dataclass(frozen=True)
 class Call:
@@ -22,7 +25,7 @@ class Call:
     k: Tensor | None = None  # (B, Hkv, S, D); Hkv divides H
     scale: float = 1.0
     mask: Mask = EVERYTHING
-    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); −∞ hides a key
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); what is below HIDES hides a key
     alibi: Tensor | None = None  # (H,) slopes
     weights: Tensor | None = None  # (B, H, T, S), where softmax was written out; then q and k are None
     lse: Tensor | None = None  # (B, H, T), where the model's own kernel handed it out

@@ -6,11 +6,13 @@ Roles are judged against these numbers.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 
-from regard.masks import CAUSAL, Mask, padding
-from regard.watch.call import Call
+from regard.masks import CAUSAL, EVERYTHING, And, Causal, Dense, Documents, Everything, Mask, Padding, Window, padding
+from regard.watch.call import HIDES, Call
 
 _TILE = 2**24  # entries of a dense mask looked at together
 _ROWS = 512  # rows of written-out weights looked at together
@@ -29,7 +31,7 @@ def seen_keys(call: Call) -> tuple[Tensor, Tensor]:
     >>> count, distance
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
-    mask = call.mask & _rule_behind(call.weights) if call.weights is not None else call.mask
+    mask = call.mask if call.weights is None else _rule_behind(call, call.weights)
     if call.bias is None and is_plain(mask):
         count, total = _plain_rows(call, mask)
     else:
@@ -71,15 +73,56 @@ def seeing_queries(call: Call) -> Tensor:
     return (count * _real_keys(parts.keys, S, call.device))[:, None]
 
 
-def _rule_behind(weights: Tensor) -> Mask:
+def keys_seen(call: Call) -> Tensor | None:
+    """(B or 1, S or 1): may any query see this key? None where no rule could hide one from all. T and S are alike.
+
+    >>> from regard.masks import causal
+    >>> keys_seen(Call("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
+    tensor([[ True,  True,  True,  True],
+            [ True,  True, False, False]])
+    """
+    if isinstance(call.mask, Dense) and call.bias is None:
+        seen = call.mask.seen.to(call.device)
+        return _four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
+    rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
+    if not all(_is_one_row(rule) for rule in rules):
+        return torch.stack([_tile(call, rows).any(2).any(1) for rows in _tiles(call)]).any(0)
+    keys = torch.arange(call.sizes[3], device=call.device)
+    found = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
+    if call.bias is not None:
+        found.append(may_see(_once(_four_axes(call.bias)).amax((1, 2))))
+    return reduce(torch.logical_and, found) if found else None
+
+
+def may_see(score: Tensor) -> Tensor:
+    """What is not hidden by this score, or by what is added to it."""
+    return ~(score <= HIDES)
+
+
+_SEES_ITSELF = (Everything, Causal, Window, Documents)  # rules by which each query sees the key at its own place
+
+
+def _all_of(mask: Mask) -> list[Mask]:
+    return [*_all_of(mask.left), *_all_of(mask.right)] if isinstance(mask, And) else [mask]
+
+
+def _is_one_row(mask: Mask) -> bool:
+    """Does the rule hide the same keys from all queries and heads of a text?"""
+    if not isinstance(mask, Dense):
+        return isinstance(mask, Padding)
+    return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
+
+
+def _rule_behind(call: Call, weights: Tensor) -> Mask:
     """The mask that written-out weights seem to have had: the future, and keys that nobody looks at, hidden.
 
     A single 0 says nothing: in half precision small weights are 0, too. A whole layer that leaves out the future does.
     """
     T, S = weights.shape[2:]
-    rule = padding((weights > 0).any(2).any(1))
-    ahead = any(
-        bool((part.triu(S - T + 1 + row) > 0).any())
+    rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
+    counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    ahead = any(  # a padded row that sees nothing may have its weight anywhere
+        bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
         for row, part in zip(range(0, T, _ROWS), weights.split(_ROWS, dim=2), strict=True)
     )
     return rule if ahead else rule & CAUSAL
@@ -118,12 +161,10 @@ def _tile(call: Call, rows: Tensor) -> Tensor:
     """Who sees whom in these rows, (B or 1, H or 1, R, S)."""
     _, _, T, S = call.sizes
     tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
-    tile = tile.reshape((1,) * (4 - tile.dim()) + tuple(tile.shape)).expand(-1, -1, len(rows), S)
+    tile = _four_axes(tile).expand(-1, -1, len(rows), S)
     if call.bias is not None:
-        bias = call.bias.reshape((1,) * (4 - call.bias.dim()) + tuple(call.bias.shape))
-        bias = bias if bias.shape[2] == 1 else bias[:, :, rows]
-        # Many models hide a key by the lowest finite number: no weight comes through that either.
-        tile = tile & (bias > torch.finfo(bias.dtype).min / 2)
+        bias = _four_axes(call.bias)
+        tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
     if call.weights is not None:
         tile = tile & (call.weights[:, :, rows] > 0)
     return tile
@@ -139,3 +180,12 @@ def _real_keys(keys: Tensor | None, S: int, device: torch.device) -> Tensor:
         return torch.ones(1, S, dtype=torch.long, device=device)
     keys = keys.to(device)
     return (keys if keys.dim() == 2 else torch.arange(S, device=device) < keys[:, None]).long()
+
+
+def _four_axes(t: Tensor) -> Tensor:
+    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
+
+
+def _once(t: Tensor) -> Tensor:
+    """Heads and queries that a tensor is only spread out over, once."""
+    return t[:, : 1 if t.stride(1) == 0 else None, : 1 if t.stride(2) == 0 else None]

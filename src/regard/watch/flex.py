@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.masks import EVERYTHING, Mask
+from regard.masks import EVERYTHING, Mask, Padding
 from regard.watch.call import Call
+from regard.watch.chance import may_see
 
 LIMIT = 1 << 26  # entries of B · H · T · S that a score_mod may be written out for: 256 MiB
 
@@ -70,7 +71,7 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     places = (torch.arange(n, device=q.device) for n in (B, H, T, S))
     scores = everywhere(score_mod, scores=True)(scores, *places)
     scores = scores.masked_fill(~mask.dense(T, S, q.device), -torch.inf)
-    return Call("", weights=scores.softmax(-1))
+    return Call("", weights=scores.softmax(-1), mask=Padding(may_see(scores).any(2).any(1)))
 
 
 def _named(

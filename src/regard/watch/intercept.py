@@ -202,8 +202,7 @@ class _Eye:
     def found(self, written: written_out.Written) -> None:
         """A softmax turned out to be attention."""
         written.heads = written.heads or self.heads
-        T = written.weights.shape[-2]
-        self.heard(Call("", weights=written_out.shaped(written, self._batch(T))))
+        self.heard(written_out.call_of(written, self._batch(written.weights.shape[-2])))
 
     def ours(
         self, path: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, mask: Mask, scale: float | None,

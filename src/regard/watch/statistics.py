@@ -24,7 +24,6 @@ a query stands at no key: distance, histogram, previous and self are NaN.
 from __future__ import annotations
 
 import importlib.util
-import math
 import warnings
 from functools import cache
 from itertools import pairwise
@@ -37,7 +36,7 @@ from regard.kernels.rule import rule_of
 from regard.kernels.tiles import Tile
 from regard.masks import Mask
 from regard.watch.call import Call
-from regard.watch.chance import seeing_queries
+from regard.watch.chance import may_see, seeing_queries
 
 ROWS = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "induction", "duplicate")
 COLUMNS = ("received", "received_mean")  # (B, H, S)
@@ -355,7 +354,7 @@ def _first_by_looking(call: Call, counted: Tensor) -> Tensor:
         part = part.reshape((1,) * (4 - part.dim()) + tuple(part.shape)) & counted[:, :, first:last, None]
         if call.bias is not None:
             bias = call.bias.reshape((1,) * (4 - call.bias.dim()) + tuple(call.bias.shape))
-            part = part & ((bias if bias.shape[2] == 1 else bias[:, :, first:last]) > -math.inf)
+            part = part & may_see(bias if bias.shape[2] == 1 else bias[:, :, first:last])
         if call.weights is not None:
             part = part & (call.weights[:, :, first:last] > 0)
         seen |= part.expand(B, H, last - first, S).any(2).any(1)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.layer import MultiHeadAttention
 from regard.masks import Dense, Padding
 from regard.watch.call import Call
+from regard.watch.chance import keys_seen
 
 # True where a token is hidden, as torch.nn has it
 HIDDEN = ("src_key_padding_mask", "tgt_key_padding_mask")
@@ -112,8 +113,8 @@ class Texts:
         tokens = self._tokens(text, B, T, S, past) if fits else None
         if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S and not across:
             tokens = _for(self.tokens[:, :S], B)
-        real = call.real if call.real is not None else self._real(text, call, B, T, S)
-        return replace(call, module=module, tokens=tokens, real=real, across=across)
+        call = replace(call, module=module, tokens=tokens, across=across)
+        return call if call.real is not None else replace(call, real=self._real(text, call))
 
     def _told_across(self, module: str, T: int, S: int, past: int) -> bool:
         """Is this cross-attention, by what the module was given, or the one around it, or by its name?"""
@@ -140,7 +141,8 @@ class Texts:
         text.goes_on = True
         return _for(_joined(text.past, text.ids)[:, past + T - S :], B)
 
-    def _real(self, text: Text, call: Call, B: int, T: int, S: int) -> Tensor | None:
+    def _real(self, text: Text, call: Call) -> Tensor | None:
+        B, _, T, S = call.sizes
         if self.padding is not None:
             padding = _for(self.padding, B)
             if padding is None or padding.shape[1] > S:
@@ -152,7 +154,11 @@ class Texts:
             if real is not None and real.shape[1] >= T and T in (text.new, real.shape[1]):
                 return real[:, real.shape[1] - T :]
             return None
-        return _from_mask(call) if T == S != text.other else None
+        above, own = [Source(), *self.sources][-2:]
+        if call.across or own.name or above.name == "context" or not (T and T == S != text.other):
+            return None  # whose keys these are is not certain
+        seen = keys_seen(call)  # the query at the place of a key that nobody may see is padding too
+        return None if seen is None else _for(seen.expand(-1, S), B)
 
 
 def _text(given: dict[str, Any], args: tuple[Any, ...]) -> Text | None:
@@ -227,28 +233,17 @@ def _across(module: str, S: int, text: Text, past: int) -> bool:
 
 def _without_empty_room(call: Call, size: int) -> Call:
     """A cache of fixed size has keys that are not written yet. Without them the last query is at the last key."""
-    if call.weights is not None:
-        return replace(call, weights=call.weights[..., :size]) if not call.weights[..., size:].any() else call
     rule = call.mask
-    assert call.k is not None
     if call.bias is not None or not isinstance(rule, (Dense, Padding)):
         return call
     seen = rule.seen if isinstance(rule, Dense) else rule.keep
     if seen.shape[-1] != call.sizes[3] or seen[..., size:].any():
         return call
     kept = Dense(seen[..., :size]) if isinstance(rule, Dense) else Padding(seen[..., :size])
+    if call.weights is not None:  # rows that see nothing may have weight there; what is in the text decides
+        return replace(call, weights=call.weights[..., :size], mask=kept)
+    assert call.k is not None
     return replace(call, k=call.k[:, :, :size], mask=kept)
-
-
-def _from_mask(call: Call) -> Tensor | None:
-    """A key that nobody may attend to is padding, and so is the query at its place."""
-    B, _, _, S = call.sizes
-    if isinstance(call.mask, Padding) and call.mask.keep.dim() == 2:
-        return _for(call.mask.keep, B)
-    if not isinstance(call.mask, Dense) or call.mask.seen.dim() != 4:
-        return None
-    seen = call.mask.seen.any(-2).any(1)  # (B, S)
-    return _for(seen.expand(-1, S), B)
 
 
 def _for(t: Tensor, B: int) -> Tensor | None:

@@ -13,6 +13,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.masks import EVERYTHING, Mask, Padding
+from regard.watch.call import Call
+from regard.watch.chance import may_see
+
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
 SLICE = ("__getitem__", "narrow", "slice")
@@ -30,8 +34,9 @@ SAME = (
 class Written:
     """The weights of one softmax, until we know what becomes of them."""
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor, seen: Tensor | None = None) -> None:
         self.weights = weights.detach()  # another object, so that the model's own may die
+        self.seen = seen  # (…, 1, S): may any query see this key? Weights cannot tell: theirs may be 0 by rounding
         self.heads: tuple[int, int] | None = None  # (B, H), once the model has viewed it so
         self.safe = False
 
@@ -49,11 +54,14 @@ class Trail:
         self.known: dict[int, tuple[Any, Written]] = {}  # by id; the references are weak
 
     def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scores = args[0] if args else kwargs.get("input")
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
+            return function(*args, **kwargs)
+        seen = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
         out = function(*args, **kwargs)
-        if isinstance(out, Tensor) and not out.is_nested and out.dim() >= 2 and out.is_floating_point():
-            axis = args[1] if len(args) > 1 else kwargs.get("dim")
-            if axis in (-1, out.dim() - 1):
-                self._mark(out, Written(out))
+        if isinstance(out, Tensor) and out.is_floating_point():
+            self._mark(out, Written(out, seen))
         return out
 
     def same(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,8 +94,12 @@ class Trail:
         written = self._of(args[0]) if self.known and args else None
         out = function(*args, **kwargs)
         if written is not None and out.dim() >= 2:
-            same = args[0].shape == written.weights.shape
-            self._mark(out, Written(function(written.weights, *args[1:], **kwargs)) if same else written)
+            if args[0].shape == written.weights.shape:
+                seen = written.seen
+                if seen is not None:
+                    seen = function(seen.expand_as(written.weights), *args[1:], **kwargs).any(-2, keepdim=True)
+                written = Written(function(written.weights, *args[1:], **kwargs), seen)
+            self._mark(out, written)
         return out
 
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,17 +156,24 @@ class Trail:
         self.found(written)
 
 
-def shaped(written: Written, batch: int | None) -> Tensor:
-    """(B, H, T, S): two axes are one head; three are B texts of one head, or B · H where the model says so."""
-    weights = written.weights
-    if weights.dim() == 2:
-        return weights[None, None]
-    if weights.dim() > 3:
-        return weights.flatten(0, -4)
-    N = weights.shape[0]
-    B, H = written.heads or (batch, N // batch if batch else 0)
+def call_of(written: Written, batch: int | None) -> Call:
+    """The Call of these weights, and of the keys that their scores hid from everyone."""
+    mask: Mask = EVERYTHING
+    if written.seen is not None:
+        mask = Padding(_shaped(written.seen, written.heads, batch).any(1)[:, 0])
+    return Call("", weights=_shaped(written.weights, written.heads, batch), mask=mask)
+
+
+def _shaped(t: Tensor, heads: tuple[int, int] | None, batch: int | None) -> Tensor:
+    """(B, H, …): two axes are one head; three are B texts of one head, or B · H where the model says so."""
+    if t.dim() == 2:
+        return t[None, None]
+    if t.dim() > 3:
+        return t.flatten(0, -4)
+    N = t.shape[0]
+    B, H = heads or (batch, N // batch if batch else 0)
     fits = B is not None and B * H == N
-    return weights.unflatten(0, (B, H)) if fits else weights[:, None]
+    return t.unflatten(0, (B, H)) if fits else t[:, None]
 
 
 ROLES = {
