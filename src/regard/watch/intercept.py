@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -201,6 +202,10 @@ class _Eye:
 
     def found(self, written: written_out.Written) -> None:
         """A softmax turned out to be attention."""
+        if written.lost:
+            where = self.running[0].inside[-1] or "the model itself"
+            warnings.warn(f"the attention in {where} is not reported: {written.lost}", stacklevel=2)
+            return
         written.heads = written.heads or self.heads
         T = written.weights.shape[-2]
         self.heard(Call("", weights=written_out.shaped(written, self._batch(T))))

@@ -1,44 +1,54 @@
 """Attention written out: a softmax over the last axis whose result is multiplied with something, by matrix product.
 
 Only then is it attention; a softmax over a vocabulary or over experts is never reported. Between the two may stand
-dropout, casts, views, head masks and the like. exp(log_softmax(…)), a softmax by hand (exp over sum) and products
-written as sums of elementwise ones are not recognised.
+casts, views, masks, divisions by the row's sum, head masks, dropout and the like. The weights are what multiplies the
+values, but for dropout and casts. exp(log_softmax(…)), a softmax by hand (exp over sum) and products written as sums of
+elementwise ones are not recognised.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
 SLICE = ("__getitem__", "narrow", "slice")
 MOVED = ("transpose", "permute", "swapaxes", "movedim")
+DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout")
 SAME = (
-    *("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout"),
     *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
     *("view", "view_as", "reshape", "reshape_as", "expand", "expand_as", "unsqueeze", "squeeze", "flatten"),
-    *("unflatten", "repeat", "repeat_interleave", "mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
-    *("div", "div_", "__truediv__", "masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_"),
-    *("__setitem__", "_unsafe_view", "index_fill", "index_fill_"),
+    *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "nan_to_num_", "_unsafe_view"),
+)
+DIVIDED = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
+EITHER_SIDE = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where")
+CHANGED = (
+    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize"),
+    *DIVIDED,
+    *EITHER_SIDE,
 )
 
 
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@dataclass(eq=False)
 class Written:
-    """The weights of one softmax, until we know what becomes of them."""
+    """The weights that a tensor of the model holds, until we know what becomes of it."""
 
-    def __init__(self, weights: Tensor) -> None:
-        self.weights = weights.detach()  # another object, so that the model's own may die
-        self.heads: tuple[int, int] | None = None  # (B, H), once the model has viewed it so
-        self.safe = False
-
-    def keep(self) -> None:
-        """The model is about to write over it."""
-        if not self.safe:
-            self.weights, self.safe = self.weights.clone(), True
+    weights: Tensor  # as the softmax had its axes; another object, so that the model's own may die
+    back: Callable[[Tensor], Tensor] = _as_it_is  # puts the axes of the model's tensor so
+    heads: tuple[int, int] | None = None  # (B, H), once the model has viewed it so
+    dropped: bool = False  # the tensor has been through dropout, the weights have not
+    lost: str = ""  # why the weights are not known
+    softmax: object = field(default_factory=object)  # the one that they came from
 
 
 class Trail:
@@ -46,48 +56,77 @@ class Trail:
 
     def __init__(self, found: Callable[[Written], None]) -> None:
         self.found = found
-        self.known: dict[int, tuple[Any, Written]] = {}  # by id; the references are weak
+        self.known: dict[int, tuple[Any, Written, int]] = {}  # by id; the references are weak
 
     def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and not out.is_nested and out.dim() >= 2 and out.is_floating_point():
             axis = args[1] if len(args) > 1 else kwargs.get("dim")
             if axis in (-1, out.dim() - 1):
-                self._mark(out, Written(out))
+                self._mark(out, Written(out.detach()))
         return out
 
     def same(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        written = self._among(args, kwargs) if self.known else None
-        if written is None:
-            return function(*args, **kwargs)
-        name = function.__name__.partition(".")[0]
-        in_place = kwargs.get("inplace") or (name == "dropout" and len(args) > 3 and args[3] is True)
-        if name.endswith("_") or in_place:
-            written.keep()
+        """Other axes or another type, the same weights."""
+        tensor = self._among(args, kwargs)
+        out = function(*args, **kwargs)
+        if tensor is not None and isinstance(out, Tensor) and out.dim() >= 2:
+            self._mark(out, _viewed(self._of(tensor), tensor, out))
+        return out
+
+    def dropout(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The weights are those before it."""
+        tensor = self._among(args, kwargs)
+        written = self._of(tensor)
+        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+        active = given.get("p", 0.5) > 0 and given.get("training", given.get("train", True)) is not False
+        if written is not None and active and not written.dropped:
+            in_place = given.get("inplace") or function.__name__.endswith("_")
+            written = replace(written, weights=written.weights.clone() if in_place else written.weights, dropped=True)
         out = function(*args, **kwargs)
         first = out[0] if isinstance(out, tuple) else out
-        if isinstance(first, Tensor) and first.dim() >= 2:
+        if written is not None:
             self._mark(first, written)
         return out
 
+    def changed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Other weights: those that come out, or the same done to those before dropout."""
+        tensor, name = self._among(args, kwargs), function.__name__
+        written = self._of(tensor)
+        if tensor is None or written is None or (args and args[0] is not tensor and name not in EITHER_SIDE):
+            return function(*args, **kwargs)
+        shape, undropped = tensor.shape, written.weights
+        if written.dropped and not written.lost:
+            if undropped.shape != shape or (name in DIVIDED and any(isinstance(a, Tensor) for a in args[1:])):
+                written = replace(written, lost=f"after dropout its weights go through {name}; put dropout last")
+            else:
+                written = replace(written, weights=_again(function, args, kwargs, tensor, undropped.clone()))
+        out = function(*args, **kwargs)
+        result = tensor if name == "__setitem__" else out
+        if result.shape[-2:] == shape[-2:]:
+            self._mark(result, written if written.dropped else _now(written, result, shape))
+        return out
+
     def moved(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        written = self._among(args, kwargs) if self.known else None
+        written = self._of(args[0]) if args else None
         out = function(*args, **kwargs)
         if written is not None:
-            given = [i for o in (*args[1:], *kwargs.values()) for i in (o if isinstance(o, (tuple, list)) else (o,))]
-            axes = [i % out.dim() for i in given]
-            last = out.dim() - 1
+            order = _order(function, args, kwargs)
             # Keys must stay last: the transposed weights times something are not attention.
-            if axes[-1] == last if function.__name__.startswith("permute") else last not in axes:
-                self._mark(out, written)
+            if order[-1] == out.dim() - 1:
+                back, inverse = written.back, [order.index(axis) for axis in range(out.dim())]
+                self._mark(out, replace(written, back=lambda t: back(t.permute(inverse))))
         return out
 
     def sliced(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        written = self._of(args[0]) if self.known and args else None
+        written = self._of(args[0]) if args else None
         out = function(*args, **kwargs)
         if written is not None and out.dim() >= 2:
-            same = args[0].shape == written.weights.shape
-            self._mark(out, Written(function(written.weights, *args[1:], **kwargs)) if same else written)
+            if args[0].shape == written.weights.shape:
+                part = function(written.weights, *args[1:], **kwargs)
+                self._mark(out, Written(part, dropped=written.dropped, lost=written.lost))
+            else:
+                self._mark(out, replace(written, back=_as_it_is))
         return out
 
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -121,27 +160,70 @@ class Trail:
         self.known.clear()
 
     def _mark(self, tensor: Tensor, written: Written) -> None:
-        key, known = id(tensor), self.known
-        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), written)
         shape = written.weights.shape
         if tensor.dim() == 4 and len(shape) == 3 and tensor.shape[-2:] == shape[-2:]:
             written.heads = (tensor.shape[0], tensor.shape[1])
+            for _, other, _ in self.known.values():
+                if other.softmax is written.softmax:
+                    other.heads = written.heads
+        key, known = id(tensor), self.known
+        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), written, _version(tensor))
 
     def _of(self, tensor: Any) -> Written | None:
         entry = self.known.get(id(tensor))
-        return entry[1] if entry is not None and entry[0]() is tensor else None
+        if entry is None or entry[0]() is not tensor:
+            return None
+        written = entry[1]
+        if entry[2] != _version(tensor):  # written over by something that we do not follow
+            written = _now(written, tensor, tensor.shape)
+            if written.dropped:
+                written.lost = "after dropout its weights are written over; put dropout last"
+            self._mark(tensor, written)
+        return written
 
-    def _among(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Written | None:
-        for value in (*args, *kwargs.values()):
-            found = self._of(value) if isinstance(value, Tensor) else None
-            if found is not None:
-                return found
+    def _among(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        if self.known:
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, Tensor) and self._of(value) is not None:
+                    return value
         return None
 
     def _confirm(self, written: Written) -> None:
-        for key in [key for key, entry in self.known.items() if entry[1] is written]:
+        for key in [key for key, entry in self.known.items() if entry[1].softmax is written.softmax]:
             del self.known[key]
         self.found(written)
+
+
+def _now(written: Written, tensor: Tensor, shape: torch.Size) -> Written:
+    """The weights are what the tensor holds now; where it is not of that shape any more, its axes are as they are."""
+    if tensor.shape == shape:
+        return replace(written, weights=written.back(tensor.detach()))
+    return replace(written, weights=tensor.detach(), back=_as_it_is)
+
+
+def _viewed(written: Written | None, before: Tensor, after: Tensor) -> Written:
+    assert written is not None
+    if after.shape == before.shape:
+        return written
+    back, shape = written.back, before.shape
+    return replace(written, back=(lambda t: back(t.reshape(shape))) if after.numel() == before.numel() else _as_it_is)
+
+
+@torch.no_grad()
+def _again(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, other: Tensor) -> Tensor:
+    """What the function makes of another tensor in this one's place."""
+    out = function(*(other if a is tensor else a for a in args), **kwargs)
+    return out if isinstance(out, Tensor) else other
+
+
+def _order(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """Which axis of what went in each axis of what comes out is."""
+    probe = torch.empty(tuple(range(args[0].dim())), device="meta")
+    return list(function(probe, *args[1:], **kwargs).shape)
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def shaped(written: Written, batch: int | None) -> Tensor:
@@ -163,5 +245,7 @@ ROLES = {
     **dict.fromkeys(SLICE, "sliced"),
     **dict.fromkeys(MOVED, "moved"),
     **dict.fromkeys(SAME, "same"),
+    **dict.fromkeys(DROPOUT, "dropout"),
+    **dict.fromkeys(CHANGED, "changed"),
     "einsum": "einsum",
 }
