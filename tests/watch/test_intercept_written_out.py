@@ -85,6 +85,11 @@ AFTER = {
     "einsum, turned round": lambda w, v: torch.einsum("bhjd,bhij->bihd", v, w),
     "permuted heads": lambda w, v: w.permute(1, 0, 2, 3) @ v.transpose(0, 1),
     "cast": lambda w, v: w.half().float().nan_to_num() @ v,
+    "turned round": lambda w, v: v.mT @ w.mT,
+    "turned round by hand": lambda w, v: torch.bmm(v.flatten(0, 1).mT, w.flatten(0, 1).permute(0, 2, 1)),
+    "turned twice": lambda w, v: w.transpose(2, 3).contiguous().mT @ v,
+    "turned round in an einsum": lambda w, v: torch.einsum("bhji,bhjd->bhid", w.mT, v),
+    "einsum without an arrow": lambda w, v: torch.einsum("bhij,bhjd", w, v),
     "baddbmm": lambda w, v: torch.baddbmm(v.flatten(0, 1), w.flatten(0, 1), v.flatten(0, 1)),
 }
 SOFTMAX = {
@@ -93,6 +98,8 @@ SOFTMAX = {
     "torch": lambda s: torch.softmax(s, -1, dtype=torch.float32),
     "special": lambda s: torch.special.softmax(s, dim=-1),
     "module": lambda s: nn.Softmax(-1)(s),
+    "axis": lambda s: s.softmax(axis=-1),
+    "axis of a function": lambda s: torch.softmax(s, axis=3),
 }
 
 
@@ -149,6 +156,13 @@ CHANGES = {
     "divided in place": lambda w: w.mul_(~FUTURE).div_((w * ~FUTURE).sum(-1, keepdim=True)),
     "normalised": lambda w: F.normalize(w * ~FUTURE, p=1, dim=-1),
     "where": lambda w: torch.where(FUTURE, 0.0, w),
+    "lower triangle": lambda w: renormalised(w.tril()),
+    "lower triangle in place": lambda w: renormalised(w.tril_()),
+    "a little more": lambda w: w + 1e-2,
+    "a little more, in place": lambda w: 1e-2 + w.add_(torch.tensor(1e-2)),
+    "a little less": lambda w: (w - 1e-2).clamp(min=0),
+    "clamped": lambda w: w.clamp_(1e-2, 0.5),
+    "changed while turned": lambda w: renormalised(w.mT.masked_fill(FUTURE.mT, 0).mT),
     "head mask": lambda w: w * HEAD_MASK,
     "in place": in_place,
     "written into": written_into,
@@ -198,6 +212,48 @@ def test_statistics_are_of_the_weights_after_the_mask():
     torch.testing.assert_close(seen[0].received, p.sum(2))
 
 
+PARTS = {
+    "split": lambda w: w.split(1, dim=1),
+    "chunk": lambda w: w.chunk(3, 1),
+    "unbind": lambda w: w.unbind(1),
+    "unbind by a loop": lambda w: list(w.transpose(0, 1)),
+    "viewed and cut": lambda w: w.view(2, 3, 1, 5, 5).unbind(1),
+}
+
+
+@pytest.mark.parametrize("cut", PARTS)
+def test_heads_that_part_after_softmax_are_told_one_by_one(cut):
+    q = torch.randn(2, 3, 5, 8)
+    model = Model(lambda q: [part @ torch.ones_like(part) for part in PARTS[cut]((q @ q.mT).softmax(-1))])
+    told = calls(watched(model, q)[1])
+    assert torch.equal(torch.cat([call.weights for call in told], 1), (q @ q.mT).softmax(-1))
+    assert len(told) == 3
+
+
+def test_a_sink_that_is_split_off_is_none_of_the_weights():
+    q = torch.randn(2, 3, 5, 8)
+    scores = torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1)
+    model = Model(lambda scores, v: F.dropout(scores.softmax(-1), 0.5).split([5, 1], -1)[0] @ v)
+    (call,) = calls(watched(model, scores, q)[1])
+    assert torch.equal(call.weights, scores.softmax(-1)[..., :-1])
+
+
+def test_one_query_a_text_is_seen_as_that():
+    scores, v = torch.randn(3, 7), torch.randn(3, 7, 11)
+    (call,) = calls(watched(Model(lambda s, v: torch.bmm(s.softmax(1).unsqueeze(1), v)), scores, v)[1])
+    assert torch.equal(call.weights, scores.softmax(-1)[:, None, None])
+
+
+def test_the_difference_of_two_softmaxes_is_not_reported_and_this_is_said():
+    q = torch.randn(2, 3, 5, 8)
+    model = Model(lambda q: ((q @ q.mT).softmax(-1) - 0.3 * (q @ q.mT / 2).softmax(-1)) @ q)
+    with (
+        pytest.warns(UserWarning, match="the attention in the model itself is not reported: .* two softmaxes"),
+        pytest.raises(ValueError, match="Model made no attention that can be seen"),
+    ):
+        watched(model, q)
+
+
 AFTER_DROPOUT = {
     "head mask": lambda w: w * HEAD_MASK,
     "masked in place": lambda w: w.masked_fill_(FUTURE, 0),
@@ -242,6 +298,10 @@ NOT_ATTENTION = {
     "learned values": lambda w: w.softmax(-1) @ nn.Parameter(torch.ones(7, 3)),
     "another axis": lambda w: w.softmax(-2) @ w.mT,
     "transposed": lambda w: w.softmax(-1).transpose(-1, -2) @ w,
+    "dense experts": lambda w: torch.einsum("bte,bted->btd", w.softmax(-1), w[..., None] * w[:, :, None]),
+    "dense experts, implicit": lambda w: torch.einsum("te,ted", w[0].softmax(-1), w[0, ..., None].expand(5, 7, 3)),
+    "dense experts by a product": lambda w: w.softmax(-1).unsqueeze(-2) @ w[..., None].expand(2, 5, 7, 3),
+    "added to what is no softmax": lambda w: (w + w.softmax(-1)) @ w.mT,
     "right operand": lambda w: w.mT @ w.softmax(-1),
 }
 

@@ -245,7 +245,8 @@ class _Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        role = ROLES.get(getattr(func, "__name__", "").partition(".")[0])
+        name = getattr(func, "__name__", "")
+        role = ROLES.get((getattr(func.__self__, "__name__", "") if name == "__get__" else name).partition(".")[0])
         eye = self.eye
         if role is None or eye.telling or busy():
             return func(*args, **kwargs)

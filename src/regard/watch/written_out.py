@@ -1,9 +1,9 @@
 """Attention written out: a softmax over the last axis whose result is multiplied with something, by matrix product.
 
 Only then is it attention; a softmax over a vocabulary or over experts is never reported. Between the two may stand
-casts, views, masks, divisions by the row's sum, head masks, dropout and the like. The weights are what multiplies the
-values, but for dropout and casts. exp(log_softmax(…)), a softmax by hand (exp over sum) and products written as sums of
-elementwise ones are not recognised.
+casts, views, cuts, masks, divisions by the row's sum, a little more or less, dropout and the like. The weights are what
+multiplies the values, but for dropout and casts. exp(log_softmax(…)), a softmax by hand (exp over sum) and products
+written as sums of elementwise ones are not recognised.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
-SLICE = ("__getitem__", "narrow", "slice")
-MOVED = ("transpose", "permute", "swapaxes", "movedim")
+SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
+MOVED = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
 DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout")
 SAME = (
     *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
@@ -27,9 +27,11 @@ SAME = (
     *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "nan_to_num_", "_unsafe_view"),
 )
 DIVIDED = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
-EITHER_SIDE = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where")
+ADDED = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
+EITHER_SIDE = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADDED)
 CHANGED = (
-    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize"),
+    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
+    *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
     *DIVIDED,
     *EITHER_SIDE,
 )
@@ -45,6 +47,7 @@ class Written:
 
     weights: Tensor  # as the softmax had its axes; another object, so that the model's own may die
     back: Callable[[Tensor], Tensor] = _as_it_is  # puts the axes of the model's tensor so
+    turned: bool = False  # the model's tensor has queries last and keys before, to stand right of the values
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed it so
     dropped: bool = False  # the tensor has been through dropout, the weights have not
     lost: str = ""  # why the weights are not known
@@ -61,7 +64,7 @@ class Trail:
     def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and not out.is_nested and out.dim() >= 2 and out.is_floating_point():
-            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
             if axis in (-1, out.dim() - 1):
                 self._mark(out, Written(out.detach()))
         return out
@@ -70,8 +73,11 @@ class Trail:
         """Other axes or another type, the same weights."""
         tensor = self._among(args, kwargs)
         out = function(*args, **kwargs)
-        if tensor is not None and isinstance(out, Tensor) and out.dim() >= 2:
-            self._mark(out, _viewed(self._of(tensor), tensor, out))
+        written = self._of(tensor)
+        if tensor is None or written is None or not isinstance(out, Tensor) or out.dim() < 2:
+            return out
+        if not written.turned or out.shape[-2:] == tensor.shape[-2:]:
+            self._mark(out, _viewed(written, tensor, out))
         return out
 
     def dropout(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,6 +101,11 @@ class Trail:
         written = self._of(tensor)
         if tensor is None or written is None or (args and args[0] is not tensor and name not in EITHER_SIDE):
             return function(*args, **kwargs)
+        if name in ADDED and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
+            out = function(*args, **kwargs)
+            if any(self._of(other) for other in others):
+                self._mark(out, replace(written, lost="its weights are the sum or difference of two softmaxes"))
+            return out
         shape, undropped = tensor.shape, written.weights
         if written.dropped and not written.lost:
             if undropped.shape != shape or (name in DIVIDED and any(isinstance(a, Tensor) for a in args[1:])):
@@ -111,22 +122,27 @@ class Trail:
         written = self._of(args[0]) if args else None
         out = function(*args, **kwargs)
         if written is not None:
-            order = _order(function, args, kwargs)
-            # Keys must stay last: the transposed weights times something are not attention.
-            if order[-1] == out.dim() - 1:
+            order, last = _order(function, args, kwargs), out.dim() - 1
+            keys = order.index(last - written.turned)
+            if keys >= last - 1:
                 back, inverse = written.back, [order.index(axis) for axis in range(out.dim())]
-                self._mark(out, replace(written, back=lambda t: back(t.permute(inverse))))
+                self._mark(out, replace(written, back=lambda t: back(t.permute(inverse)), turned=keys < last))
         return out
 
     def sliced(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         written = self._of(args[0]) if args else None
         out = function(*args, **kwargs)
-        if written is not None and out.dim() >= 2:
-            if args[0].shape == written.weights.shape:
-                part = function(written.weights, *args[1:], **kwargs)
-                self._mark(out, Written(part, dropped=written.dropped, lost=written.lost))
-            else:
-                self._mark(out, replace(written, back=_as_it_is))
+        if written is None or written.turned:
+            return out
+        lost, parts = written.lost, out
+        if written.back is _as_it_is and args[0].shape == written.weights.shape:
+            parts = function(written.weights, *args[1:], **kwargs)
+        elif written.dropped:
+            lost = lost or "after dropout its weights are viewed and cut; put dropout last"
+        pairs = [(out, parts)] if isinstance(out, Tensor) else zip(out, parts, strict=True)
+        for tensor, part in pairs:
+            if tensor.dim() >= 2:
+                self._mark(tensor, Written(part.detach(), dropped=written.dropped, lost=lost))
         return out
 
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,12 +150,21 @@ class Trail:
         if not self.known:
             return out
         given = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
-        written = self._of(given[0])
-        # Learned values would make any softmax, such as one over a vocabulary, look like attention.
-        if written is None or len(given) < 2 or given[1].dim() < 2 or isinstance(given[1], nn.Parameter):
+        if len(given) < 2:
             return out
-        if given[0].shape[-1] == written.weights.shape[-1]:
+        # softmax · values, or the same turned round: valuesᵀ · softmaxᵀ
+        for tensor, values, turned in ((given[0], given[1], False), (given[1], given[0], True)):
+            written = self._of(tensor)
+            # Learned values would make any softmax, such as one over a vocabulary, look like attention.
+            if written is None or written.turned is not turned or values.dim() < 2 or isinstance(values, nn.Parameter):
+                continue
+            keys, queries = tensor.shape[-2:] if turned else tensor.shape[:-3:-1]
+            if keys != written.weights.shape[-1] or _one_by_one(written.weights, queries, tensor.dim()):
+                continue
+            if written.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query for each text
+                written = replace(written, weights=written.weights[:, None], heads=(len(written.weights), 1))
             self._confirm(written)
+            break
         return out
 
     def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -147,12 +172,17 @@ class Trail:
         if not self.known or not isinstance(args[0], str):
             return out
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        inputs, _, result = args[0].replace(" ", "").partition("->")
+        inputs, arrow, result = args[0].replace(" ", "").partition("->")
         names = inputs.split(",")
+        result = result if arrow else "".join(name for name in inputs if inputs.count(name) == 1)
         for place, tensor in enumerate(tensors):
             written = self._of(tensor)
             others = "".join(names[:place] + names[place + 1 :])
-            if written is not None and names[place][-1] in others and names[place][-1] not in result:
+            if written is None:
+                continue
+            key = names[place][-2 if written.turned else -1]
+            queries = any(name in result and name not in others for name in names[place])  # experts mix for each token
+            if queries and key in others and key not in result:
                 self._confirm(written)
         return out
 
@@ -201,12 +231,16 @@ def _now(written: Written, tensor: Tensor, shape: torch.Size) -> Written:
     return replace(written, weights=tensor.detach(), back=_as_it_is)
 
 
-def _viewed(written: Written | None, before: Tensor, after: Tensor) -> Written:
-    assert written is not None
+def _viewed(written: Written, before: Tensor, after: Tensor) -> Written:
     if after.shape == before.shape:
         return written
     back, shape = written.back, before.shape
     return replace(written, back=(lambda t: back(t.reshape(shape))) if after.numel() == before.numel() else _as_it_is)
+
+
+def _one_by_one(weights: Tensor, queries: int, axes: int) -> bool:
+    """Has each row of the softmax values of its own? So a token mixes what its experts say; it attends to no other."""
+    return queries == 1 < weights.shape[-2] and axes > weights.dim() > 2
 
 
 @torch.no_grad()
