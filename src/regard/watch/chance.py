@@ -80,7 +80,7 @@ def _rule_behind(weights: Tensor) -> Mask:
     rule = padding((weights > 0).any(2).any(1))
     ahead = any(
         bool((part.triu(S - T + 1 + row) > 0).any())
-        for row, part in zip(range(0, T, _ROWS), weights.split(_ROWS, dim=2), strict=True)
+        for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
     )
     return rule if ahead else rule & CAUSAL
 
