@@ -127,7 +127,7 @@ class Record:
     def places(self) -> Tensor:
         """(T,): the place of each query in the text."""
         return torch.cat(
-            [torch.arange(step.rows) + step.keys - step.rows + self.offset(i) for i, step in enumerate(self.steps)]
+            [torch.arange(step.rows) + step.call.shift + self.offset(i) for i, step in enumerate(self.steps)]
         )
 
     def read(self, name: str) -> Tensor:
