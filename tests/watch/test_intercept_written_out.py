@@ -257,6 +257,7 @@ def test_the_difference_of_two_softmaxes_is_not_reported_and_this_is_said():
 AFTER_DROPOUT = {
     "head mask": lambda w: w * HEAD_MASK,
     "masked in place": lambda w: w.masked_fill_(FUTURE, 0),
+    "masked by names": lambda w: torch.mul(input=w, other=~FUTURE),
     "written into": written_into,
 }
 
@@ -273,6 +274,12 @@ def test_weights_masked_after_dropout_are_those_without_dropout(change):
     ("change", "says"),
     [
         (renormalised, "after dropout its weights go through .*div.*; put dropout last"),
+        (
+            lambda w: torch.ops.aten.div.Tensor(w, w.sum(-1, keepdim=True)),
+            "after dropout its weights go through div; put dropout last",
+        ),
+        (lambda w: torch.div(w, other=w.sum(-1, keepdim=True)), "after dropout its weights go through div; put"),
+        (lambda w: w.mT.masked_fill(FUTURE.mT, 0).mT, "after dropout its weights go through masked_fill; put"),
         (written_over, "after dropout its weights are written over; put dropout last"),
     ],
 )

@@ -97,7 +97,7 @@ class Trail:
 
     def changed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Other weights: those that come out, or the same done to those before dropout."""
-        tensor, name = self._among(args, kwargs), function.__name__
+        tensor, name = self._among(args, kwargs), function.__name__.partition(".")[0]
         written = self._of(tensor)
         if tensor is None or written is None or (args and args[0] is not tensor and name not in EITHER_SIDE):
             return function(*args, **kwargs)
@@ -108,13 +108,14 @@ class Trail:
             return out
         shape, undropped = tensor.shape, written.weights
         if written.dropped and not written.lost:
-            if undropped.shape != shape or (name in DIVIDED and any(isinstance(a, Tensor) for a in args[1:])):
+            by_sums = name in DIVIDED and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
+            if by_sums or undropped.shape != shape or written.back is not _as_it_is:
                 written = replace(written, lost=f"after dropout its weights go through {name}; put dropout last")
             else:
                 written = replace(written, weights=_again(function, args, kwargs, tensor, undropped.clone()))
         out = function(*args, **kwargs)
         result = tensor if name == "__setitem__" else out
-        if result.shape[-2:] == shape[-2:]:
+        if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
             self._mark(result, written if written.dropped else _now(written, result, shape))
         return out
 
@@ -246,7 +247,8 @@ def _one_by_one(weights: Tensor, queries: int, axes: int) -> bool:
 @torch.no_grad()
 def _again(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, other: Tensor) -> Tensor:
     """What the function makes of another tensor in this one's place."""
-    out = function(*(other if a is tensor else a for a in args), **kwargs)
+    named = {name: other if value is tensor else value for name, value in kwargs.items()}
+    out = function(*(other if value is tensor else value for value in args), **named)
     return out if isinstance(out, Tensor) else other
 
 
