@@ -189,6 +189,7 @@ def step_of(report):
         (lambda r, t: r.pop("collect"), r"the header does not describe a report \(KeyError: 'collect'\)"),
         (lambda r, t: step_of(r).update(T=6), r"attention: lse is \(2, 3, 5\) and should be \(2, 3, 6\)"),
         (lambda r, t: step_of(r).update(S=-1), r"S is -1, no size"),
+        (lambda r, t: step_of(r).update(extra=9), r"attention: 9 of \d keys are said to be extra"),
         (lambda r, t: step_of(r).update(scale=float("nan")), r"attention: scale is nan"),
         (lambda r, t: t.pop(step_of(r)["q"]), r"attention: q is missing"),
         (lambda r, t: step_of(r).pop("k"), r"attention: neither weights nor queries and keys are there"),

@@ -211,7 +211,7 @@ def test_a_model_that_transformers_does_not_run_by_sdpa_is_refused(name):
     message = rf'{name}Model cannot run with this attention.*use attn_implementation="eager", which regard\.watch'
     with pytest.raises(ValueError, match=message):
         model(ids())
-    model.set_attn_implementation("eager")
+    model = transformers.AutoModel.from_config(config, attn_implementation="eager")
     assert len(watched(model, ids())[1]) == 2
 
 

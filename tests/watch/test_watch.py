@@ -325,3 +325,56 @@ def test_single_queries_of_different_texts_are_forwards_of_their_own():
             layer(torch.randn(2, 1, 16), memory, memory, need_weights=False)
     assert len(seen.forwards) == 1
     assert seen[0].entropy.shape == (2, 4, 3)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("keep", [None, False])
+def test_an_empty_text_is_watched_as_nothing_and_the_report_says_so(keep, training, tmp_path):
+    layer, x = nn.MultiheadAttention(16, 4, batch_first=True).train(training), torch.randn(2, 0, 16)
+    seen = seen_of(layer, x, x, x, keep=keep)
+    assert "1 layer × 4 heads · 2 × 0 tokens" in repr(seen)
+    assert str(seen[0, 0].role) == "mixed: fewer than 4 tokens, or nothing collected, to judge by"
+    assert {head["entropy"] for head in seen.summary()["layers"][0]["heads"]} == {None}
+    assert_close(seen[0].entropy, torch.zeros(2, 4, 0))
+    assert_close(seen[0].received, torch.zeros(2, 4, 0))
+    seen.save(tmp_path / "empty.safetensors")
+    assert repr(regard.load_seen(tmp_path / "empty.safetensors")) == repr(seen)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("keep", [None, False])
+@pytest.mark.parametrize("how", [("add_bias_kv",), ("add_zero_attn",), ("add_bias_kv", "add_zero_attn")], ids=len)
+@pytest.mark.parametrize("hide", [{}, {"attn_mask": torch.ones(7, 7).triu(1).bool()}], ids=len)
+def test_a_query_stands_at_its_own_key_where_others_were_put_after_them(hide, how, keep, need_weights, tmp_path):
+    layer, x = nn.MultiheadAttention(12, 3, batch_first=True, **dict.fromkeys(how, True)).eval(), torch.randn(2, 7, 12)
+    p = layer(x, x, x, average_attn_weights=False, **hide)[1].detach()
+    far = (torch.arange(7)[:, None] - torch.arange(7 + len(how))).abs()
+    collect = ("default", "histogram")
+    seen = seen_of(layer, x, x, x, collect=collect, keep=keep, need_weights=need_weights, **hide)
+    seen.save(tmp_path / "seen.safetensors")
+    for report in (seen, regard.load_seen(tmp_path / "seen.safetensors")):
+        assert_close(report[0].self, p.diagonal(dim1=-2, dim2=-1))
+        assert_close(report[0].previous[..., 1:], p[..., 1:, :].diagonal(dim1=-2, dim2=-1))
+        assert report[0].previous[..., 0].isnan().all()
+        assert_close(report[0].distance, (p * far).sum(-1))
+        assert_close(report[0].histogram[..., 0], p.diagonal(dim1=-2, dim2=-1))
+        assert str(report[0, 0].role) == str(seen[0, 0].role)
+        if keep is None:
+            assert_close(report[0].weights(), p)
+
+
+def test_an_even_look_over_keys_put_after_the_text_is_counted_from_where_the_query_stands():
+    layer, x = nn.MultiheadAttention(12, 3, batch_first=True, add_zero_attn=True).eval(), torch.randn(2, 7, 12)
+    expected = (torch.arange(7)[:, None] - torch.arange(8)).abs().float().mean(-1).expand(2, 3, 7)
+    for need_weights in (True, False):
+        (record,) = seen_of(layer, x, x, x, need_weights=need_weights)._records()[0]
+        visible, distance = record.visible()
+        assert_close(visible, torch.full((2, 3, 7), 8.0))
+        assert_close(distance, expected)
+
+
+def test_padding_is_of_the_text_and_not_of_the_keys_put_after_it():
+    layer, x = nn.MultiheadAttention(12, 3, batch_first=True, add_bias_kv=True).eval(), torch.randn(2, 7, 12)
+    with regard.watch(layer, padding=RIGHT) as seen:
+        layer(x, x, x, key_padding_mask=RIGHT == 0)
+    assert torch.equal(seen[0].entropy.isnan(), (RIGHT == 0)[:, None].expand(2, 3, 7))

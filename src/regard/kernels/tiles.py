@@ -150,7 +150,7 @@ def one_pass(
     if _few(attention):
         return _all_at_once(attention, lse, counted, targets)
     B, H, T, S = attention.sizes
-    shift, N = S - T, targets.shape[0]
+    shift, N = attention.shift, targets.shape[0]
     wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
     new: Any = {"device": attention.device, "dtype": wide}
     found = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
@@ -234,7 +234,8 @@ def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Te
         p = x.exp2()
     p = p.masked_fill(~counted[..., None], 0)
     most, key = x.max(-1)
-    apart = (torch.arange(S - T, S, device=x.device)[:, None] - torch.arange(S, device=x.device)).abs().to(p.dtype)
+    at = torch.arange(T, device=x.device)[:, None] + attention.shift
+    apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
     places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
     value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
     found = {"entropy": (x * p).sum(-1).div_(-LOG2E).abs_(), "distance": (p * apart).sum(-1)}

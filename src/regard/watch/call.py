@@ -32,6 +32,7 @@ class Call:
     real: Tensor | None = None  # (B, T) bool; False is a padded query, which no statistic counts
     tokens: Tensor | None = None  # (B, S) ids of the keys, where queries and keys are the same text
     across: bool = False  # cross-attention: keys are another text, so no distance is between a query and a key
+    extra: int = 0  # how many keys were put after those of the text; no query stands at them
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -43,6 +44,12 @@ class Call:
         assert self.k is not None
         B, H, T, _ = self.q.shape
         return B, H, T, self.k.shape[2]
+
+    @property
+    def shift(self) -> int:
+        """Query i stands at key i + shift: the last one at the text's last key."""
+        _, _, T, S = self.sizes
+        return S - T - self.extra
 
     @property
     def device(self) -> torch.device:

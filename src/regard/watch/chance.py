@@ -32,7 +32,7 @@ def seen_keys(call: Call) -> tuple[Tensor, Tensor]:
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
     mask = call.mask if call.weights is None else _rule_behind(call, call.weights)
-    if call.bias is None and is_plain(mask):
+    if call.bias is None and is_plain(mask) and not (call.extra and call.weights is not None):
         count, total = _plain_rows(call, mask)
     else:
         parts = [_tile_rows(call, rows) for rows in _tiles(call)]
@@ -123,7 +123,7 @@ def _rule_behind(call: Call, weights: Tensor) -> Mask:
     counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
     ahead = any(  # a padded row that sees nothing may have its weight anywhere
         bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
-        for row, part in zip(range(0, T, _ROWS), weights.split(_ROWS, dim=2), strict=True)
+        for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
     )
     return rule if ahead else rule & CAUSAL
 
@@ -136,7 +136,7 @@ def _plain_rows(call: Call, mask: Mask) -> tuple[Tensor, Tensor]:
     place = torch.arange(S, device=call.device)
     upto = torch.nn.functional.pad(keep.cumsum(-1), (1, 0))  # how many keys are real before place j, …
     sums = torch.nn.functional.pad((keep * place).cumsum(-1), (1, 0))  # … and the sum of their places
-    at = torch.arange(T, device=call.device) + S - T
+    at = torch.arange(T, device=call.device) + call.shift
     low, high = torch.zeros_like(at), torch.full_like(at, S)
     if parts.window is not None:
         low, high = at - parts.window + 1, at + parts.window
@@ -151,9 +151,9 @@ def _plain_rows(call: Call, mask: Mask) -> tuple[Tensor, Tensor]:
 
 
 def _tile_rows(call: Call, rows: Tensor) -> tuple[Tensor, Tensor]:
-    _, _, T, S = call.sizes
+    S = call.sizes[3]
     tile = _tile(call, rows)
-    apart = (rows[:, None] + S - T - torch.arange(S, device=call.device)).abs()
+    apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
     return tile.sum(-1), (tile * apart).sum(-1).double()
 
 

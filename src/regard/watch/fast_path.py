@@ -96,6 +96,13 @@ def heads_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
     return (query.shape[1] if query.dim() == 3 else 1), int(heads)
 
 
+def extra_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """How many keys a call of F.multi_head_attention_forward puts after its own: add_bias_kv's, add_zero_attn's."""
+    bias = args[7] if len(args) > 7 else kwargs["bias_k"]
+    zero = args[9] if len(args) > 9 else kwargs["add_zero_attn"]
+    return (bias is not None) + bool(zero)
+
+
 OPERATORS: dict[str, Callable[..., Call]] = {
     "_native_multi_head_attention": call_of_attention,
     "_transformer_encoder_layer_fwd": call_of_layer,

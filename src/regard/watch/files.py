@@ -146,7 +146,7 @@ class _Writer:
     def step(self, step: Step) -> dict[str, Any]:
         call = step.call
         found: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
-        found["across"] = call.across
+        found["across"], found["extra"] = call.across, call.extra
         found["found"] = {name: self.put(value) for name, value in step.found.items()}
         if not self.keep:
             if "received_mean" in step.found and "queries" not in step.found:
@@ -263,13 +263,14 @@ class _Reader:
             _fits(found[statistic].is_floating_point() != whole, f"{name}: {statistic} is {found[statistic].dtype}")
         parts = {part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step}
         _fits("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
-        across = step["across"] is True
+        stands: Any = {"across": step["across"] is True, "extra": _count(step.get("extra", 0), "extra")}
+        _fits(stands["extra"] <= max(S - T, 0), f"{name}: {stands['extra']} of {S} keys are said to be extra")
         if not step["kept"]:
             q, k = (torch.empty(*shape, 0, device=self._device) for shape in ((B, H, T), (B, 1, S)))
             # Its masks stayed behind, and so must anything that would have to be counted from them.
             counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in found else set())
             _fits(counted <= found.keys(), f"{name}: {', '.join(sorted(counted - found.keys()))} is missing")
-            return Step(Call(name, q=q, k=k, real=parts.get("real"), across=across), False, found)
+            return Step(Call(name, q=q, k=k, real=parts.get("real"), **stands), False, found)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
@@ -284,7 +285,7 @@ class _Reader:
         _fits(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(B, H, T, S)
-        return Step(Call(name, scale=scale, mask=mask, across=across, **cast(Any, parts)), True, found, shares)
+        return Step(Call(name, scale=scale, mask=mask, **stands, **cast(Any, parts)), True, found, shares)
 
     def mask(self, rule: dict[str, Any]) -> Mask:
         """A mask from its rule."""

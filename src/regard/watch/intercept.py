@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -119,6 +120,7 @@ class _Eye:
         self.on = False  # is the mode on torch's stack?
         self.telling = False
         self.heads: tuple[int, int] | None = None  # (B, H), inside F.multi_head_attention_forward
+        self.extra = 0  # keys that it puts after its own
         self.trail = written_out.Trail(self.found)
 
     @property
@@ -165,6 +167,9 @@ class _Eye:
 
     def heard(self, call: Call) -> None:
         """Tell of a call. What the listeners compute is not the model's, and not in its precision."""
+        _, _, T, S = call.sizes
+        if self.extra and self.extra == S - T:
+            call = replace(call, extra=self.extra)
         self.telling, before = True, self.telling
         try:
             with torch.no_grad(), _full_precision(call.device.type):
@@ -191,16 +196,20 @@ class _Eye:
 
     def opened(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward, looked into."""
-        before, self.heads = self.heads, fast_path.heads_of(args, kwargs)
+        before, self.heads, self.extra = self.heads, fast_path.heads_of(args, kwargs), fast_path.extra_of(args, kwargs)
         on, self.on = self.on, False  # torch has taken the mode off while it handles a function
         try:
             with self.looking(True):
                 return fast_path.opened(_replaced.get(function, function))(*args, **kwargs)
         finally:
-            self.heads, self.on = before, on
+            self.heads, self.extra, self.on = before, 0, on
 
     def found(self, written: written_out.Written) -> None:
         """A softmax turned out to be attention."""
+        if written.lost:
+            where = self.running[0].inside[-1] or "the model itself"
+            warnings.warn(f"the attention in {where} is not reported: {written.lost}", stacklevel=2)
+            return
         written.heads = written.heads or self.heads
         self.heard(written_out.call_of(written, self._batch(written.weights.shape[-2])))
 
@@ -239,7 +248,8 @@ class _Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        role = ROLES.get(getattr(func, "__name__", "").partition(".")[0])
+        name = getattr(func, "__name__", "")
+        role = ROLES.get((getattr(func.__self__, "__name__", "") if name == "__get__" else name).partition(".")[0])
         eye = self.eye
         if role is None or eye.telling or busy():
             return func(*args, **kwargs)

@@ -6,7 +6,8 @@ any slice) is computed on demand from the queries and keys that were kept, never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from types import CellType, FunctionType
 from typing import Any
 
@@ -128,7 +129,7 @@ class Record:
     def places(self) -> Tensor:
         """(T,): the place of each query in the text."""
         return torch.cat(
-            [torch.arange(step.rows) + step.keys - step.rows + self.offset(i) for i, step in enumerate(self.steps)]
+            [torch.arange(step.rows) + step.call.shift + self.offset(i) for i, step in enumerate(self.steps)]
         )
 
     def read(self, name: str) -> Tensor:
@@ -314,9 +315,10 @@ class Copies:
         """The same rule, list or function with copies of the tensors in it: the model may change its own afterwards."""
         if isinstance(thing, Tensor):
             return self.of(thing)
-        if isinstance(thing, Mask):
-            held = {one.name: getattr(thing, one.name) for one in fields(thing)}  # type: ignore[arg-type]
-            return replace(thing, **{n: self.inside(v) for n, v in held.items()}) if held else thing  # type: ignore
+        if isinstance(thing, Mask) and vars(thing):
+            own = copy(thing)
+            vars(own).update({name: self.inside(value) for name, value in vars(thing).items()})
+            return own
         if isinstance(thing, (tuple, list)):
             return type(thing)(self.inside(one) for one in thing)
         if isinstance(thing, FunctionType) and (thing.__closure__ or thing.__defaults__):

@@ -1,5 +1,7 @@
 """The statistics of a head, each defined once. Row i of the weights p stands at key position at = i + S − T.
 
+Where keys were put after those of the text (torch.nn.MultiheadAttention's add_bias_kv), S is the number of its own.
+
 | name | formula | unit |
 | --- | --- | --- |
 | lse | log Σⱼ exp(scoreᵢⱼ), over the keys that i may see | nats |
@@ -162,7 +164,7 @@ def histogram(call: Call, lse: Tensor, head: int) -> Tensor:
     for tile in tiles.tiles(call, head):
         if tile.high <= tile.low:
             continue
-        at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + S - T
+        at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + call.shift
         apart = (at - torch.arange(tile.low, tile.high, device=call.device)).abs()
         bins = torch.frexp(apart.double())[1].long()  # 0 → 0, 1 → 1, 2–3 → 2, 4–7 → 3
         here = found[tile.b, tile.first : tile.last]
@@ -273,7 +275,7 @@ def _targets(call: Call, counted: Tensor) -> dict[str, Tensor]:
     """For each statistic of one key a query, that key: (B, T), −1 where there is none."""
     B, _, T, S = call.sizes
     first = _first(call, counted)[:, None]
-    at = torch.arange(S - T, S, device=call.device).expand(B, T)
+    at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
     found = {"sink": first.expand(B, T), "previous": torch.where(at - 1 >= first, at - 1, -1)}
     found["self"] = torch.where(at >= first, at, -1)
     if call.tokens is not None and S:
@@ -286,7 +288,7 @@ def _earlier(call: Call, first: Tensor | int) -> Tensor:
     """(B, T): where each query's token stood last before, from the first key on; −1 where it did not."""
     B, _, T, S = call.sizes
     assert call.tokens is not None
-    at = torch.arange(S - T, S, device=call.device).expand(B, T)
+    at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
     last = _remembered(call.tokens.to(call.device)).expand(B, S).gather(1, at.clamp(min=0))
     return torch.where((last >= first) & (at >= 0), last, -1)
 
@@ -384,7 +386,7 @@ def _runs(rows: Tensor) -> list[tuple[int, int]]:
 def _in_triton(call: Call) -> bool:
     """Are there kernels for this call's device? Else torch's own operations do, tile by tile."""
     B, H, _, S = call.sizes
-    there = call.q is not None and call.q.numel() > 0 and S > 0 and B * H <= GRID
+    there = call.q is not None and call.q.numel() > 0 and S > 0 and B * H <= GRID and not call.extra
     return there and call.device.type == "cuda" and _has_triton() and (call.device, _width(call)) not in _refused
 
 

@@ -107,7 +107,7 @@ class Texts:
         past = 0 if text.past is None or text.ids is None or text.past.shape[0] != B else text.past.shape[1]
         across = (text.other == S and _across(module, S, text, past)) or self._told_across(module, T, S, past)
         fits = text.ids is not None and text.new == T and not across
-        if fits and past + T < S:
+        if fits and past + T < S and not call.extra:
             call = _without_empty_room(call, past + T)
             S = call.sizes[3]
         tokens = self._tokens(text, B, T, S, past) if fits else None
@@ -148,7 +148,7 @@ class Texts:
             if padding is None or padding.shape[1] > S:
                 return padding if padding is not None and padding.shape[1] == T else None
             padding = torch.nn.functional.pad(padding, (0, S - padding.shape[1]), value=True)
-            return padding[:, S - T :] if T <= S else None
+            return padding[:, call.shift : call.shift + T] if T <= S else None
         if text.real is not None:
             real = _for(text.real, B)
             if real is not None and real.shape[1] >= T and T in (text.new, real.shape[1]):
