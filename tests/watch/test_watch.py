@@ -378,3 +378,15 @@ def test_padding_is_of_the_text_and_not_of_the_keys_put_after_it():
     with regard.watch(layer, padding=RIGHT) as seen:
         layer(x, x, x, key_padding_mask=RIGHT == 0)
     assert torch.equal(seen[0].entropy.isnan(), (RIGHT == 0)[:, None].expand(2, 3, 7))
+
+
+@pytest.mark.parametrize(
+    "given", [{"tokens": ids(3, 7)}, {"tokens": ids(2, 5)}, {"padding": RIGHT[:, :6].repeat(2, 1)}]
+)
+def test_tokens_and_padding_of_another_text_are_refused(given):
+    layer, x = nn.MultiheadAttention(16, 4, batch_first=True), torch.randn(2, 7, 16)
+    (name, value), *_ = given.items()
+    shape = rf"\({value.shape[0]}, {value.shape[1]}\)"
+    message = rf"{name} has shape {shape} and is of none of the attentions seen \(2 × 7 × 7: texts × queries × keys\)"
+    with pytest.raises(ValueError, match=message), regard.watch(layer, **given):
+        layer(x, x, x)

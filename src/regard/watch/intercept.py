@@ -75,6 +75,7 @@ def intercept(
             f"{type(model).__name__} made no attention that can be seen; looked for {LOOKED_FOR}. "
             "Attention that is written otherwise is seen once it calls one of these"
         )
+    listener.texts.check_used()
 
 
 class _Listener:

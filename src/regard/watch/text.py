@@ -56,6 +56,8 @@ class Texts:
         self.sources: list[Source] = []  # for each module that runs
         self.read: dict[int, Tensor] = {}
         self.lead: tuple[int, ...] = ()  # the first two axes of what the model was called with
+        self.unused = {name for name, given in (("tokens", tokens), ("padding", padding)) if given is not None}
+        self.sizes: set[tuple[int, int, int]] = set()  # (B, T, S) of the attentions that had no use for them
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.open:  # names of positional arguments take long to find
@@ -113,8 +115,25 @@ class Texts:
         tokens = self._tokens(text, B, T, S, past) if fits else None
         if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S and not across:
             tokens = _for(self.tokens[:, :S], B)
+            self.unused -= {"tokens"} if tokens is not None else set()
         call = replace(call, module=module, tokens=tokens, across=across)
-        return call if call.real is not None else replace(call, real=self._real(text, call))
+        if call.real is None:
+            call = replace(call, real=self._real(text, call))
+            self.unused -= {"padding"} if call.real is not None else set()
+        if self.unused:
+            self.sizes.add((B, T, S))
+        return call
+
+    def check_used(self) -> None:
+        """What was given with the watch must be of some attention that was seen."""
+        for name in sorted(self.unused):
+            given = self.tokens if name == "tokens" else self.padding
+            assert given is not None
+            seen = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(self.sizes)[:3])
+            raise ValueError(
+                f"{name} has shape {tuple(given.shape)} and is of none of the attentions seen ({seen}: texts × queries "
+                f"× keys); give one row for each text, as long as its keys"
+            )
 
     def _told_across(self, module: str, T: int, S: int, past: int) -> bool:
         """Is this cross-attention, by what the module was given, or the one around it, or by its name?"""
