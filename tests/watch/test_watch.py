@@ -390,3 +390,14 @@ def test_tokens_and_padding_of_another_text_are_refused(given):
     message = rf"{name} has shape {shape} and is of none of the attentions seen \(2 × 7 × 7: texts × queries × keys\)"
     with pytest.raises(ValueError, match=message), regard.watch(layer, **given):
         layer(x, x, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_weights_of_half_precision_are_exact_where_torchs_own_sum_is_not(dtype):
+    x = torch.randn(1, 2, 257, 64).to(dtype)
+    scores = (x.double() @ x.double().mT) / 8
+    right = scores.masked_fill(torch.ones(257, 257, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
+    layer = nn.Identity()
+    layer.forward = lambda x: nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    seen = seen_of(layer, x)
+    assert_close(seen[0].weights(), right.float(), rtol=1e-5, atol=1e-7)
