@@ -163,10 +163,11 @@ def test_second_derivatives_go_through():
 
 def test_laying_again_what_lies_right_disturbs_no_step_under_way():
     layer, x = new_layer(qkv_bias=True), new_x()
+    right = torch.autograd.grad(layer(x).sum(), [x, *layer.parameters()])
     out = layer(x).sum()
     layer.to(torch.float64)
     layer.lay_side_by_side()
-    out.backward()
+    assert_same(torch.autograd.grad(out, [x, *layer.parameters()]), right, layer)
 
 
 @pytest.mark.parametrize("kind", ["weight", "bias"])
