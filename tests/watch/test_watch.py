@@ -297,8 +297,9 @@ def test_a_tensor_in_flex_attentions_rule_is_the_watchers_own():
     def causal(b, h, i, j, shift=none):
         return j <= i + shift
 
-    def both(b, h, i, j, rules=(real, causal)):
-        return rules[0](b, h, i, j) & rules[1](b, h, i, j)
+    def both(b, h, i, j, rules=(real, causal), *, turn=torch.tensor(True)):  # noqa: B008
+        assert both is not None  # a rule may know itself
+        return turn & rules[0](b, h, i, j) & rules[1](b, h, i, j)
 
     class Flex(nn.Module):
         def forward(self, x):
@@ -308,6 +309,7 @@ def test_a_tensor_in_flex_attentions_rule_is_the_watchers_own():
     right = seen[0].weights()
     lengths.fill_(1)
     none.fill_(9)
+    both.__kwdefaults__["turn"].fill_(False)
     assert_close(seen[0].weights(), right)
     assert_close(right[1].sum(-1), torch.ones(2, 9))
 

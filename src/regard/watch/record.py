@@ -6,6 +6,7 @@ any slice) is computed on demand from the queries and keys that were kept, never
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from types import CellType, FunctionType
@@ -302,6 +303,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], Tensor] = {}
+        self._functions: dict[FunctionType, FunctionType] = {}
 
     def of(self, tensor: Tensor) -> Tensor:
         """The copy of this tensor."""
@@ -319,13 +321,25 @@ class Copies:
             own = copy(thing)
             vars(own).update({name: self.inside(value) for name, value in vars(thing).items()})
             return own
-        if isinstance(thing, (tuple, list)):
+        if type(thing) in (tuple, list):
             return type(thing)(self.inside(one) for one in thing)
-        if isinstance(thing, FunctionType) and (thing.__closure__ or thing.__defaults__):
-            cells = tuple(CellType(self.inside(cell.cell_contents)) for cell in thing.__closure__ or ())
-            defaults = self.inside(thing.__defaults__)
-            return FunctionType(thing.__code__, thing.__globals__, thing.__name__, defaults, cells)
+        if type(thing) is dict:
+            return {name: self.inside(value) for name, value in thing.items()}
+        if isinstance(thing, FunctionType) and (thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__):
+            return self._function(thing)
         return thing
+
+    def _function(self, function: FunctionType) -> FunctionType:
+        if function not in self._functions:
+            cells = tuple(CellType() for _ in function.__closure__ or ())
+            own = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells)
+            self._functions[function] = own  # before its cells are filled: a function may know itself
+            own.__defaults__ = self.inside(function.__defaults__)
+            own.__kwdefaults__ = self.inside(function.__kwdefaults__)
+            for cell, known in zip(cells, function.__closure__ or (), strict=True):
+                with suppress(ValueError):  # a cell may be empty
+                    cell.cell_contents = self.inside(known.cell_contents)
+        return self._functions[function]
 
 
 def take(call: Call, found: dict[str, Tensor], keep: bool, copies: Copies) -> Step:
