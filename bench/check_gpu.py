@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from regard.attend import attend_in_steps
-from regard.door import observe
-from regard.masks import Mask, as_mask
+from regard.attention.attend import attend_in_steps
+from regard.attention.masks import Mask, as_mask
+from regard.attention.observers import observe
 
 
 def cases() -> Iterator[tuple[str, int, int, Mask | None, bool]]:

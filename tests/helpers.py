@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attend import attend_in_steps
-from regard.door import observe
+from regard.attention.attend import attend_in_steps
+from regard.attention.observers import observe
 
 says_it_ourselves = pytest.mark.usefixtures("without_shape_checks")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers import Textbook
-from regard.layer import MultiHeadAttention
+from regard.attention.layer import MultiHeadAttention
 
 
 def mix(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None = None, divide: float | None = None) -> Tensor:

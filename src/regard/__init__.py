@@ -1,14 +1,13 @@
 """Attention you can read, see, check and ship."""
 
-from regard.adopt import adopt
-from regard.attend import attend, attend_in_steps
-from regard.cache import Cache
-from regard.explain import explain
-from regard.gpt import GPT, GPTConfig
-from regard.layer import MultiHeadAttention
-from regard.masks import Mask, causal, dense, documents, padding, window
-from regard.positions import Rotary, alibi_slopes, sinusoidal
-from regard.presets import (
+from regard.adoption.adopt import adopt
+from regard.attention.attend import attend, attend_in_steps
+from regard.attention.cache import Cache
+from regard.attention.explain import explain
+from regard.attention.layer import MultiHeadAttention
+from regard.attention.masks import Mask, causal, dense, documents, padding, window
+from regard.attention.positions import Rotary, alibi_slopes, sinusoidal
+from regard.attention.presets import (
     GPT2_CONFIGS,
     GPT3_CONFIG,
     count_parameters,
@@ -18,8 +17,10 @@ from regard.presets import (
     create_gpt2_xl_attention,
     create_gpt3_attention,
 )
-from regard.steps import Trace, step, trace
-from regard.watch import Seen, load_seen, watch
+from regard.gpt import GPT, GPTConfig
+from regard.heads.watch import Seen, load_seen, watch
+from regard.steps import step
+from regard.traces.trace import Trace, trace
 
 __all__ = [
     "GPT",

@@ -133,8 +133,8 @@ def watch(
     every: Annotated[bool, typer.Option("--all", help="Every head, not only the clearest.")] = False,
 ) -> None:
     """See what every head of a model does with a text."""
-    from regard.gpt.watch_command import BOXED, opened
-    from regard.watch.command import run
+    from regard.commands.own_model import BOXED, opened
+    from regard.commands.watch import run
 
     ours = model == BOXED or find_spec("transformers") is None
     run(
@@ -178,7 +178,7 @@ def train(
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start anew, or go on.")] = False,
 ) -> None:
     """Teach a model to write like your text files. Stopped at any time, the same command goes on."""
-    from regard.gpt.command import train as run
+    from regard.commands.train import train as run
 
     found = run(
         [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
@@ -207,7 +207,7 @@ def generate(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
 ) -> None:
     """Write on from a beginning, word by word."""
-    from regard.gpt.generate_command import run
+    from regard.commands.generate import run
 
     run(
         prompt, model=model, max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k or None, top_p=top_p,

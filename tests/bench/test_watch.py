@@ -13,7 +13,7 @@ from regard.bench import watch, watch_cases
 from regard.bench.report import Progress
 from regard.bench.watch import Setting, case_lines, summary_lines
 from regard.bench.watch_cases import Heads, ModelSize, WrongError, away, by_definition
-from regard.watch import statistics
+from regard.heads import statistics
 
 TINY = Heads(3, 8)
 SETTING = Setting("cpu", torch.float32, rounds=2, seconds=0.01)

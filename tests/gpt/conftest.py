@@ -3,7 +3,7 @@
 import pytest
 
 from gpt.directories import ours, theirs
-from regard.gpt.checkpoint import save
+from regard.gpt.checkpoint.pretrained import save
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard import GPT, GPTConfig
-from regard.gpt.checkpoint import INDEX, WHOLE
+from regard.gpt.checkpoint.pretrained import INDEX, WHOLE
 
 GPT2 = {"vocab_size": 97, "n_positions": 23, "n_embd": 21, "n_layer": 2, "n_head": 3, "eos_token_id": 96}
 LLAMA = {

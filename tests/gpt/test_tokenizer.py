@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.gpt.text import END
 from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.train.text_files import END
 
 TEXT = [
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness.",

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import regard
-from regard.masks import dense
+from regard.attention.masks import dense
 
 OURS = "regard"
 TEXTBOOK = "textbook layer"

@@ -42,7 +42,7 @@ from regard.bench.report import (
 from regard.bench.tables import NOISY
 from regard.bench.twins import QUICK, WrongError, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.recipe import Recipe
+from regard.gpt.train.recipe import Recipe
 
 THEIRS = "transformers"
 WARMUPS = 3  # steps: the first compiles, and gives AdamW its memory
@@ -75,7 +75,7 @@ class Setting(options.Setting):
 
 
 class Learner:
-    """A model that learns, one step at a time, as regard.gpt.run does it.
+    """A model that learns, one step at a time, as regard.gpt.train.loop does it.
 
     >>> setting = Setting("cpu", "fp32", tokens=5)
     >>> ids, targets = batch_of(QUICK, 2, setting)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.names import places
+from regard.gpt.checkpoint.weight_names import places
 
 # Small enough for a run of seconds.
 QUICK = GPTConfig(vocab_size=499, context_length=64, num_layers=2, d_model=64, num_heads=4)

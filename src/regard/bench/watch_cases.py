@@ -26,7 +26,8 @@ import regard
 from regard.bench.memory import _high_water
 from regard.bench.peers import TOLERANCE as OUT_TOLERANCE
 from regard.bench.timing import Call, peak_memory
-from regard.watch import fused, statistics
+from regard.heads import intercept_sdpa as fused
+from regard.heads import statistics
 
 SDPA = "SDPA alone"
 STATISTICS = "SDPA + statistics"

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.cache import Slot
+from regard.attention.cache import Slot
+from regard.attention.layer import MultiHeadAttention
+from regard.attention.masks import Mask
 from regard.gpt.config import GPTConfig
-from regard.layer import MultiHeadAttention
-from regard.masks import Mask
 from regard.steps import step
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from regard.checks import check_dropout, check_heads, check_whole
-from regard.positions import Rotary
-from regard.presets import GPT2_CONFIGS
+from regard.arguments import check_dropout, check_heads, check_whole
+from regard.attention.positions import Rotary
+from regard.attention.presets import GPT2_CONFIGS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.checks import autocast_dtype
+from regard.arguments import autocast_dtype
 
 # Bytes of logits at a time. More makes nothing faster: training a model of 124 million parameters on an H200 was as
 # quick with 256 MiB (505,000 tokens a second) as with 1 GiB or 4 (508,000). A CPU's memory is smaller.
@@ -127,7 +127,7 @@ in_chunks.register_autograd(_backward, setup_context=_keep)
 def _cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool) -> Tensor:
     """Each row's loss into `losses`; gives the gradient of the logits, in their memory where that is easy."""
     if logits.is_cuda and logits.dtype is not torch.float64 and _triton():
-        from regard.kernels.cross_entropy import cross_entropy_
+        from regard.gpt.cross_entropy_kernel import cross_entropy_
 
         cross_entropy_(logits, targets, losses, V, grads)
         return logits

@@ -15,17 +15,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.cache import Cache
-from regard.checks import autocast_dtype, check_length
+from regard.arguments import autocast_dtype, check_length
+from regard.attention.cache import Cache
+from regard.attention.masks import Mask
+from regard.attention.positions import sinusoidal
 from regard.gpt.block import Block, norm, normed
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
-from regard.masks import Mask
-from regard.positions import sinusoidal
 from regard.steps import step
 
 if TYPE_CHECKING:
-    from regard.gpt.generate import Stream
+    from regard.gpt.generate.generate import Stream
     from regard.gpt.tokenizer import Tokenizer
 
 
@@ -90,7 +90,7 @@ class GPT(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Score every token as the next one, after each token of the text.
 
-        mask: a rule from regard.masks, a bool tensor (True = may attend) or key lengths; added to causal.
+        mask: a rule from regard.attention.masks, a bool tensor (True = may attend) or key lengths; added to causal.
         cache: a regard.Cache for this model, `model.cache()`; it is advanced once all blocks have written.
         positions: (T,) or (B, T); they count on from the cache unless given.
         """
@@ -167,14 +167,14 @@ class GPT(nn.Module):
         3
 
         prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows need not be of one length.
-        temperature, top_k, top_p: how the next token is chosen; temperature 0 takes the best. See regard.gpt.sample.Sampling.
+        temperature, top_k, top_p: how the next token is chosen; temperature 0 takes the best. See regard.gpt.generate.sample.Sampling.
         seed: the same seed, the same text; row i of a batch is the text of seed + i alone.
         stop: a string, a token id, or several; the text ends before it. The model's end token always ends it.
         mask: for a tensor (B, T), True or 1 where a token is real; padding may be on the left or on the right.
 
         A text also ends where the context is full.
         """
-        from regard.gpt.generate import generate
+        from regard.gpt.generate.generate import generate
 
         return generate(
             self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop,
@@ -198,7 +198,7 @@ class GPT(nn.Module):
         >>> len(list(writing)), writing.reason
         (3, 'length')
         """
-        from regard.gpt.generate import Stream
+        from regard.gpt.generate.generate import Stream
 
         return Stream(
             self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
@@ -240,13 +240,13 @@ class GPT(nn.Module):
         is one, becomes model.tokenizer. dtype is the file's unless told, and float32 for "tiny", the model in the box.
         The model is in eval mode.
         """
-        from regard.gpt.checkpoint import load
+        from regard.gpt.checkpoint.pretrained import load
 
         return load(name_or_dir, device=device, dtype=dtype)
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the model to a directory that `from_pretrained` and transformers load; all of it, or nothing."""
-        from regard.gpt.checkpoint import save
+        from regard.gpt.checkpoint.pretrained import save
 
         save(self, directory)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.checks import check_whole
-from regard.gpt.safe import atomically
-from regard.gpt.text import END
+from regard.arguments import check_whole
+from regard.files import atomically
+from regard.gpt.train.text_files import END
 
 if TYPE_CHECKING:
     import tokenizers

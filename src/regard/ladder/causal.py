@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.checks import check_dropout, check_length, check_whole, check_width
+from regard.arguments import check_dropout, check_length, check_whole, check_width
 from regard.steps import step
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.checks import check_dropout, check_heads, check_length, check_whole, check_width
+from regard.arguments import check_dropout, check_heads, check_length, check_whole, check_width
 from regard.ladder.causal import CausalAttention
 from regard.steps import step
 

@@ -1,0 +1,1 @@
+"""Adoption: the layouts of other people's attention modules, and taking their weights over."""

@@ -1,0 +1,275 @@
+"""Exact weights a few rows at a time, in plain torch: on the CPU the kernel of every statistic, elsewhere of rare ones.
+
+A tile is some query rows of one head by all the keys that they can reach. It fits the cache, so the passes over it
+cost little; T × S is never in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.kernels.kernel_mask import Attention
+from regard.attention.masks import EVERYTHING
+
+HIDDEN = -1.0e4  # the log of a weight that is 0: far enough to be 0, near enough to be multiplied by 0
+ROWS = 256
+FEW = 1 << 20  # up to so many weights are looked at together: short texts would be all overhead, head by head
+LOG2E = 1.4426950408889634
+
+
+class Tile(NamedTuple):
+    """Rows [first, last) and keys [low, high) of one head of one batch element."""
+
+    b: int
+    h: int
+    first: int
+    last: int
+    low: int
+    high: int
+
+
+def rows_of(attention: Attention) -> int:
+    """How many rows a tile has: few on a CPU, for its cache, twice as many of shorter texts; more on a GPU, to fill it."""
+    S = max(attention.sizes[3], 1)
+    return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
+
+
+def tiles(attention: Attention, head: int | None = None, batch: int | None = None) -> Iterator[Tile]:
+    """All tiles, or those of one head, of one batch element."""
+    B, H, T, S = attention.sizes
+    rows = rows_of(attention)
+    for b in range(B) if batch is None else (batch,):
+        for h in range(H) if head is None else (head,):
+            for first in range(0, T, rows):
+                last = min(first + rows, T)
+                low, high = attention.mask.span(first + S - T, last - 1 + S - T, S)
+                yield Tile(b, h, first, last, low, max(high, low))
+
+
+class Head:
+    """Queries and keys of one head, ready to be multiplied: a tile is then one product.
+
+    The scale is in the queries, and one more channel takes the rows' lse off every score. Scores are in units of
+    log 2, because powers of two are the faster ones.
+    """
+
+    def __init__(self, attention: Attention, b: int, h: int, lse: Tensor | None = None) -> None:
+        q, k = attention.q, attention.k
+        assert q is not None
+        assert k is not None
+        self.attention, self.b, self.h = attention, b, h
+        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+        q, k = q[b, h].to(wide) * (attention.scale * LOG2E), k[b, h // (q.shape[1] // k.shape[1])].to(wide)
+        if lse is not None:
+            q = torch.cat([q, -LOG2E * lse[b, h, :, None].to(wide)], dim=-1)
+            k = torch.cat([k, k.new_ones(k.shape[0], 1)], dim=-1)
+        self.q, self.k, self.shift = q, k.mT, k.shape[0] - q.shape[0]
+        self.parts = attention.mask.parts()
+        self.future: dict[tuple[int, int, int], Tensor] = {}
+
+    def scores(self, tile: Tile, hidden: float = -torch.inf, out: Tensor | None = None) -> Tensor:
+        """The scores of a tile ÷ log 2, less the rows' lse where that was given; hidden keys get a number far below."""
+        _, _, first, last, low, high = tile
+        q, k = self.q[first:last], self.k[:, low:high]
+        with torch.autocast(q.device.type, enabled=False):
+            x = q @ k if out is None else torch.mm(q, k, out=out[: q.shape[0] * k.shape[1]].view(q.shape[0], -1))
+        bias, slopes = self.attention.bias, self.attention.alibi
+        if bias is not None:
+            bias = bias.reshape((1,) * (4 - bias.dim()) + tuple(bias.shape))
+            part = bias[self.b if bias.shape[0] > 1 else 0, self.h if bias.shape[1] > 1 else 0]
+            part = part if part.shape[0] == 1 else part[first:last]
+            x += LOG2E * (part if part.shape[1] == 1 else part[:, low:high]).to(x.dtype)
+            x.clamp_(min=hidden)
+        if slopes is not None:
+            rows, cols = self._places(tile)
+            x -= LOG2E * slopes[self.h].to(x.dtype) * (rows[:, None] + self.shift - cols).abs()
+        return self._hide(tile, x, hidden)
+
+    def _hide(self, tile: Tile, x: Tensor, hidden: float) -> Tensor:
+        if self.parts.rest is None and self.parts.keys is None and self.parts.window is None:
+            # Only the columns from the first query on can lie in a row's future.
+            edge = max(min(tile.first + self.shift + 1, tile.high), tile.low) - tile.low
+            if self.parts.causal and edge < x.shape[1]:
+                future = (x.shape[0], x.shape[1] - edge, tile.first + self.shift - tile.low - edge)
+                if future not in self.future:  # alike in nearly all tiles
+                    rows, cols = torch.arange(future[0]), torch.arange(future[1])
+                    self.future[future] = (cols > rows[:, None] + future[2]).to(x.device)
+                x[:, edge:].masked_fill_(self.future[future], hidden)
+            return x
+        seen = self.attention.mask.tile(*self._places(tile), self.shift)
+        while seen.dim() > 2:
+            spot = self.b if seen.dim() == 4 else self.h
+            seen = seen[spot if seen.shape[0] > 1 else 0]
+        return x.masked_fill_(~seen, hidden)
+
+    def _places(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        device = self.q.device
+        return torch.arange(tile.first, tile.last, device=device), torch.arange(tile.low, tile.high, device=device)
+
+
+def weights(attention: Attention, tile: Tile, lse: Tensor | None) -> Tensor:
+    """The weights of a tile; rows whose lse is not finite have none."""
+    b, h, first, last, low, high = tile
+    if attention.weights is not None:
+        found = attention.weights[b, h, first:last, low:high]
+        return found.double() if found.dtype is torch.float64 else found.float()
+    assert lse is not None
+    known = lse[b, h, first:last].isfinite()
+    x = Head(attention, b, h, torch.where(lse.isfinite(), lse, 0)).scores(tile)
+    return x.exp2_().masked_fill_(~known[:, None], 0)
+
+
+def logsumexp(attention: Attention) -> Tensor:
+    """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing."""
+    B, H, T, _ = attention.sizes
+    assert attention.q is not None
+    if _few(attention):
+        return (_all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
+    wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
+    found = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
+    for b in range(B):
+        for h in range(H):
+            head = Head(attention, b, h)
+            for tile in tiles(attention, h, b):
+                if tile.high > tile.low:
+                    found[b, h, tile.first : tile.last] = (head.scores(tile) / LOG2E).logsumexp(-1)
+    return found
+
+
+def one_pass(
+    attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool = True
+) -> dict[str, Tensor]:
+    """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
+
+    lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
+    """
+    if _few(attention):
+        return _all_at_once(attention, lse, counted, targets)
+    B, H, T, S = attention.sizes
+    shift, N = attention.shift, targets.shape[0]
+    wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
+    new: Any = {"device": attention.device, "dtype": wide}
+    found = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
+    found["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
+    found["chosen"] = torch.zeros(N, B, H, T, **new)
+    found["received"] = torch.zeros(B, H, S, **new)
+    less = torch.where(counted, lse, 0)
+    room, other = None, None
+    for b in range(B):
+        keys = targets[:, b].long().mT  # (T, N)
+        for h in range(H):
+            head = None if attention.weights is not None else Head(attention, b, h, less)
+            all_count = bool(counted[b, h].all())
+            for tile in tiles(attention, h, b):
+                _, _, first, last, low, high = tile
+                if high <= low:
+                    continue
+                if head is None:
+                    p = weights(attention, tile, None)
+                    x = p.log2().clamp_(min=HIDDEN)
+                else:
+                    if room is None or other is None:
+                        room, other = (torch.empty(rows_of(attention) * S, **new) for _ in range(2))
+                    x = head.scores(tile, HIDDEN, room)
+                    p = torch.exp2(x, out=other[: x.numel()].view_as(x))
+                if not all_count:
+                    rest = ~counted[b, h, first:last, None]
+                    # Written-out weights are the model's own: its backward needs them as they are.
+                    p = p.masked_fill(rest, 0) if head is None else p.masked_fill_(rest, 0)
+                here = (b, h, slice(first, last))
+                found["distance"][here] = _distance(p, tile, shift)
+                found["largest"][here], place = _largest(x)
+                found["largest_key"][here] = place + low
+                if N:
+                    key = keys[first:last] - low
+                    inside = (key >= 0) & (key < high - low)
+                    value = p.gather(1, key.clamp(0, high - low - 1))
+                    found["chosen"][:, b, h, first:last] = torch.where(inside, value, 0).mT
+                if columns:
+                    found["received"][b, h, low:high] += p.sum(0)
+                found["entropy"][here] = x.mul_(p).sum(-1)
+    found["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
+    found["largest"].exp2_()
+    return found
+
+
+def _few(attention: Attention) -> bool:
+    B, H, T, S = attention.sizes
+    return 0 < B * H * T * S <= FEW
+
+
+def _all_scores(attention: Attention, hidden: float) -> Tensor:
+    """The scores ÷ log 2 of all heads, (B, H, T, S)."""
+    B, H, T, S = attention.sizes
+    q, k = attention.q, attention.k
+    assert q is not None
+    assert k is not None
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
+    with torch.autocast(q.device.type, enabled=False):  # heads that share keys are rows of one product
+        x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
+    if attention.bias is not None:
+        x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)
+    if attention.alibi is not None:
+        at = torch.arange(S - T, S, device=x.device)[:, None]
+        apart = (at - torch.arange(S, device=x.device)).abs()
+        x = x - LOG2E * attention.alibi.to(wide)[:, None, None] * apart
+    if attention.mask is EVERYTHING:
+        return x
+    return x.masked_fill(~attention.mask.dense(T, S, x.device), hidden)
+
+
+def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """one_pass() of a short text, as it is defined."""
+    B, H, T, S = attention.sizes
+    if attention.weights is not None:
+        p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
+        x = p.log2().clamp_(min=HIDDEN)
+    else:
+        x = (_all_scores(attention, HIDDEN) - LOG2E * torch.where(counted, lse, 0)[..., None]).clamp_(min=HIDDEN)
+        p = x.exp2()
+    p = p.masked_fill(~counted[..., None], 0)
+    most, key = x.max(-1)
+    at = torch.arange(T, device=x.device)[:, None] + attention.shift
+    apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
+    places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
+    value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
+    found = {"entropy": (x * p).sum(-1).div_(-LOG2E).abs_(), "distance": (p * apart).sum(-1)}
+    found |= {"largest": most.exp2_(), "largest_key": key}
+    return found | {"chosen": value.permute(3, 0, 1, 2), "received": p.sum(-2)}
+
+
+def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row and its place: the best of 64 first, which is much faster than looking at each."""
+    size = x.shape[1] // 64 * 64
+    if size < 512:
+        most, place = x.max(-1)
+        return most, place
+    blocks = x[:, :size].unflatten(1, (-1, 64))
+    most, block = blocks.amax(-1).max(-1)
+    place = blocks.gather(1, block[:, None, None].expand(-1, 1, 64))[:, 0].argmax(-1) + block * 64
+    if size < x.shape[1]:
+        rest, where = x[:, size:].max(-1)
+        place = torch.where(rest > most, where + size, place)
+        most = torch.maximum(most, rest)
+    return most, place
+
+
+def _distance(p: Tensor, tile: Tile, shift: int) -> Tensor:
+    """Σ p · |at − j|: to the left of the rows and to their right as one product each, between them as written."""
+    first, last, low, high = tile.first + shift, tile.last + shift, tile.low, tile.high
+    left, right = max(min(first, high), low) - low, max(min(last, high), low) - low
+    at = torch.arange(last - first, device=p.device, dtype=p.dtype)  # counted from the first row: small stays exact
+    cols = torch.arange(low - first, high - first, device=p.device, dtype=p.dtype)
+    found = p.new_zeros(p.shape[0])
+    if left > 0:
+        found += at * p[:, :left].sum(-1) - p[:, :left] @ cols[:left]
+    if right > left:
+        found += (p[:, left:right] * (at[:, None] - cols[left:right]).abs()).sum(-1)
+    if right < p.shape[1]:
+        found += p[:, right:] @ cols[right:] - at * p[:, right:].sum(-1)
+    return found

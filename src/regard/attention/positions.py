@@ -1,0 +1,145 @@
+"""Positions: how a layer knows the order of its tokens. Attention alone does not.
+
+Sinusoidal vectors are added to the embeddings; rotary turns queries and keys; ALiBi lowers distant scores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.arguments import check_whole
+
+
+def sinusoidal(length: int, width: int, device: torch.device | str | None = None) -> Float[Tensor, "length width"]:
+    """Position vectors to add to embeddings: sines and cosines of slower and slower waves.
+
+    >>> sinusoidal(2, 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+
+    Even columns are sin(position / 10000^(i/width)), odd ones the cosine.  (arXiv:1706.03762, section 3.5.)
+    """
+    if width < 2 or width % 2:
+        raise ValueError(f"width ({width}) must be even, a sine and a cosine for each wave; try {max(width + 1, 2)}")
+    angles = torch.arange(length, device=device)[:, None] * _waves(width, 10_000.0, device)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Slower turns, for a model that reads further than it was first trained to.
+
+    >>> Stretch(8.0, original=8192)  # Llama 3.1
+    Stretch(factor=8.0, original=8192, low=1.0, high=4.0)
+
+    factor: how many times slower.
+    original: the context the model was first trained with. Given it, only slow waves are stretched: those with fewer
+        than `low` turns in that context wholly, those with more than `high` not at all, and between the two by
+        degrees (Llama 3). Else all are stretched alike (transformers calls that linear).
+    """
+
+    factor: float
+    original: int | None = None
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.factor) and self.factor >= 1):
+            raise ValueError(f"factor ({self.factor}) must be at least 1; Llama 3.1 has 8, and 1 stretches nothing")
+        if self.original is not None:
+            check_whole(original=self.original)
+        if not 0 < self.low < self.high < math.inf:
+            raise ValueError(f"low ({self.low}) must be above 0 and below high ({self.high}); Llama 3.1 has 1 and 4")
+
+    def slowed(self, waves: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
+        """The waves, some of them or all slower."""
+        if self.original is None:
+            return waves / self.factor
+        turns = waves * (self.original / (2 * math.pi))
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return waves * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions: each pair of channels turns with the position, so scores depend on distance alone.
+
+    >>> Rotary(base=10_000.0)
+    Rotary(base=10000.0, interleaved=False)
+
+    Channel i turns together with i + D/2 (Llama), or 2i with 2i + 1 when interleaved.  (arXiv:2104.09864.)
+    stretch: slower turns, for longer texts than the model was first trained with.
+    """
+
+    base: float = 10_000.0
+    interleaved: bool = False
+    stretch: Stretch | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.base) and self.base > 1):
+            raise ValueError(f"the rotary base ({self.base}) must be above 1; 10000 is usual, 500000 for Llama 3")
+
+    def turn(
+        self, q: Float[Tensor, "B H T D"], k: Float[Tensor, "B Hkv T D"], positions: Int[Tensor, "..."]
+    ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B Hkv T D"]]:
+        """Turn queries and keys by their positions, (T,) or (B, T)."""
+        # In float32 whatever the dtype: at position 100,000 a bf16 angle would be off by hundreds of turns.
+        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+        cos, sin = self.angles(positions, q.shape[-1], wide)
+        if cos.dim() == 3:
+            cos, sin = cos[:, None], sin[:, None]  # (B, 1, T, D/2)
+        return self._turn_one(q, cos, sin), self._turn_one(k, cos, sin)
+
+    def angles(
+        self, positions: Int[Tensor, "..."], width: int, dtype: torch.dtype = torch.float32
+    ) -> tuple[Float[Tensor, "... pairs"], Float[Tensor, "... pairs"]]:
+        """Cosine and sine of the angle that each pair of channels turns by, at each position."""
+        waves = _waves(width, self.base, positions.device, dtype)
+        angles = positions.to(dtype)[..., None] * (waves if self.stretch is None else self.stretch.slowed(waves))
+        return angles.cos(), angles.sin()
+
+    def __repr__(self) -> str:
+        more = "" if self.stretch is None else f", stretch={self.stretch}"
+        return f"Rotary(base={self.base}, interleaved={self.interleaved}{more})"
+
+    def _turn_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if self.interleaved:
+            a, b = t[..., 0::2], t[..., 1::2]
+            return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(t.dtype)
+        a, b = t.chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(t.dtype)
+
+
+def alibi_slopes(num_heads: int, device: torch.device | str | None = None) -> Float[Tensor, "H"]:
+    """How much each head's scores fall with every step of distance.
+
+    >>> alibi_slopes(4)
+    tensor([0.2500, 0.0625, 0.0156, 0.0039])
+
+    A geometric row from 2^(−8/H); where H is no power of two, every other slope of the next row fills up.
+    (arXiv:2108.12409.)
+    """
+    check_whole(num_heads=num_heads)
+    whole = 2 ** math.floor(math.log2(num_heads))
+    first = torch.arange(1, whole + 1, device=device)
+    extra = torch.arange(num_heads - whole, device=device)
+    return torch.cat([torch.exp2(-8.0 * first / whole), torch.exp2(-4 * (2 * extra + 1) / whole)])
+
+
+def alibi_bias(
+    slopes: Float[Tensor, "H"], rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int
+) -> Float[Tensor, "H T S"]:
+    """What ALiBi adds to the scores: −slope × distance; query row i stands at key position i + shift."""
+    distance = (rows[:, None] + shift - cols).abs()
+    return -slopes[:, None, None] * distance
+
+
+def _waves(
+    width: int, base: float, device: torch.device | str | None, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "pairs"]:
+    return 1.0 / base ** (torch.arange(0, width, 2, device=device, dtype=dtype) / width)

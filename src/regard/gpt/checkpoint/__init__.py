@@ -1,0 +1,1 @@
+"""Checkpoints: directories of safetensors and JSON that transformers reads and writes too."""

@@ -1,0 +1,1 @@
+"""Training: from text files to a model, in one process or many, resumable at any step."""

@@ -1,0 +1,109 @@
+"""torch.nn.MultiheadAttention and TransformerEncoder, whose fast path in eval is one operator with all inside.
+
+It is left to run. Queries and keys are projected once more from what went in, and its masks (True = hidden there)
+are turned round.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
+from regard.heads.call import WatchedCall
+
+STOCK = {
+    nn.TransformerEncoder: ("forward",),
+    nn.TransformerEncoderLayer: ("forward", "_sa_block"),
+    nn.MultiheadAttention: ("forward",),
+}
+
+
+def goes_fast(module: nn.Module) -> bool:
+    """May this module take the fast path? It does not under a torch function mode, such as ours."""
+    kind = type(module)
+    for stock, names in STOCK.items():
+        if isinstance(module, stock):
+            return "forward" not in module.__dict__ and all(getattr(kind, n) is getattr(stock, n) for n in names)
+    return False
+
+
+def opened(function: Any) -> Any:
+    """A copy of F.multi_head_attention_forward that does not hand itself to torch function modes as a whole."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    names = {**function.__globals__, "has_torch_function": lambda _: False}
+    copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def call_of_attention(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor,
+    proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True,
+    average_attn_weights: bool = True, mask_type: int | None = None,
+) -> WatchedCall:  # fmt: skip
+    """The WatchedCall of torch._native_multi_head_attention."""
+    return _call(query, key, embed_dim, num_head, qkv_weight, qkv_bias, mask, mask_type)
+
+
+def call_of_layer(
+    src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor,
+    proj_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Tensor, norm_bias_1: Tensor,
+    norm_weight_2: Tensor, norm_bias_2: Tensor, ffn_weight_1: Tensor, ffn_bias_1: Tensor, ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor, mask: Tensor | None = None, mask_type: int | None = None,
+) -> WatchedCall:  # fmt: skip
+    """The WatchedCall of torch._transformer_encoder_layer_fwd."""
+    x = F.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
+    call = _call(x, x, embed_dim, num_heads, qkv_weight, qkv_bias, mask, mask_type)
+    return replace(call, module="self_attn")  # below the layer, where it is without the fast path
+
+
+def _call(
+    query: Tensor, key: Tensor, E: int, H: int, weight: Tensor, bias: Tensor, hidden: Tensor | None, kind: int | None
+) -> WatchedCall:
+    lengths = None
+    if query.is_nested:
+        lengths = torch.tensor([t.shape[0] for t in query.unbind()], device=query.device)
+        key = query = torch.nested.to_padded_tensor(query, 0.0)
+    with torch.no_grad():
+        q = F.linear(query, weight[:E], bias[:E]).unflatten(-1, (H, -1)).transpose(1, 2)
+        k = F.linear(key, weight[E : 2 * E], bias[E : 2 * E]).unflatten(-1, (H, -1)).transpose(1, 2)
+    mask: Mask = EVERYTHING
+    real = None
+    if lengths is not None:
+        mask = Padding(lengths)
+        real = torch.arange(q.shape[2], device=q.device) < lengths[:, None]
+    elif hidden is not None:
+        seen = ~hidden.bool()  # the operator takes numbers for bools too: all but 0 hides
+        if kind == 1:  # one row for each text
+            mask, real = Padding(seen), seen
+        else:
+            mask = Dense(seen)
+    return WatchedCall("", q, k, q.shape[-1] ** -0.5, mask, real=real)
+
+
+def heads_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    """(B, H) of a call of F.multi_head_attention_forward."""
+    query = args[0] if args else kwargs["query"]
+    heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+    return (query.shape[1] if query.dim() == 3 else 1), int(heads)
+
+
+def extra_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """How many keys a call of F.multi_head_attention_forward puts after its own: add_bias_kv's, add_zero_attn's."""
+    bias = args[7] if len(args) > 7 else kwargs["bias_k"]
+    zero = args[9] if len(args) > 9 else kwargs["add_zero_attn"]
+    return (bias is not None) + bool(zero)
+
+
+OPERATORS: dict[str, Callable[..., WatchedCall]] = {
+    "_native_multi_head_attention": call_of_attention,
+    "_transformer_encoder_layer_fwd": call_of_layer,
+}

@@ -1,0 +1,258 @@
+"""Views of what was seen: one layer, one head. They hold nothing; every number comes from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.heads.record import MAP, TOP, Record
+from regard.heads.roles import Role, Tally
+
+Index = int | slice | Sequence[int] | Tensor | None
+
+
+class Top(NamedTuple):
+    """The largest weights of each query, largest first; key −1 and weight 0 past the visible ones."""
+
+    keys: Tensor
+    weights: Tensor
+
+
+class _View:
+    """What a layer and a head have in common: every statistic by its name."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def _read(self, name: str) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def lse(self) -> Tensor:
+        """The log of the sum of exp(score) over the visible keys."""
+        return self._read("lse")
+
+    @property
+    def entropy(self) -> Tensor:
+        """−Σ p ln p, in nats: 0 looks at one key, ln n at n keys alike."""
+        return self._read("entropy")
+
+    @property
+    def largest(self) -> Tensor:
+        """The largest weight of each query."""
+        return self._read("largest")
+
+    @property
+    def largest_key(self) -> Tensor:
+        """The key that has it, the first where several have."""
+        return self._read("largest_key")
+
+    @property
+    def distance(self) -> Tensor:
+        """How far away the query looks on average, in tokens."""
+        return self._read("distance")
+
+    @property
+    def sink(self) -> Tensor:
+        """The weight on the first key."""
+        return self._read("sink")
+
+    @property
+    def previous(self) -> Tensor:
+        """The weight on the previous token; NaN for the first, which has none."""
+        return self._read("previous")
+
+    @property
+    def self(self) -> Tensor:
+        """The weight on the query's own token."""
+        return self._read("self")
+
+    @property
+    def induction(self) -> Tensor:
+        """The weight on the token after the last occurrence of the current one; NaN where it did not occur."""
+        return self._read("induction")
+
+    @property
+    def duplicate(self) -> Tensor:
+        """The weight on the last earlier occurrence of the current token; NaN where it did not occur."""
+        return self._read("duplicate")
+
+    @property
+    def received(self) -> Tensor:
+        """How much weight each key got from all queries together."""
+        return self._read("received")
+
+    @property
+    def received_mean(self) -> Tensor:
+        """The same for each query that may see the key; NaN where none may."""
+        return self._read("received_mean")
+
+    def _index(self, chosen: Index, size: int, what: str) -> Tensor:
+        return index(chosen, size, what, self._record.steps[0].call.device)
+
+
+class Head(_View):
+    """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
+
+    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally]) -> None:
+        super().__init__(record)
+        self._layer, self._head, self._tally = layer, head, tally
+
+    def _read(self, name: str) -> Tensor:
+        return self._record.read(name)[:, self._head]
+
+    @property
+    def name(self) -> str:
+        """The module it ran in, and its number there."""
+        return f"{self._record.name or 'model'}[{self._head}]"
+
+    @property
+    def role(self) -> Role:
+        """What the head seems to do, with the evidence."""
+        return self._tally().role(self._head)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The mean of every row statistic; rows without a value are left out."""
+        return self._tally().means(self._head)
+
+    @property
+    def histogram(self) -> Tensor:
+        """(B, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
+        return self._record.histogram(self._head)
+
+    def top(self, n: int = TOP) -> Top:
+        """The n largest weights of each query and their keys, (B, T, n) each, exact."""
+        _at_least_one(n, "top")
+        return Top(*self._record.top(self._head, n))
+
+    def map(self, n: int = MAP) -> Float[Tensor, "B rows cols"]:
+        """An exact picture of the T × S weights, mean-pooled to at most n × n cells."""
+        _at_least_one(n, "map")
+        return self._record.map(self._head, n)
+
+    def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B R C"]:
+        """The exact weights of these queries and keys, (B, R, C), computed again on demand.
+
+        Rows and columns are a number, a slice, a list or a tensor of numbers; None is all of them, and all rows
+        with all columns is the whole T × S matrix.
+        """
+        _, _, T, S = self._record.sizes
+        return self._record.weights(self._head, self._index(rows, T, "row"), self._index(cols, S, "column"))
+
+    def __repr__(self) -> str:
+        numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
+        return f"{self._layer}.{self._head}  {self.name}\n  {self.role}\n  {numbers}"
+
+
+class Layer(_View):
+    """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
+
+    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally]) -> None:
+        super().__init__(record)
+        self._layer, self._tally = layer, tally
+
+    def _read(self, name: str) -> Tensor:
+        return self._record.read(name)
+
+    def __len__(self) -> int:
+        return self._record.sizes[1]
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self._heads())
+
+    def __getitem__(self, head: int) -> Head:
+        return Head(self._record, self._layer, place(head, len(self), "head", self.name), self._tally)
+
+    @property
+    def name(self) -> str:
+        """The module it ran in."""
+        return self._record.name or "model"
+
+    @property
+    def roles(self) -> list[Role]:
+        """What each head seems to do."""
+        return [self._tally().role(head) for head in range(len(self))]
+
+    @property
+    def summary(self) -> list[dict[str, float]]:
+        """The means of each head."""
+        return [self._tally().means(head) for head in range(len(self))]
+
+    @property
+    def histogram(self) -> Tensor:
+        """(B, H, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
+        return torch.stack([head.histogram for head in self._heads()], 1)
+
+    def top(self, n: int = TOP) -> Top:
+        """The n largest weights of each query and their keys, (B, H, T, n) each, exact."""
+        found = [head.top(n) for head in self._heads()]
+        return Top(torch.stack([one.keys for one in found], 1), torch.stack([one.weights for one in found], 1))
+
+    def map(self, n: int = MAP) -> Float[Tensor, "B H rows cols"]:
+        """An exact picture of the T × S weights of each head, mean-pooled to at most n × n cells."""
+        return torch.stack([head.map(n) for head in self._heads()], 1)
+
+    def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B H R C"]:
+        """The exact weights of these queries and keys, (B, H, R, C), computed again on demand."""
+        return torch.stack([head.weights(rows, cols) for head in self._heads()], 1)
+
+    def _heads(self) -> list[Head]:
+        return [self[head] for head in range(len(self))]
+
+    def __repr__(self) -> str:
+        _, H, T, S = self._record.sizes
+        return f"{self._layer}  {self.name}: {H} heads, {T} queries, {S} keys; one of them: seen[{self._layer}, 0]"
+
+
+def place(number: int, size: int, what: str, whose: str) -> int:
+    """A number of a layer or head, negative ones counted from the end."""
+    number = _whole(number, what)
+    if not -size <= number < size:
+        raise ValueError(f"{what} {number} does not exist: {whose} has {size} {what}s, 0 to {size - 1}")
+    return number % size
+
+
+def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
+    """Rows or columns in any accepted form as a tensor of places."""
+    if chosen is None:
+        return torch.arange(size, device=device)
+    if isinstance(chosen, slice):
+        return torch.tensor(range(size)[chosen], dtype=torch.long, device=device)
+    numbers = _numbers(chosen)
+    if numbers and all(isinstance(number, bool) for number in numbers):
+        if len(numbers) != size:
+            raise ValueError(f"a choice of {what}s by True and False needs {size} of them; this has {len(numbers)}")
+        numbers = [place for place, wanted in enumerate(numbers) if wanted]
+    places = []
+    for number in numbers:
+        whole = _whole(number, what)
+        if not -size <= whole < size:
+            raise ValueError(f"{what} {whole} does not exist: there are {size}, 0 to {size - 1}")
+        places.append(whole % size)
+    return torch.tensor(places, dtype=torch.long, device=device)
+
+
+def _numbers(chosen: Any) -> list[Any]:
+    """A number, or a list, tensor or array of them, as a list."""
+    if hasattr(chosen, "tolist"):  # tensors and arrays; one number stands alone
+        chosen = chosen.tolist()
+    if isinstance(chosen, str):
+        return [chosen]
+    return [number for one in chosen for number in _numbers(one)] if isinstance(chosen, Sequence) else [chosen]
+
+
+def _whole(number: object, what: str) -> int:
+    try:
+        return number.__index__()  # type: ignore[attr-defined,no-any-return]
+    except (AttributeError, TypeError):
+        raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
+
+
+def _at_least_one(n: int, what: str) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"{what}({n}) must ask for a whole number of at least 1")

@@ -1,0 +1,203 @@
+"""What the mask alone decides: how many keys a query may see, how far away they are, how many queries see a key.
+
+A weight of 0.5 on the previous token says much where a query may see a thousand keys, and nothing where it may see two.
+Roles are judged against these numbers.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import (
+    CAUSAL,
+    EVERYTHING,
+    And,
+    Causal,
+    Dense,
+    Documents,
+    Everything,
+    Mask,
+    Padding,
+    Window,
+    padding,
+)
+from regard.heads.call import HIDES, WatchedCall
+
+_TILE = 2**24  # entries of a dense mask looked at together
+_ROWS = 512  # rows of written-out weights looked at together
+
+
+def is_plain(mask: Mask) -> bool:
+    """Is the mask made of the future, a window and padding only? Then counting takes no T × S tile."""
+    return mask.parts().rest is None
+
+
+def seen_keys(call: WatchedCall) -> tuple[Tensor, Tensor]:
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
+
+    >>> from regard.attention.masks import causal
+    >>> count, distance = seen_keys(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> count, distance
+    (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
+    """
+    mask = call.mask if call.weights is None else _rule_behind(call, call.weights)
+    if call.bias is None and is_plain(mask) and not (call.extra and call.weights is not None):
+        count, total = _plain_rows(call, mask)
+    else:
+        parts = [_tile_rows(call, rows) for rows in _tiles(call)]
+        count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
+    counted = count > 0
+    if call.real is not None:
+        counted = counted & call.real[:, None].to(counted.device)
+    mean = total / count.clamp(min=1)
+    return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
+
+
+def seeing_queries(call: WatchedCall) -> Tensor:
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), whole numbers.
+
+    >>> from regard.attention.masks import causal
+    >>> seeing_queries(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    tensor([[[3, 2, 1]]])
+    """
+    B, _, T, S = call.sizes
+    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+        total = torch.zeros(1, dtype=torch.long, device=call.device)
+        for rows in _tiles(call):
+            tile = _tile(call, rows)
+            if call.real is not None:
+                tile = tile & call.real[:, None, rows, None]
+            total = total + tile.sum(2)
+        return total if total.dim() == 3 else total.expand(B, 1, S)
+    parts = call.mask.parts()
+    real = torch.ones(1, T, device=call.device) if call.real is None else call.real
+    upto = torch.nn.functional.pad(real.long().cumsum(-1), (1, 0))  # upto[i]: queries that count before row i
+    row = torch.arange(S, device=call.device) - (S - T)  # the row that stands at each key
+    low = row if parts.causal else torch.zeros_like(row)
+    high = torch.full_like(row, T)
+    if parts.window is not None:
+        low, high = torch.maximum(low, row - parts.window + 1), torch.minimum(high, row + parts.window)
+    low = low.clamp(0, T)
+    count = upto[:, torch.maximum(high.clamp(0, T), low)] - upto[:, low]
+    return (count * _real_keys(parts.keys, S, call.device))[:, None]
+
+
+def keys_seen(call: WatchedCall) -> Tensor | None:
+    """(B or 1, S or 1): may any query see this key? None where no rule could hide one from all. T and S are alike.
+
+    >>> from regard.attention.masks import causal
+    >>> keys_seen(WatchedCall("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
+    tensor([[ True,  True,  True,  True],
+            [ True,  True, False, False]])
+    """
+    if isinstance(call.mask, Dense) and call.bias is None:
+        seen = call.mask.seen.to(call.device)
+        return _four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
+    rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
+    if not all(_is_one_row(rule) for rule in rules):
+        return torch.stack([_tile(call, rows).any(2).any(1) for rows in _tiles(call)]).any(0)
+    keys = torch.arange(call.sizes[3], device=call.device)
+    found = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
+    if call.bias is not None:
+        found.append(may_see(_once(_four_axes(call.bias)).amax((1, 2))))
+    return reduce(torch.logical_and, found) if found else None
+
+
+def may_see(score: Tensor) -> Tensor:
+    """What is not hidden by this score, or by what is added to it."""
+    return ~(score <= HIDES)
+
+
+_SEES_ITSELF = (Everything, Causal, Window, Documents)  # rules by which each query sees the key at its own place
+
+
+def _all_of(mask: Mask) -> list[Mask]:
+    return [*_all_of(mask.left), *_all_of(mask.right)] if isinstance(mask, And) else [mask]
+
+
+def _is_one_row(mask: Mask) -> bool:
+    """Does the rule hide the same keys from all queries and heads of a text?"""
+    if not isinstance(mask, Dense):
+        return isinstance(mask, Padding)
+    return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
+
+
+def _rule_behind(call: WatchedCall, weights: Tensor) -> Mask:
+    """The mask that written-out weights seem to have had: the future, and keys that nobody looks at, hidden.
+
+    A single 0 says nothing: in half precision small weights are 0, too. A whole layer that leaves out the future does.
+    """
+    T, S = weights.shape[2:]
+    rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
+    counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    ahead = any(  # a padded row that sees nothing may have its weight anywhere
+        bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
+        for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
+    )
+    return rule if ahead else rule & CAUSAL
+
+
+def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
+    """Count and summed distance, from running sums over the keys that are real."""
+    _, _, T, S = call.sizes
+    parts = mask.parts()
+    keep = _real_keys(parts.keys, S, call.device)
+    place = torch.arange(S, device=call.device)
+    upto = torch.nn.functional.pad(keep.cumsum(-1), (1, 0))  # how many keys are real before place j, …
+    sums = torch.nn.functional.pad((keep * place).cumsum(-1), (1, 0))  # … and the sum of their places
+    at = torch.arange(T, device=call.device) + call.shift
+    low, high = torch.zeros_like(at), torch.full_like(at, S)
+    if parts.window is not None:
+        low, high = at - parts.window + 1, at + parts.window
+    if parts.causal:
+        high = torch.minimum(high, at + 1)
+    low = low.clamp(0, S)
+    high = torch.maximum(high.clamp(0, S), low)
+    middle = torch.minimum(torch.maximum((at + 1).clamp(0, S), low), high)  # keys behind the query end here
+    behind, ahead = upto[:, middle] - upto[:, low], upto[:, high] - upto[:, middle]
+    total = at * (behind - ahead) - (sums[:, middle] - sums[:, low]) + (sums[:, high] - sums[:, middle])
+    return (behind + ahead)[:, None], total[:, None].double()
+
+
+def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
+    S = call.sizes[3]
+    tile = _tile(call, rows)
+    apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
+    return tile.sum(-1), (tile * apart).sum(-1).double()
+
+
+def _tile(call: WatchedCall, rows: Tensor) -> Tensor:
+    """Who sees whom in these rows, (B or 1, H or 1, R, S)."""
+    _, _, T, S = call.sizes
+    tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
+    tile = _four_axes(tile).expand(-1, -1, len(rows), S)
+    if call.bias is not None:
+        bias = _four_axes(call.bias)
+        tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
+    if call.weights is not None:
+        tile = tile & (call.weights[:, :, rows] > 0)
+    return tile
+
+
+def _tiles(call: WatchedCall) -> list[Tensor]:
+    B, H, T, S = call.sizes
+    return list(torch.arange(T, device=call.device).split(max(1, _TILE // max(B * H * S, 1))))
+
+
+def _real_keys(keys: Tensor | None, S: int, device: torch.device) -> Tensor:
+    if keys is None:
+        return torch.ones(1, S, dtype=torch.long, device=device)
+    keys = keys.to(device)
+    return (keys if keys.dim() == 2 else torch.arange(S, device=device) < keys[:, None]).long()
+
+
+def _four_axes(t: Tensor) -> Tensor:
+    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
+
+
+def _once(t: Tensor) -> Tensor:
+    """Heads and queries that a tensor is only spread out over, once."""
+    return t[:, : 1 if t.stride(1) == 0 else None, : 1 if t.stride(2) == 0 else None]

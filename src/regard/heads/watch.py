@@ -1,0 +1,66 @@
+"""watch: what every head of a model does, measured exactly while it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from regard.heads.files import load_seen
+from regard.heads.intercept import intercept
+from regard.heads.report import Seen
+
+__all__ = ["Seen", "load_seen", "watch"]
+
+
+@contextmanager
+def watch(
+    model: nn.Module,
+    *,
+    collect: Iterable[str] | None = None,
+    keep: bool | None = None,
+    tokens: Tensor | None = None,
+    padding: Tensor | None = None,
+) -> Iterator[Seen]:
+    """See what every head does while the model runs; the model, its outputs and its speed stay as they are.
+
+    >>> import torch, regard
+    >>> layer = regard.MultiHeadAttention(d_in=8, d_out=8, context_length=16, dropout=0.0, num_heads=2)
+    >>> with regard.watch(layer) as seen:
+    ...     out = layer(torch.randn(1, 5, 8))
+    >>> seen[0, 1].entropy.shape
+    torch.Size([1, 5])
+
+    `seen` prints as a table; `seen[layer, head]` is a head and `seen[layer]` a layer, by number or by name. Each has
+    lse, entropy, largest, largest_key, distance, sink, previous, self, induction and duplicate, (B, T) for a head;
+    received, (B, S); and, computed when asked for, histogram, top(n), map(n) and weights(rows, cols).
+    Rows that are padding, or that may attend to nothing, do not count: they are NaN, their keys −1 and their weights
+    0. NaN is also the answer to what a row cannot have: the first token's previous one, the last occurrence of a token
+    that is new, a distance in cross-attention. Means leave NaN out. Weights are those before dropout.
+
+    collect: the statistics to take, by name. "default", the usual set, unless given; ("default", "received_mean",
+        "histogram", "top", "map") is all there is.
+    keep: keep queries and keys, so that top(), map() and weights() can be asked for afterwards. Unless told
+        otherwise they are kept, and weights that a model writes out itself only while they are small.
+    tokens: (B, S) ids, for induction and duplicate; found by themselves where the model is given input_ids.
+    padding: (B, S) bool, True = a real token; found by itself where the model is given an attention_mask.
+
+    Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_instead(model)}")
+    if "transformers" in sys.modules:
+        from regard.heads.transformers_backend import register
+
+        register()
+    seen = Seen(collect=collect, keep=keep)
+    with intercept(model, seen.add, tokens=tokens, padding=padding):
+        yield seen
+
+
+def _instead(given: object) -> str:
+    if isinstance(getattr(given, "model", None), nn.Module):  # a pipeline of transformers, a sentence encoder, …
+        return "watch its .model"
+    return "load the model first, then call it inside the block"

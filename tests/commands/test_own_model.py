@@ -1,0 +1,118 @@
+"""`regard watch` of our own GPT, as a person types it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import regard
+from regard import cli
+from regard.commands import own_model as watch_command
+from regard.commands import watch as command
+from regard.gpt import GPT
+
+TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "alice.txt").write_text(TWICE)
+    return str(tmp_path / "alice.txt")
+
+
+def watch(*arguments):
+    found = CliRunner().invoke(cli.app, ["watch", *arguments])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.stdout
+
+
+@pytest.mark.parametrize("named", [[], ["tiny"]], ids=["without a name", "by its name"])
+def test_the_model_in_the_box_is_watched(named, text):
+    told = watch(*named, "--text", text)
+    assert "6 layers × 8 heads · 37 tokens · blocks.0–5.attention" in told
+    rows = {words[0]: words[1:] for line in told.splitlines() if (words := line.split())}
+    assert rows["4.3"][0] == "induction"
+    assert rows["0.2"][:2] == ["previous", "token"]
+    assert f"One head: regard watch tiny --text {text} --layer 4 --head 3" in told
+
+
+def test_the_readme_shows_what_is_printed():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    example = readme[readme.index("$ regard watch\n") :]
+    example = example[: example.index("```")]
+    printed = [watch(), watch("--head", "4.3")]
+    numbers = {
+        tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in "".join(printed).splitlines()
+    }
+    for line in example.splitlines():
+        if line.startswith("  ") and "…" not in line:
+            found = numbers[tuple(re.split(r"\d\.\d\d", line))]
+            assert [float(n) for n in re.findall(r"\d\.\d\d", line)] == pytest.approx(
+                list(map(float, found)), abs=0.011
+            )
+
+
+def test_it_sees_what_python_sees(text):
+    found = watch_command.opened("tiny", TWICE, None, "cpu")
+    model = GPT.from_pretrained("tiny")
+    ids = torch.tensor([model.tokenizer.encode(TWICE)])
+    assert "".join(found.tokens) == TWICE
+    torch.testing.assert_close(found.inputs, {"ids": ids})
+    with torch.no_grad(), regard.watch(model) as right:
+        model(ids)
+    with torch.no_grad(), regard.watch(found.model) as seen:
+        found.model(**found.inputs)
+    for name in ("entropy", "induction", "received"):
+        torch.testing.assert_close(getattr(seen[4, 3], name), getattr(right[4, 3], name), equal_nan=True)
+    told = watch("--text", text, "--layer", "4", "--head", "3")
+    assert "  beginning  to 0.9" in told
+
+
+def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_path, monkeypatch):
+    model = GPT.from_pretrained("tiny")
+    model.save_pretrained(tmp_path / "mine")
+    real = cli.find_spec
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "transformers" else real(name))
+    monkeypatch.setattr(command, "by_transformers", None)  # nobody asks for it
+    assert "6 layers × 8 heads · 5 tokens" in watch(str(tmp_path / "mine"), "--text", text, "--max-tokens", "5")
+
+
+def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
+    (tmp_path / "long.txt").write_text(TWICE * 30)
+    with pytest.raises(
+        ValueError, match=r"the text has 1\d+ tokens and the model reads at most 512; add --max-tokens 512"
+    ):
+        watch("--text", str(tmp_path / "long.txt"))
+    told = watch("--text", str(tmp_path / "long.txt"), "--max-tokens", "512")
+    assert "512 tokens" in told
+
+
+def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
+    told = watch("--text", "the cat sat, the cat sat", "--head", "4.3")
+    assert "blocks.4.attention[3] · 7 tokens" in told
+    assert "All heads: regard watch tiny --text 'the cat sat, the cat sat'" in told
+    assert watch("--head", "4.3") == watch("--layer", "4", "--head", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "nowhere.txt"], r"--text nowhere\.txt is not a file; give a sentence in quotes, a file, or -"),
+        (["--head", "three"], r"--head three must be a number, such as 3; or 4\.3, head 3 of layer 4"),
+        (["--head", "4.3", "--layer", "2"], r"--head 4\.3 is of layer 4, but --layer is 2; leave one of them out"),
+        (["--head", "3"], "--head 3 needs a layer to be in; add --layer 0"),
+    ],
+)
+def test_what_cannot_be_watched_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        watch(*arguments)
+
+
+def test_broad_heads_come_before_those_that_do_nothing_clearly():
+    rows = [line.split()[1] for line in watch("--all").splitlines() if re.match(r"  \d\.\d ", line)]
+    assert len(rows) == 48
+    assert rows[rows.index("mixed") :] == ["mixed"] * rows.count("mixed")
+    assert rows[rows.index("broad") : rows.index("mixed")] == ["broad"] * rows.count("broad")

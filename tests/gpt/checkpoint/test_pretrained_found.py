@@ -1,0 +1,110 @@
+"""Where a model is looked for: a directory, a name on the hub, the box."""
+
+import pytest
+import torch
+
+from gpt.directories import ours
+from regard import GPT
+from regard.gpt.checkpoint import pretrained as checkpoint
+from regard.gpt.checkpoint.pretrained import INDEX, WHOLE, load
+
+transformers = pytest.importorskip("transformers")
+
+
+def test_a_name_is_fetched_without_code_or_pickles(gpt2, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def fetch(name, *, allow_patterns):
+        asked.append((name, allow_patterns))
+        return str(gpt2)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    monkeypatch.chdir(gpt2)
+    for name in ("somebody/some-model", "gpt2", "gpt2-small"):
+        assert GPT.from_pretrained(name).config.vocab_size == 97
+    assert [name for name, _ in asked] == ["somebody/some-model", "gpt2", "openai-community/gpt2"]
+    assert asked[0][1] == [
+        "config.json",
+        "generation_config.json",
+        "model*.safetensors",
+        INDEX,
+        "tokenizer.json",
+    ]
+
+
+def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
+    import huggingface_hub
+
+    def offline(name, **_):
+        raise ConnectionError("the network is unreachable.\nlong details")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    wanted = (
+        r"^a/b is no directory here and could not be fetched from the Hugging Face Hub \(the network is unreachable\)\. "
+        r".*`hf download a/b --local-dir DIRECTORY`\) and give its directory\. Nothing was loaded\.$"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        load("a/b")
+
+
+def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
+    import huggingface_hub
+
+    def offline(name, **_):
+        raise ConnectionError("the network is unreachable")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(ValueError, match=r"Did you mean gpt2-small\? Else look for a mistake in its name, or fetch it"):
+        load("gpt2-smal")
+
+
+def test_the_model_in_the_box_is_float32_unless_told(tmp_path, monkeypatch):
+    ours().half().save_pretrained(tmp_path / "tiny")
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "tiny")
+    for name in ("tiny", tmp_path / "tiny"):
+        assert load(name).token_embedding.weight.dtype is torch.float32
+        assert load(name, dtype=torch.bfloat16).token_embedding.weight.dtype is torch.bfloat16
+    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "elsewhere" / "tiny")
+    assert load(tmp_path / "tiny").token_embedding.weight.dtype is torch.float16  # a directory like any other
+    with pytest.raises(ValueError, match=r"there is no model in the box: .* is missing; install regard again"):
+        load("tiny")
+
+
+def test_the_directory_of_a_run_leads_to_its_model(gpt2, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    gpt2.rename(run / "model")
+    with pytest.raises(ValueError, match=r"run has no config.json; did you mean .*run/model\? Nothing was loaded"):
+        load(run)
+
+
+def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match=r"nobody/nothing is no directory here and could not be fetched"):
+        load("nobody/nothing")
+
+
+@pytest.mark.parametrize("name", ["./x", "/no/such/place", "a/b/c", "x/", "~/no-such-place", "../x"])
+def test_a_path_that_leads_nowhere_is_not_looked_for_elsewhere(name, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_fetched", lambda name: pytest.fail("it asked the hub"))
+    with pytest.raises(
+        ValueError, match=r"there is no directory .*; look for a mistake in its name\. Nothing was loaded"
+    ):
+        load(name)
+
+
+def test_a_path_object_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_fetched", lambda name: pytest.fail("it asked the hub"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="there is no directory x"):
+        load(type(tmp_path)("x"))
+
+
+def test_a_file_is_no_directory(gpt2):
+    with pytest.raises(ValueError, match=r"model.safetensors is a file; give the directory it lies in"):
+        load(gpt2 / WHOLE)

@@ -1,0 +1,77 @@
+"""The world of one process."""
+
+import pytest
+import torch
+
+from regard.gpt import GPT, GPTConfig
+from regard.gpt.train.processes import Alone, World, find_device
+from regard.gpt.train.recipe import Recipe
+
+CONFIG = GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2)
+RECIPE = Recipe(steps=9, batch=3, context_length=7, learning_rate=1e-2)
+
+
+def stepped(model, optimizer, times=1):
+    ids = torch.arange(14).view(2, 7)
+    for _ in range(times):
+        model.loss(ids, ids + 1).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_alone_is_a_world():
+    assert isinstance(Alone(), World)
+    assert (Alone().main, Alone().data_rank, Alone().data_ranks) == (True, 0, 1)
+
+
+def test_a_device_that_cannot_compute_here_is_refused():
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device() == torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
+        find_device("nowhere")
+    with pytest.raises(ValueError, match=r"nothing can be computed on device \(meta\) here; try cpu"):
+        find_device("meta")
+
+
+def test_a_gpu_beyond_the_last_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert find_device("cuda:2") == torch.device("cuda", 2)
+    with pytest.raises(ValueError, match=r"device \(cuda:3\) is not here: there are 3 GPUs, from cuda:0 to cuda:2"):
+        find_device("cuda:3")
+
+
+def test_a_full_state_given_back_goes_on_bit_for_bit():
+    world, model = Alone("cpu"), GPT(CONFIG)
+    world.prepare(model)
+    optimizer = RECIPE.optimizer(model)
+    stepped(model, optimizer, 2)
+    state = world.full_state(model, optimizer)
+    names = [name for name, _ in model.named_parameters()]
+    kinds = ("optimizer.exp_avg.", "optimizer.exp_avg_sq.", "optimizer.step.")
+    assert set(state) == {prefix + name for prefix in ("model.", *kinds) for name in names}
+    twin = GPT(CONFIG)
+    theirs = RECIPE.optimizer(twin)
+    world.load_full_state(twin, theirs, state)
+    stepped(model, optimizer)
+    stepped(twin, theirs)
+    assert all(p.equal(q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+    again = world.full_state(twin, theirs)
+    assert all(again[name].equal(t) for name, t in world.full_state(model, optimizer).items())
+    assert not any(again[name].equal(state[name]) for name in names if name in state)  # the copy did not move along
+
+
+def test_before_the_first_step_there_are_weights_alone():
+    model = GPT(CONFIG)
+    optimizer = RECIPE.optimizer(model)
+    state = Alone().full_state(model, optimizer)
+    assert all(name.startswith("model.") for name in state)
+    Alone().load_full_state(GPT(CONFIG), RECIPE.optimizer(model), state)
+
+
+def test_gradients_are_clipped_by_their_length_together():
+    one, other = (torch.zeros(3, requires_grad=True) for _ in range(2))
+    one.grad, other.grad = torch.full((3,), 3.0), torch.full((3,), 4.0)
+    length = Alone().clip([one, other], 1.0)
+    torch.testing.assert_close(length, torch.tensor(75.0).sqrt())
+    torch.testing.assert_close(torch.cat([one.grad, other.grad]).norm(), torch.tensor(1.0))

@@ -1,0 +1,136 @@
+"""Small random models that nobody here wrote, what their calls mean, and the weights by their own eager code."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.heads.call import WatchedCall
+from regard.heads.intercept import intercept
+
+
+def watched(model: nn.Module, *args: Any, tokens=None, padding=None, run=None, **kwargs: Any) -> tuple[Any, list[Any]]:
+    """model(*args, **kwargs), and what was told: (forward, layer, call)."""
+    told: list[tuple[int, int, WatchedCall]] = []
+    with intercept(model, lambda *what: told.append(what), tokens=tokens, padding=padding):
+        out = (model if run is None else run)(*args, **kwargs)
+    return out, told
+
+
+def calls(told: list[Any]) -> list[WatchedCall]:
+    return [call for _, _, call in told]
+
+
+def weights_of(call: WatchedCall) -> Tensor:
+    """The weights of a call by their definition, in float64; 0 where a row sees nothing."""
+    if call.weights is not None:
+        return call.weights.double()
+    _, H, T, S = call.sizes
+    k = call.k.double().repeat_interleave(H // call.k.shape[1], 1)
+    scores = call.scale * (call.q.double() @ k.mT)
+    if call.bias is not None:
+        scores = scores + call.bias.double()
+    if call.alibi is not None:
+        distance = (torch.arange(T)[:, None] + S - T - torch.arange(S)).abs()
+        scores = scores - call.alibi.double()[:, None, None] * distance
+    scores = scores.masked_fill(~call.mask.dense(T, S), -torch.inf)
+    return scores.softmax(-1).nan_to_num(0.0)
+
+
+def lse_of(call: WatchedCall) -> Tensor:
+    _, H, T, S = call.sizes
+    k = call.k.double().repeat_interleave(H // call.k.shape[1], 1)
+    scores = call.scale * (call.q.double() @ k.mT)
+    return scores.masked_fill(~call.mask.dense(T, S), -torch.inf).logsumexp(-1)
+
+
+def assert_weights(call: WatchedCall, expected: Tensor) -> None:
+    """Whole tensors, but for padded queries."""
+    found, expected = weights_of(call), expected.double()
+    assert found.shape == expected.shape
+    if call.real is not None:
+        rows = call.real[:, None, :, None].expand_as(found)
+        found, expected = found * rows, expected * rows
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def eager(model: nn.Module, **inputs: Any) -> Any:
+    """The outputs of the model's own eager code, attentions among them."""
+    double = copy.deepcopy(model)
+    double.set_attn_implementation("eager")
+    with torch.no_grad():
+        return double(**inputs, output_attentions=True)
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(n_embd=24, n_layer=2, n_head=3, vocab_size=53, n_positions=64, **ends)).eval()
+
+
+def small(**more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": 53, "hidden_size": 32, "intermediate_size": 41, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, **more,
+    }  # fmt: skip
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**small(num_key_value_heads=2))).eval()
+
+
+def qwen():
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(Qwen3Config(**small(num_key_value_heads=2, head_dim=8))).eval()
+
+
+def mistral():
+    from transformers import MistralConfig, MistralForCausalLM
+
+    return MistralForCausalLM(MistralConfig(**small(num_key_value_heads=2, sliding_window=3))).eval()
+
+
+def bert():
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig(**small())).eval()
+
+
+def vit():
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {"hidden_size": 32, "intermediate_size": 41, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return ViTModel(ViTConfig(**sizes, image_size=12, patch_size=4)).eval()
+
+
+def bart():
+    from transformers import BartConfig, BartModel
+
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    ends = {
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+        "forced_eos_token_id": 2,
+    }
+    config = BartConfig(vocab_size=53, d_model=32, encoder_ffn_dim=41, decoder_ffn_dim=41, **sizes, **ends)
+    return BartModel(config).eval()
+
+
+def t5():
+    from transformers import T5Config, T5Model
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 41, "num_layers": 2, "num_heads": 4}
+    return T5Model(T5Config(vocab_size=53, **sizes, pad_token_id=0, decoder_start_token_id=0)).eval()
+
+
+def ids(B: int = 2, T: int = 7) -> Tensor:
+    return torch.randint(3, 53, (B, T))

@@ -1,0 +1,250 @@
+import pytest
+import torch
+from torch import nn
+
+from regard import MultiHeadAttention, step, trace
+from regard.steps import tracing
+from regard.traces.trace import WHY
+
+LAYER = {"d_in": 6, "d_out": 15, "context_length": 11, "dropout": 0.0, "num_heads": 3}
+
+
+class Halves(nn.Module):
+    """A module with two steps, the second changed in place afterwards."""
+
+    def forward(self, x):
+        half = step("half", x / 2, "x / 2", "so that it is smaller")
+        quarter = step("quarter", half / 2, "view({shape})")
+        return quarter.add_(100)
+
+
+def test_outside_a_trace_a_step_hands_back_the_very_tensor_and_keeps_nothing():
+    x = torch.randn(3)
+    assert step("x", x) is x
+    assert not tracing()
+
+
+def test_inside_a_trace_a_step_still_hands_back_the_very_tensor():
+    x = torch.randn(3, requires_grad=True)
+    with trace() as t:
+        assert tracing()
+        assert step("x", x) is x
+    assert t["x"] is not x
+    assert not t["x"].requires_grad
+
+
+def test_a_trace_keeps_names_operations_shapes_values_reasons_and_the_result():
+    x = torch.randn(2, 3)
+    t = trace(Halves(), x)
+    assert t.names == ["half", "quarter"]
+    assert [(s.name, s.operation, s.shape, s.dtype, s.why) for s in t] == [
+        ("half", "x / 2", (2, 3), torch.float32, "so that it is smaller"),
+        ("quarter", "view(2, 3)", (2, 3), torch.float32, ""),
+    ]
+    torch.testing.assert_close(t["half"], x / 2)
+    torch.testing.assert_close(t[1], x / 4)
+    torch.testing.assert_close(t.out, x / 4 + 100)
+    assert len(t) == 2
+    assert "half" in t
+    assert "third" not in t
+
+
+def test_a_later_change_in_place_does_not_reach_what_was_written_down():
+    x = torch.ones(2)
+    with trace() as t:
+        step("before", x)
+        x.mul_(7)
+        step("after", x)
+    assert t["before"].tolist() == [1.0, 1.0]
+    assert t["after"].tolist() == [7.0, 7.0]
+
+
+def test_a_change_to_what_was_written_down_does_not_reach_the_computation():
+    x = torch.ones(2)
+    with trace() as t:
+        step("x", x)
+        t["x"].mul_(7)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_a_name_used_again_gets_a_number():
+    with trace() as t:
+        for value in (1.0, 2.0, 3.0):
+            step("x", torch.tensor(value))
+    assert t.names == ["x", "x 2", "x 3"]
+    assert t["x 3"].item() == 3.0
+
+
+def test_known_names_come_with_their_reason():
+    with trace() as t:
+        step("weights", torch.ones(2))
+        step("weights", torch.ones(2), why="my own")
+    assert [s.why for s in t] == [WHY["weights"], "my own"]
+
+
+def test_an_inner_trace_takes_its_own_steps_and_the_outer_one_goes_on_after():
+    with trace() as outer:
+        step("before", torch.ones(1))
+        with trace() as inner:
+            step("inside", torch.ones(1))
+        step("after", torch.ones(1))
+    assert inner.names == ["inside"]
+    assert outer.names == ["before", "after"]
+    assert not tracing()
+
+
+def test_a_trace_ends_when_its_block_fails():
+    def fail():
+        step("x", torch.ones(1))
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError, match="on purpose"), trace() as t:
+        fail()
+    assert not tracing()
+    assert t.names == ["x"]
+
+
+def test_a_missing_step_says_which_there_are():
+    t = trace(Halves(), torch.ones(2))
+    with pytest.raises(KeyError, match="no step is called 'scores'; this trace has half, quarter"):
+        t["scores"]
+    with pytest.raises(KeyError, match="no step is called 'scores'; this trace has none"):
+        trace()["scores"]
+
+
+def test_a_layer_is_traced_step_by_step_with_the_same_result():
+    layer = MultiHeadAttention(**LAYER)
+    x = torch.randn(2, 7, 6)
+    t = trace(layer, x)
+    torch.testing.assert_close(t.out, layer(x))
+    torch.testing.assert_close(t["out"], t.out)
+    shapes = {s.name: s.shape for s in t}
+    assert list(shapes)[:4] == ["x", "queries", "keys", "values"]
+    assert shapes["split"] == (2, 7, 3, 5)
+    assert shapes["transpose"] == shapes["context"] == (2, 3, 7, 5)
+    assert shapes["scores"] == shapes["mask"] == shapes["scaled"] == shapes["weights"] == (2, 3, 7, 7)
+    assert shapes["concat"] == shapes["out"] == (2, 7, 15)
+    torch.testing.assert_close(t["queries"], layer.W_query(x))
+    torch.testing.assert_close(t["weights"].sum(-1), torch.ones(2, 3, 7))
+    assert torch.equal(t["mask"].isinf(), torch.ones(7, 7).triu(1).bool().expand(2, 3, 7, 7))
+
+
+def test_a_trace_does_not_change_what_the_layer_learns():
+    layer = MultiHeadAttention(**LAYER)
+    x = torch.randn(2, 7, 6)
+    layer(x).square().sum().backward()
+    plain = {name: p.grad.clone() for name, p in layer.named_parameters()}
+    layer.zero_grad()
+    trace(layer, x).out.square().sum().backward()
+    torch.testing.assert_close({name: p.grad for name, p in layer.named_parameters()}, plain)
+
+
+def test_the_same_run_twice_does_not_differ():
+    layer, x = MultiHeadAttention(**LAYER), torch.randn(2, 7, 6)
+    assert trace(layer, x).diff(trace(layer, x)) is None
+
+
+def test_diff_names_the_first_step_that_differs_and_the_largest_gap():
+    a, b = steps(x=[1.0, 2.0], y=[[1.0, 5.0]], z=[0.0]), steps(x=[1.0, 2.0], y=[[1.5, 3.0]], z=[9.0])
+    found = a.diff(b)
+    assert found.name == "y"
+    assert str(found) == "y: 5 against 3 at [0, 1]; mismatched elements: 2 / 2 (100.0%)"
+
+
+def test_diff_looks_past_what_both_hide():
+    hidden = -torch.inf
+    a, b = steps(mask=[[1.0, hidden, 3.0]]), steps(mask=[[1.0, hidden, 4.0]])
+    assert str(a.diff(b)).startswith("mask: 3 against 4 at [0, 2]")
+
+
+def test_diff_of_single_numbers_says_both():
+    assert str(steps(x=1.0).diff(steps(x=2.0))).startswith("x: 1 against 2")
+
+
+def test_diff_sees_nan_and_infinity():
+    assert str(steps(x=[1.0, torch.nan]).diff(steps(x=[1.0, 2.0]))).startswith("x: nan against 2 at [1]")
+    assert str(steps(x=[-torch.inf]).diff(steps(x=[2.0]))).startswith("x: -inf against 2 at [0]")
+    assert steps(x=[torch.nan]).diff(steps(x=[torch.nan])) is None
+
+
+def test_diff_of_shapes_says_both_shapes():
+    assert str(steps(x=[[1.0, 2.0]]).diff(steps(x=[1.0, 2.0]))) == "x: shape 1 × 2 against 2"
+    assert str(steps(x=[[1.0, 2.0]]).diff(steps(x=1.0))) == "x: shape 1 × 2 against one number"
+
+
+def test_diff_of_names_says_who_lacks_one():
+    assert str(steps(x=1.0, y=1.0).diff(steps(x=1.0, w=2.0))) == "y: only one trace has it; the other has w"
+    assert str(steps(x=1.0).diff(steps(x=1.0, w=2.0))) == "w: only the other trace has it"
+    assert str(steps(x=1.0).diff(trace())) == "x: only one trace has it; the other has no steps"
+
+
+def test_diff_is_as_tolerant_as_it_is_told_to_be():
+    a, b = steps(x=[1.0]), steps(x=[1.01])
+    assert a.diff(b).name == "x"
+    assert a.diff(b, rtol=0.1, atol=0.0) is None
+
+
+def test_diff_takes_one_tolerance_alone():
+    assert steps(x=[1.0]).diff(steps(x=[1.01]), atol=0.1) is None
+
+
+def test_the_table_is_aligned_and_fits_its_width():
+    t = trace(MultiHeadAttention(**LAYER, rotary=False, window=5, qkv_bias=True), torch.randn(2, 7, 6))
+    for width in (60, 80, 120):
+        lines = t.table(width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert lines[0].startswith("  MultiHeadAttention · ")
+        assert lines[2].split() == ["step", "operation", "shape", "why"]
+        starts = {line.index(cell) for line, cell in zip(lines[2:4], ("operation", "input"), strict=True)}
+        assert len(starts) == 1
+
+
+def test_a_narrow_table_still_fits():
+    t = trace(MultiHeadAttention(**LAYER), torch.randn(2, 7, 6))
+    assert max(map(len, t.table(40).splitlines())) <= 40
+
+
+def test_what_keys_and_values_share_with_queries_is_told_once():
+    t = trace(MultiHeadAttention(**LAYER), torch.randn(2, 7, 6))
+    assert "split keys" in t.names
+    assert "split keys" not in t.table()
+    grouped = trace(MultiHeadAttention(**LAYER, num_kv_heads=1), torch.randn(2, 7, 6))
+    assert "split keys" in grouped.table()
+
+
+def test_a_table_of_one_step_and_of_none():
+    with trace() as t:
+        step("x", torch.ones(2, 3), "input")
+    assert t.table() == (
+        "  1 step · float32\n\n  step  operation  shape  why\n  x     input      2 × 3  one vector a token"
+    )
+    assert trace().table().splitlines()[0] == "  0 steps"
+
+
+def test_a_trace_prints_as_its_table(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    t = trace(MultiHeadAttention(**LAYER), torch.randn(2, 7, 6))
+    assert repr(t) == t.table(70)
+
+
+def test_html_escapes_whatever_a_step_is_called():
+    with trace() as t:
+        step("<b>x</b>", torch.ones(1), 'a < b & "c"', "<script>alert('why')</script>")
+    page = t._repr_html_()
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;alert(&#x27;why&#x27;)&lt;/script&gt;" in page
+    assert "a &lt; b &amp; &quot;c&quot;" in page
+
+
+def test_html_has_a_row_for_every_row_of_the_table():
+    t = trace(MultiHeadAttention(**LAYER), torch.randn(2, 7, 6))
+    assert t._repr_html_().count("<tr>") == len(t.table().splitlines()) - 2
+
+
+def steps(**values):
+    """A trace of these steps."""
+    with trace() as t:
+        for name, value in values.items():
+            step(name, torch.tensor(value))
+    return t
