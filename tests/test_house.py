@@ -11,12 +11,13 @@ SOURCE = Path(__file__).parent.parent / "src" / "regard"
 FLOORS = [
     {"cli"},
     {"commands", "bench"},
+    {"show"},
     {"gpt"},
     {"adoption", "heads"},
-    {"traces", "show"},
+    {"traces"},
     {"attention", "ladder"},
     {"steps"},
-    {"arguments", "files"},
+    {"arguments", "files", "drawing"},
 ]
 SEALED = {"ladder": {"steps", "arguments"}}  # these see nothing else, even below
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from regard.heads.report import Seen
 from regard.heads.views import Head
-from regard.show.heads import page_width, print_heads
+from regard.show.heads import print_heads
+from regard.show.table import terminal_width
 
 # Said twice, so that heads that copy have something to do. (Lewis Carroll)
 TWICE = (
@@ -69,7 +70,7 @@ def run(
     if layer is not None and head is not None:
         page = _head_page(seen[layer, head], found.tokens)
     else:
-        page = seen.table(page_width(), all=all or layer is not None, layer=layer, more="--all")
+        page = seen.table(terminal_width(), all=all or layer is not None, layer=layer, more="--all")
     print(f"\n  {model}")
     print_heads(page)
     if save is not None:
@@ -284,7 +285,7 @@ def _head_page(head: Head, tokens: list[str]) -> str:
             for key, weight in zip(where, how_much, strict=True)
             if key >= 0 and weight >= 0.005
         )
-        lines.append(f"  {row.ljust(wide)}  {looks}"[: page_width()].rstrip())
+        lines.append(f"  {row.ljust(wide)}  {looks}"[: terminal_width()].rstrip())
     if first:
         lines.append(f"  (the last {_SHOWN} of {len(keys)} tokens)")
     return "\n".join(lines)
@@ -293,7 +294,7 @@ def _head_page(head: Head, tokens: list[str]) -> str:
 def _wrapped(text: str) -> list[str]:
     import textwrap
 
-    lines = textwrap.wrap(text, page_width(), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = textwrap.wrap(text, terminal_width(), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines]  # what belongs together stayed on one line
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.heads.roles import Role
-from regard.show.heads import Difference, heads_html, heads_table
+from regard.show.table import Signed, html_table, text_table
 
 _FEW = 24
 _COLUMNS = ("entropy", "distance", "sink", "previous", "self")
@@ -76,7 +76,7 @@ class Comparison(Sequence[Change]):
             return f"  none of {self._of} heads changed"
         heading = f"  {len(self)} of {self._of} heads; after − before, the most changed first"
         shown = self._changes if all else self._changes[:_FEW]
-        lines = [heading, "", heads_table(*self._cells(shown), width)]
+        lines = [heading, "", text_table(*self._cells(shown), width)]
         if len(shown) < len(self):
             lines.append(f"  … and {len(self) - len(shown)} more: .table(all=True), or fewer: .changed(0.2)")
         return "\n".join(lines)
@@ -87,7 +87,7 @@ class Comparison(Sequence[Change]):
                 f"{c.layer}.{c.head}",
                 c.role,
                 c.size,
-                *(Difference(c.differences.get(name, math.nan)) for name in _COLUMNS),
+                *(Signed(c.differences.get(name, math.nan)) for name in _COLUMNS),
             ]
             for c in changes
         ]
@@ -100,7 +100,7 @@ class Comparison(Sequence[Change]):
         more = len(self) - _FEW
         last = f"… and {more} more: .table(all=True), or fewer: .changed(0.2)" if more > 0 else ""
         heading = f"{len(self)} of {self._of} heads, after − before"
-        return heads_html(heading, *self._cells(self._changes[:_FEW]), last)
+        return html_table(heading, *self._cells(self._changes[:_FEW]), last)
 
 
 def compare(before: Mapping[tuple[int, int], Portrait], after: Mapping[tuple[int, int], Portrait]) -> Comparison:

@@ -21,7 +21,8 @@ from regard.heads.compare import Comparison, Portrait, compare
 from regard.heads.record import MAP, TOP, Copies, Record, Step, take
 from regard.heads.roles import NAMES, Role, Tally
 from regard.heads.views import Head, Index, Layer, index, place
-from regard.show.heads import Cell, heads_html, heads_table, names_in_short, page_width
+from regard.show.heads import names_in_short
+from regard.show.table import Cell, html_table, terminal_width, text_table
 
 EVERY = (*statistics.ROWS, *statistics.COLUMNS, *statistics.WIDE)
 WEIGHTS_KEPT = 256 * 2**20  # bytes of written-out weights that are kept unasked
@@ -300,7 +301,7 @@ class Seen:
         """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         columns, rows = self._cells(layer)
         shown = rows if all else rows[:_FEW]
-        lines = [self._heading(width), "", heads_table(columns, shown, width)]
+        lines = [self._heading(width), "", text_table(columns, shown, width)]
         if len(shown) < len(rows):
             lines += [f"  {_counted(rows[_FEW:])}", f"  All of them: {more}"]
         return "\n".join(lines)
@@ -345,12 +346,12 @@ class Seen:
         return f"{start} · {names}" if room >= _NAMES else start
 
     def __repr__(self) -> str:
-        return self.table(page_width()) if len(self) else self._heading()
+        return self.table(terminal_width()) if len(self) else self._heading()
 
     def _repr_html_(self) -> str:
         columns, rows = self._cells()
         more = f"{_counted(rows[_FEW:])}. All of them: seen.table(all=True)" if len(rows) > _FEW else ""
-        return heads_html(self._heading().strip(), columns, rows[:_FEW], more)
+        return html_table(self._heading().strip(), columns, rows[:_FEW], more)
 
 
 def placed(records: Sequence[Record]) -> dict[Place, Record]:

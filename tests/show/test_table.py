@@ -2,14 +2,15 @@
 
 import sys
 
-from regard.show.heads import heads_html, heads_table, names_in_short, print_heads
+from regard.show.heads import names_in_short, print_heads
+from regard.show.table import html_table, text_table
 
 COLUMNS = ["head", "role", "entropy", "distance"]
 ROWS = [["2.5", "previous token", 0.211, 1.0], ["11.10", "mixed", float("nan"), 12345.6]]
 
 
 def test_words_stand_left_and_numbers_right():
-    assert heads_table(COLUMNS, ROWS).splitlines() == [
+    assert text_table(COLUMNS, ROWS).splitlines() == [
         "  head   role            entropy  distance",
         "  2.5    previous token     0.21      1.00",
         "  11.10  mixed                 ·     12346",
@@ -17,16 +18,16 @@ def test_words_stand_left_and_numbers_right():
 
 
 def test_columns_that_do_not_fit_are_left_out_from_the_last():
-    assert heads_table(COLUMNS, ROWS, width=35).splitlines()[0] == "  head   role            entropy"
-    assert max(map(len, heads_table(COLUMNS, ROWS, width=12).splitlines())) <= 12
+    assert text_table(COLUMNS, ROWS, width=35).splitlines()[0] == "  head   role            entropy"
+    assert max(map(len, text_table(COLUMNS, ROWS, width=12).splitlines())) <= 12
 
 
 def test_no_rows_are_no_error():
-    assert heads_table(COLUMNS, []) == "  head  role  entropy  distance"
+    assert text_table(COLUMNS, []) == "  head  role  entropy  distance"
 
 
 def test_html_escapes_every_name():
-    page = heads_html("<a>", ["<b>"], [["<c>"]], "<d>")
+    page = html_table("<a>", ["<b>"], [["<c>"]], "<d>")
     assert not {"<a>", "<b>", "<c>", "<d>"} & set(page.replace("><", ">|<").split("|"))
     assert page.count("&lt;") == 4
 
@@ -45,8 +46,8 @@ def test_many_names_are_cut_to_the_width():
 
 
 def test_a_pipe_gets_plain_text(capsys):
-    print_heads(heads_table(COLUMNS, ROWS))
-    assert capsys.readouterr().out == heads_table(COLUMNS, ROWS) + "\n"
+    print_heads(text_table(COLUMNS, ROWS))
+    assert capsys.readouterr().out == text_table(COLUMNS, ROWS) + "\n"
 
 
 def test_a_terminal_gets_the_same_words_in_colour(capsys, monkeypatch):
@@ -54,7 +55,7 @@ def test_a_terminal_gets_the_same_words_in_colour(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    print_heads(heads_table(["head", "role", "self", "distance"], ROWS))
+    print_heads(text_table(["head", "role", "self", "distance"], ROWS))
     printed = capsys.readouterr().out
     assert "\x1b[32mprevious token\x1b[0m" in printed
     assert "\x1b" not in printed.split("mixed")[1]
