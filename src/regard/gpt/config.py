@@ -13,6 +13,7 @@ from typing import Any, Literal
 from regard.arguments import check_dropout, check_heads, check_whole
 from regard.attention.positions import Rotary
 from regard.attention.presets import GPT2_CONFIGS
+from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class GPTConfig:
     qk_norm: bool = False
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
-    feed_forward: Literal["gelu", "swiglu"] = "gelu"
+    feed_forward: FeedForwardName = "gelu"
     qkv_bias: bool = True
     bias: bool = True
     tied: bool = True
@@ -66,7 +67,7 @@ class GPTConfig:
         check_heads(self.d_model, self.num_heads)
         for name, value, known in (
             ("norm", self.norm, ("layer", "rms")),
-            ("feed_forward", self.feed_forward, ("gelu", "swiglu")),
+            ("feed_forward", self.feed_forward, tuple(ACTIVATIONS)),
         ):
             if value not in known:
                 raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
