@@ -20,9 +20,11 @@ def activate(x, NAME: tl.constexpr):
     """The activations of regard.gpt.activations, by name."""
     if NAME == "gelu":
         inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-        return x * tl.sigmoid(2.0 * inner)  # (1 + tanh(z)) / 2 = sigmoid(2z)
-    tl.static_assert(NAME == "silu", "this activation has no expression here")
-    return x * tl.sigmoid(x)
+        y = x * tl.sigmoid(2.0 * inner)  # (1 + tanh(z)) / 2 = sigmoid(2z)
+    else:  # Triton compiles all that follows a branch with a return, so there is one return
+        tl.static_assert(NAME == "silu", "this activation has no expression here")
+        y = x * tl.sigmoid(x)
+    return y
 
 
 @triton.jit
