@@ -10,6 +10,7 @@ from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 
 FORMULAS = {
     "gelu": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "gelu_exact": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     "swiglu": lambda x: x / (1 + math.exp(-x)),
 }
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-FeedForwardName = Literal["gelu", "swiglu"]
+FeedForwardName = Literal["gelu", "gelu_exact", "swiglu"]
 
 
 @dataclass(frozen=True)
@@ -29,5 +29,6 @@ class Activation:
 # By the names that GPTConfig.feed_forward takes.
 ACTIVATIONS: dict[FeedForwardName, Activation] = {
     "gelu": Activation("gelu", partial(F.gelu, approximate="tanh")),  # arXiv:1606.08415; GPT-2 uses the tanh form
+    "gelu_exact": Activation("gelu_exact", F.gelu),  # x · Φ(x) without the approximation; nanoGPT
     "swiglu": Activation("silu", F.silu, gated=True),  # arXiv:2002.05202, section 2; Llama
 }

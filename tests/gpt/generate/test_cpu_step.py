@@ -17,6 +17,7 @@ LLAMA = GPT2.with_(
 )  # fmt: skip
 CONFIGS = {
     "gpt2": GPT2,
+    "exact gelu": GPT2.with_(feed_forward="gelu_exact"),
     "llama": LLAMA,
     "qwen": LLAMA.with_(qk_norm=True, qkv_bias=True),
     "mistral": LLAMA.with_(window=5),

@@ -24,14 +24,17 @@ def tokenizer():
     return Tokenizer.train(["the cat sat on the mat, the cat sat on the hat → naïve"] * 3, vocab_size=V)
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
+@pytest.fixture(scope="module", params=["gpt2", "gpt2 with exact gelu", "llama"])
 def both(request, tmp_path_factory):
     """A tiny transformers model with random weights, and ours loaded from its files."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(3)
     told = {"vocab_size": V, "initializer_range": 0.4, "bos_token_id": None, "eos_token_id": None}
-    if request.param == "gpt2":
-        config = transformers.GPT2Config(n_positions=61, n_embd=20, n_layer=2, n_head=5, **told)
+    if request.param.startswith("gpt2"):
+        activation = "gelu" if "exact" in request.param else "gelu_new"
+        config = transformers.GPT2Config(
+            n_positions=61, n_embd=20, n_layer=2, n_head=5, activation_function=activation, **told
+        )
         theirs = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.LlamaConfig(

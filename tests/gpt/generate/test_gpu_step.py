@@ -30,6 +30,7 @@ LLAMA = GPT2.with_(
 CONFIGS = {
     "gpt2": GPT2,  # heads of 8
     "two layers without biases": GPT2.with_(bias=False, qkv_bias=False, num_layers=2),
+    "exact gelu": GPT2.with_(feed_forward="gelu_exact"),
     "llama": LLAMA,  # heads of 24
     "qwen": LLAMA.with_(qk_norm=True, qkv_bias=True, num_heads=4, num_kv_heads=2, d_model=32),
     "interleaved window": GPT2.with_(rotary=Rotary(interleaved=True), window=7, num_heads=1, d_model=64),

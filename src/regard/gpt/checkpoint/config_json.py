@@ -24,6 +24,8 @@ CLASSES = {
 }
 # The token that ends a text, where transformers fills one in.
 ENDS = {"gpt2": 50256, "llama": 2, "mistral": 2}
+# transformers' names for the feed-forwards that its GPT-2 can have.
+GPT2_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu": "gelu_exact"}
 
 
 def kind_of(config: GPTConfig) -> str:
@@ -34,7 +36,7 @@ def kind_of(config: GPTConfig) -> str:
     """
     c = config
     if c.rotary is None:
-        plain = c.norm == "layer" and c.feed_forward == "gelu" and c.qkv_bias and c.bias
+        plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
         return "gpt2" if plain and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm else "regard"
     if c.norm != "rms" or c.feed_forward != "swiglu" or c.rotary.interleaved:
         return "regard"
@@ -73,7 +75,7 @@ def config_to_transformers(config: GPTConfig) -> dict[str, Any]:
             "n_layer": c.num_layers,
             "n_head": c.num_heads,
             "n_inner": c.d_ff,
-            "activation_function": "gelu_new",
+            "activation_function": next(k for k, v in GPT2_ACTIVATIONS.items() if v == c.feed_forward),
             "layer_norm_epsilon": c.norm_eps,
             "attn_pdrop": c.dropout,
         }
@@ -201,7 +203,7 @@ class _Told:
 
 
 def _gpt2_config(told: _Told) -> dict[str, Any]:
-    told.one_of("activation_function", ("gelu_new", "gelu_pytorch_tanh"), "gelu_new", "GPT-2's own")
+    activation = told.one_of("activation_function", tuple(GPT2_ACTIVATIONS), "gelu_new", "a GELU, exact or by tanh")
     told.one_of("scale_attn_weights", (True,), True, "scores are always divided by √head_dim")
     told.one_of("scale_attn_by_inverse_layer_idx", (False,), False, "scores are scaled alike in all layers")
     told.one_of("reorder_and_upcast_attn", (False,), False, "attention is computed in the dtype of the weights")
@@ -212,6 +214,7 @@ def _gpt2_config(told: _Told) -> dict[str, Any]:
         "d_model": told.whole("n_embd"),
         "num_heads": told.whole("n_head"),
         "d_ff": None if told.found.get("n_inner") is None else told.whole("n_inner"),
+        "feed_forward": GPT2_ACTIVATIONS[activation],
         "norm_eps": told.number("layer_norm_epsilon", 1e-5),
         "dropout": told.dropout("resid_pdrop", "embd_pdrop", "attn_pdrop", default=0.1),
     }

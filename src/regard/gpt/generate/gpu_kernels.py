@@ -21,6 +21,8 @@ def activate(x, NAME: tl.constexpr):
     if NAME == "gelu":
         inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
         y = x * tl.sigmoid(2.0 * inner)  # (1 + tanh(z)) / 2 = sigmoid(2z)
+    elif NAME == "gelu_exact":
+        y = 0.5 * x * (1.0 + tl.erf(0.7071067811865476 * x))
     else:  # Triton compiles all that follows a branch with a return, so there is one return
         tl.static_assert(NAME == "silu", "this activation has no expression here")
         y = x * tl.sigmoid(x)
