@@ -57,6 +57,27 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else None
 
 
-def exporting() -> bool:
-    """Is torch.export at work? Told by its flag: before torch 2.12, is_exporting() is True in every compiled graph."""
+def is_exporting() -> bool:
+    """Is torch.export running? By its own flag: before torch 2.12, torch.compiler.is_exporting() is True in every graph."""
     return bool(torch.compiler._is_exporting_flag)
+
+
+def is_integer(t: Tensor) -> bool:
+    """Does the tensor hold whole numbers? Booleans are not numbers."""
+    return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
+
+
+def describe_tensor(t: Tensor) -> str:
+    """Dtype and shape, for messages: "bool of shape (2, 3)"."""
+    return f"{name_of(t.dtype)} of shape {tuple(t.shape)}"
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """A dtype without torch's prefix: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def list_few(t: Tensor) -> str:
+    """The first six numbers of a tensor, for messages: "5, 3, 0"."""
+    few = [str(int(i)) for i in t.flatten()[:6]]
+    return ", ".join(few) + (", …" if t.numel() > 6 else "")

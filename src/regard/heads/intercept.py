@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
-from regard.attention.masks import Mask
-from regard.attention.observers import busy, observe
+from regard.attention.call import Call
+from regard.attention.fused import Route
+from regard.attention.observers import inside_observed_attention, observe
 from regard.heads import intercept_flex as flex
 from regard.heads import intercept_sdpa as fused
 from regard.heads import intercept_softmax as written_out
@@ -217,16 +218,13 @@ class _Eye:
         written.heads = written.heads or self.heads
         self.heard(written_out.call_of(written, self._batch(written.weights.shape[-2])))
 
-    def ours(
-        self, path: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, mask: Mask, scale: float | None,
-        alibi: Tensor | None,
-    ) -> None:  # fmt: skip
+    def ours(self, call: Call, route: Route) -> None:
         """regard's attend() says what it is about to do."""
-        if busy():
+        if inside_observed_attention():
             return  # part of another attention
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        slopes = None if alibi is None else alibi.detach()
-        self.heard(WatchedCall("", q.detach(), k.detach(), scale, mask, alibi=slopes))
+        q, k, _ = call.qkv
+        slopes = None if call.alibi is None else call.alibi.detach()
+        self.heard(WatchedCall("", q=q.detach(), k=k.detach(), scale=call.scale, mask=call.mask, alibi=slopes))
 
     def _batch(self, T: int) -> int | None:
         return self.heads[0] if self.heads else self.running[0].texts.batch(T)
@@ -255,7 +253,7 @@ class _Mode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         role = ROLES.get((getattr(func.__self__, "__name__", "") if name == "__get__" else name).partition(".")[0])
         eye = self.eye
-        if role is None or eye.telling or busy():
+        if role is None or eye.telling or inside_observed_attention():
             return func(*args, **kwargs)
         if role in ("fused", "flex", "opened"):
             return getattr(eye, role)(func, args, kwargs)

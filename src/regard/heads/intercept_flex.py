@@ -60,7 +60,7 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
         texts, heads = (B, H) if counts is None or counts.dim() < 2 else counts.shape[:2]
         mask = Rule(mask_mod, texts, heads, q.device)
     if getattr(score_mod, "__name__", "") == "_identity":
-        return WatchedCall("", q, k, scale, mask)
+        return WatchedCall("", q=q, k=k, scale=scale, mask=mask)
     if B * H * T * S > LIMIT:
         raise ValueError(
             f"a FlexAttention with a score_mod and {B} × {H} × {T} × {S} weights; they are written out to be seen, "

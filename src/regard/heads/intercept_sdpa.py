@@ -104,7 +104,9 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, b
         bias = _as_autocast(attn_mask.detach())
     rough = q.device.type == "cpu" and q.element_size() == 2  # there torch sums exponentials of few digits
     plain = bias is None and (mask is EVERYTHING or mask is CAUSAL) and not rough
-    return WatchedCall("", q, k, scale, mask, bias, lse=_fitted(lse, q) if plain else None, real=real)
+    return WatchedCall(
+        "", q=q, k=k, scale=scale, mask=mask, bias=bias, lse=_fitted(lse, q) if plain else None, real=real
+    )
 
 
 def as_rule(seen: Bool[Tensor, "_ _ _ _"]) -> Mask:

@@ -86,7 +86,7 @@ def _call(
             mask, real = Padding(seen), seen
         else:
             mask = Dense(seen)
-    return WatchedCall("", q, k, q.shape[-1] ** -0.5, mask, real=real)
+    return WatchedCall("", q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask, real=real)
 
 
 def heads_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:

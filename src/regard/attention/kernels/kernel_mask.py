@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from regard.attention.call import Call
 from regard.attention.masks import Mask, Padding
-
-
-@runtime_checkable
-class Attention(Protocol):
-    """weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞), or the weights themselves."""
-
-    @property
-    def q(self) -> Tensor | None: ...
-    @property
-    def k(self) -> Tensor | None: ...
-    @property
-    def weights(self) -> Tensor | None: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def mask(self) -> Mask: ...
-    @property
-    def bias(self) -> Tensor | None: ...
-    @property
-    def alibi(self) -> Tensor | None: ...
-    @property
-    def sizes(self) -> tuple[int, int, int, int]: ...
-    @property
-    def shift(self) -> int: ...
-    @property
-    def device(self) -> torch.device: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +42,7 @@ class Rule:
         return replace(self, shift=self.shift + first, dense=dense, bias=bias)
 
 
-def rule_of(attention: Attention) -> tuple[Rule, Mask | None]:
+def rule_of(attention: Call) -> tuple[Rule, Mask | None]:
     """An attention's mask in the kernels' terms, and what is left of it."""
     B, _, T, S = attention.sizes
     parts = attention.mask.parts()

@@ -1,0 +1,89 @@
+"""Linear layers as attention calls them: in float32 where the CPU has no native support for 16-bit dtypes.
+
+On such a CPU a 16-bit matrix product takes many times as long as one in float32. The weights and the results stay
+16-bit; what is computed in between is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeGuard, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules import module as _all_modules
+
+from regard.arguments import name_of
+
+Forward = TypeVar("Forward", bound=Callable[..., Any])
+
+
+def _without_native_support() -> frozenset[torch.dtype]:
+    if not torch.backends.mkldnn.is_available():  # as on Apple's chips, where torch has no way to ask
+        return frozenset()
+    supported = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
+    return frozenset(dtype for dtype, name in supported.items() if not getattr(torch.ops.mkldnn, name)())
+
+
+EMULATED = _without_native_support()  # 16-bit dtypes without native support on this CPU
+
+
+def in_float32_if_emulated(forward: Forward) -> Forward:
+    """Decorate `forward(self, x, context, …)`: 16-bit inputs without native support are computed in float32."""
+
+    @wraps(forward)
+    def run(self: Any, x: Tensor, context: Tensor | None = None, **options: Any) -> Any:
+        _check_dtype(x, self._modules["W_query"])
+        if x.dtype not in EMULATED or x.device.type != "cpu":
+            return forward(self, x, context, **options)
+        out = forward(self, x.float(), None if context is None else context.float(), **options)
+        return out.to(x.dtype) if isinstance(out, Tensor) else tuple(t.to(x.dtype) for t in out)
+
+    return cast(Forward, run)
+
+
+def linear(module: nn.Module, x: Tensor) -> Tensor:
+    """module(x), computed in the dtype of x where the weights are 16-bit and emulated."""
+    weight = getattr(module, "weight", None)
+    if x.dtype is torch.float32 and isinstance(weight, Tensor) and weight.dtype in EMULATED:
+        if is_plain(module):
+            return F.linear(x, weight.float(), None if module.bias is None else module.bias.float())
+        return module(x.to(weight.dtype)).float()  # type: ignore[no-any-return]
+    return module(x)  # type: ignore[no-any-return]
+
+
+def normalize(norm: nn.RMSNorm, t: Tensor) -> Tensor:
+    """norm(t) in the wider of the two dtypes, where autocast or a 16-bit weight makes them differ."""
+    wide = torch.promote_types(t.dtype, norm.weight.dtype)
+    if norm.weight.dtype is not wide:
+        return F.rms_norm(t, norm.normalized_shape, norm.weight.to(wide), norm.eps).to(t.dtype)
+    return norm(t.to(wide)).to(t.dtype)  # type: ignore[no-any-return]
+
+
+def is_plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
+    """Is this an nn.Linear as torch built it, without hooks, so that F.linear with its weight does the same?"""
+    return type(module) is nn.Linear and not (
+        "forward" in module.__dict__  # replaced on the instance, as some libraries do
+        or type(module._parameters.get("weight")) is not nn.Parameter  # a DTensor, or a copy made by DataParallel
+        or "bias" not in module._parameters
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or _all_modules._global_forward_hooks
+        or _all_modules._global_forward_pre_hooks
+        or _all_modules._global_backward_hooks
+        or _all_modules._global_backward_pre_hooks
+    )
+
+
+def _check_dtype(x: Tensor, projection: nn.Module) -> None:
+    # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
+    weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
+    if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"x is {name_of(x.dtype)} but this layer's weights are {name_of(weight.dtype)}; "
+            f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+        )
