@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Slot
-from regard.attention.fused_qkv import project_qkv
 from regard.attention.layer_arguments import as_rotary, check_inputs, check_sizes, drop_textbook_mask, layer_mask
-from regard.attention.linear import in_float32_if_emulated, linear, normalize
 from regard.attention.masks import Mask, as_mask
 from regard.attention.positions import Rotary, alibi_slopes
+from regard.attention.projections import in_float32_if_emulated, linear, normalize, project_qkv
 from regard.steps import step
 
 

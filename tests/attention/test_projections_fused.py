@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from regard import MultiHeadAttention
-from regard.attention import fused_qkv
+from regard.attention import projections
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -15,10 +15,10 @@ EXACT = {"rtol": 1e-9, "atol": 1e-11}
 @pytest.fixture
 def products(monkeypatch):
     """Fuse on the CPU too; how many products each call of project_qkv makes."""
-    monkeypatch.setattr(fused_qkv, "_copy_pays_off", lambda x, nbytes: True)
-    counts, linear, fused = [], fused_qkv.linear, fused_qkv.F.linear
-    monkeypatch.setattr(fused_qkv, "linear", lambda *args: counts.append("one of three") or linear(*args))
-    monkeypatch.setattr(fused_qkv.F, "linear", lambda *args: counts.append("linear") or fused(*args))
+    monkeypatch.setattr(projections, "_copy_pays_off", lambda x, nbytes: True)
+    counts, linear, fused = [], projections.linear, projections.F.linear
+    monkeypatch.setattr(projections, "linear", lambda *args: counts.append("one of three") or linear(*args))
+    monkeypatch.setattr(projections.F, "linear", lambda *args: counts.append("linear") or fused(*args))
     return counts
 
 
@@ -32,7 +32,7 @@ def new_x(B=2, T=5):
 
 
 def project(layer, x, context=None):
-    return fused_qkv.project_qkv(layer.W_query, layer.W_key, layer.W_value, x, context)
+    return projections.project_qkv(layer.W_query, layer.W_key, layer.W_value, x, context)
 
 
 def gradients(layer, x):
@@ -82,12 +82,12 @@ def test_cross_attention_projects_keys_and_values_of_the_context(products):
 
 def test_small_weights_are_fused_on_a_gpu_and_nowhere_else():
     x = torch.empty(1, device="meta")
-    assert not fused_qkv._copy_pays_off(x, 1)
-    assert not fused_qkv._copy_pays_off(torch.empty(1), 1)
+    assert not projections._copy_pays_off(x, 1)
+    assert not projections._copy_pays_off(torch.empty(1), 1)
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         on_gpu = torch.empty(1, device="cuda")
-        assert fused_qkv._copy_pays_off(on_gpu, fused_qkv.COPIED)
-        assert not fused_qkv._copy_pays_off(on_gpu, fused_qkv.COPIED + 1)
+        assert projections._copy_pays_off(on_gpu, projections.COPIED)
+        assert not projections._copy_pays_off(on_gpu, projections.COPIED + 1)
 
 
 @pytest.mark.parametrize("frozen", [("W_query",), ("W_key", "W_value")], ids=str)

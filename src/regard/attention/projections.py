@@ -1,7 +1,8 @@
-"""Linear layers as attention calls them: in float32 where the CPU has no native support for 16-bit dtypes.
+"""The projections of attention: queries, keys, values and the output, each an nn.Linear that may be hooked or replaced.
 
-On such a CPU a 16-bit matrix product takes many times as long as one in float32. The weights and the results stay
-16-bit; what is computed in between is float32.
+Two things make them fast. On a GPU, queries, keys and values are one matrix product while their weights are small enough
+to be copied together for it. On a CPU without native support for 16-bit dtypes, where such a product takes many times
+as long as one in float32, the weights and the results stay 16-bit and the computation is in float32.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as _all_modules
 
 from regard.arguments import name_of
+from regard.steps import step
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])
 
@@ -27,6 +29,7 @@ def _without_native_support() -> frozenset[torch.dtype]:
     return frozenset(dtype for dtype, name in supported.items() if not getattr(torch.ops.mkldnn, name)())
 
 
+COPIED = 32 * 2**20  # bytes of weights that are copied together; larger ones are multiplied where they are
 EMULATED = _without_native_support()  # 16-bit dtypes without native support on this CPU
 
 
@@ -42,6 +45,24 @@ def in_float32_if_emulated(forward: Forward) -> Forward:
         return out.to(x.dtype) if isinstance(out, Tensor) else tuple(t.to(x.dtype) for t in out)
 
     return cast(Forward, run)
+
+
+def project_qkv(
+    W_query: nn.Module, W_key: nn.Module, W_value: nn.Module, x: Tensor, context: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of x, keys and values of `context` (of x where there is none)."""
+    if context is None and (projections := _fusable(x, W_query, W_key, W_value)):
+        weight = torch.cat([m.weight for m in projections])
+        bias = None if projections[0].bias is None else torch.cat([m.bias for m in projections])
+        q, k, v = F.linear(x, weight, bias).split_with_sizes([m.out_features for m in projections], dim=-1)
+    else:
+        source = x if context is None else step("context x", context, "context")
+        q, k, v = linear(W_query, x), linear(W_key, source), linear(W_value, source)
+    name = "x" if context is None else "context x"
+    q = step("queries", q, "W_query(x)")
+    k = step("keys", k, f"W_key({name})")
+    v = step("values", v, f"W_value({name})")
+    return q, k, v
 
 
 def linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -77,6 +98,19 @@ def is_plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
         or _all_modules._global_backward_hooks
         or _all_modules._global_backward_pre_hooks
     )
+
+
+def _fusable(x: Tensor, *projections: nn.Module) -> list[nn.Linear]:
+    """The projections, if one product with all their weights does the same and is faster; else none."""
+    plain = [m for m in projections if is_plain(m)]
+    same_biases = len({m.bias is None for m in plain}) == 1
+    if len(plain) < len(projections) or not same_biases or not _copy_pays_off(x, sum(m.weight.nbytes for m in plain)):
+        return []
+    return plain
+
+
+def _copy_pays_off(x: Tensor, nbytes: int) -> bool:
+    return x.is_cuda and nbytes <= COPIED
 
 
 def _check_dtype(x: Tensor, projection: nn.Module) -> None:
