@@ -47,7 +47,7 @@ class Mask(ABC):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         """The rule for these query rows and key columns, in a shape that broadcasts to (B, H, T, S).
 
-        `shift` is S − T of the whole call: query row i stands at key position i + shift.
+        `shift` is S − T of the call: query row i is at key position i + shift.
         """
 
     def span(self, first: int, last: int, size: int) -> tuple[int, int]:
@@ -55,7 +55,7 @@ class Mask(ABC):
         return 0, size
 
     def parts(self) -> Parts:
-        """Take the mask apart for attend()."""
+        """Split the mask into parts that attend() knows."""
         return Parts(rest=self)
 
     def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
@@ -64,7 +64,7 @@ class Mask(ABC):
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
     ) -> Bool[Tensor, "#B #H #T #S"]:
-        """The whole mask as a tensor that broadcasts to (B, H, T, S).
+        """The mask as a tensor that broadcasts to (B, H, T, S).
 
         >>> import regard
         >>> regard.causal().dense(3)[0, 0]
@@ -88,16 +88,16 @@ class Mask(ABC):
 
     @property
     def kind(self) -> str:
-        """The rule in words, without the numbers in it: naming it must not wait for a GPU to hand them over."""
+        """The rule in words, without numbers: those may be on a GPU, and reading them would wait for it."""
         return type(self).__name__.lower()
 
     @property
     def name(self) -> str:
-        """How the mask is written."""
+        """The expression that makes the mask."""
         return self.kind
 
     def _sizes(self) -> tuple[int, int] | None:
-        """The (T, S) that the mask's own data asks for, if any."""
+        """The (T, S) that the mask's own data implies, if any."""
         return None
 
     def __repr__(self) -> str:
@@ -139,9 +139,9 @@ class Padding(Mask):
                 f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
                 "with a cache, cover the cached keys too; or pass lengths"
             )
-        # Looking costs nothing on the CPU. A length beyond S is fine: with a cache, those keys are still to come.
-        look = self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
-        if look and bool((self.keep < 0).any()):
+        # Reading values costs nothing on the CPU. A length beyond S is fine: with a cache, those keys are still to come.
+        readable = self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
+        if readable and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
     def _sizes(self) -> tuple[int, int]:
