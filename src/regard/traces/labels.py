@@ -110,7 +110,9 @@ class Labels:
 
     def _find(self, tensor: Tensor) -> _Label | None:
         label: _Label | None = self._labels.get(tensor)
-        if label is None and (owned := self._owners.find(tensor)):
+        # A parameter made inside the trace was labelled by the function that initialised it.
+        unknown = label is None or isinstance(tensor, nn.Parameter)
+        if unknown and (owned := self._owners.find(tensor)):
             label = _Label("", Term(f"{owned.short_path}.{owned.name}".strip(".")), tensor.dim(), owned)
         return label
 
