@@ -1,5 +1,7 @@
 """Attention you can read, see, check and ship."""
 
+from regard import ladder
+from regard import show as show  # registers how traces and heads are drawn
 from regard.adoption.adopt import adopt
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Cache
@@ -47,6 +49,7 @@ __all__ = [
     "dense",
     "documents",
     "explain",
+    "ladder",
     "load_seen",
     "padding",
     "sinusoidal",

@@ -1,1 +1,3 @@
-"""The same findings in a terminal, as a figure, as a page: show draws what steps and watch hand it."""
+"""Drawing: what traces and heads have measured, as text and as HTML. Importing it registers the forms of each type."""
+
+from regard.show import traces as traces
