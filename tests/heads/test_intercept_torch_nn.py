@@ -7,7 +7,7 @@ from torch import nn
 
 from heads.models import assert_weights, calls, lse_of, watched, weights_of
 from regard.attention.masks import CAUSAL, EVERYTHING
-from regard.heads import intercept_torch_nn as fast_path
+from regard.heads import intercept_torch_nn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
@@ -29,7 +29,7 @@ MASKS = {
 def fast(monkeypatch):
     """Which operators of the fast path ran."""
     ran = []
-    for name in fast_path.OPERATORS:
+    for name in intercept_torch_nn.OPERATORS:
         original = getattr(torch, name)
         monkeypatch.setattr(
             torch, name, lambda *a, name=name, original=original, **k: ran.append(name) or original(*a, **k)

@@ -420,6 +420,11 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
     raise ValueError(f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}")
 
 
+def to_four_axes(t: Tensor) -> Tensor:
+    """Add leading axes of size 1 until there are four."""
+    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
+
+
 def _a_mask(other: object) -> Mask:
     if isinstance(other, (Tensor, list, tuple)):
         return as_mask(other)
