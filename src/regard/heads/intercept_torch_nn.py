@@ -45,6 +45,7 @@ def may_take_fast_path(module: nn.Module) -> bool:
 
 def without_dispatch(function: Any) -> Any:
     """A copy of F.multi_head_attention_forward that does not pass itself to torch function modes as a whole."""
+    function = getattr(function, "__wrapped__", function)  # while a model is watched, a wrapper of ours is in its place
     if not isinstance(function, types.FunctionType):
         return function
     names = {**function.__globals__, "has_torch_function": lambda _: False}

@@ -33,7 +33,6 @@ class Patches:
         self._lock = threading.Lock()
         self._users = 0
         self._undo = ExitStack()
-        self._originals: dict[Any, Any] = {}  # by replacement
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -50,17 +49,10 @@ class Patches:
                 if not self._users:
                     self._undo.close()
 
-    def original(self, function: Any) -> Any:
-        """What a replacement replaced; any other function is returned as it is."""
-        return self._originals.get(function, function)
-
     def _apply(self) -> None:
         if any(name in sys.modules for name in COMPILERS):
             self._undo.enter_context(torch.compiler.set_stance("force_eager"))
         for owner, name, wrap in self.patches:
             original = getattr(owner, name)
-            replacement = wrap(original)
-            self._originals[replacement] = original
-            self._undo.callback(self._originals.pop, replacement)
             self._undo.callback(setattr, owner, name, original)
-            setattr(owner, name, replacement)
+            setattr(owner, name, wrap(original))
