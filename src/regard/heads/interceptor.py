@@ -105,12 +105,9 @@ class Interceptor:
         entered: list[WatchedModel] = []
         try:
             entered.extend(model for model in self.models if model.enter(module, args, kwargs))
-            if not is_outermost:
-                with self.mode_for(module):
-                    return original(module, *args, **kwargs)
-            if not entered:
+            if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
-            with observe(self.attend), self.mode_for(module):
+            with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
                 return original(module, *args, **kwargs)
         finally:
             for model in entered:
