@@ -1,5 +1,6 @@
 """Attention you can read, see, check and ship."""
 
+from regard import show as show  # registers how objects are drawn
 from regard.adoption.adopt import adopt
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Cache

@@ -69,7 +69,7 @@ class Mask(ABC):
         """
         S = T if S is None else S
         found = self.tile(torch.arange(T, device=device), torch.arange(S, device=device), S - T)
-        return found.reshape((1,) * (4 - found.dim()) + tuple(found.shape))
+        return to_four_axes(found)
 
     def __and__(self, other: Mask) -> Mask:
         return And(self, _a_mask(other))
@@ -418,6 +418,11 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
     if isinstance(mask, (list, tuple)) and all(isinstance(n, int) for n in mask):
         return padding(mask)
     raise ValueError(f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}")
+
+
+def to_four_axes(t: Tensor) -> Tensor:
+    """Add leading axes of size 1 until there are four."""
+    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
 
 
 def _a_mask(other: object) -> Mask:

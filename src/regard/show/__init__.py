@@ -1,1 +1,3 @@
-"""The same findings in a terminal, as a figure, as a page: show draws what steps and watch hand it."""
+"""Drawing: reports, traces and pages as text and HTML. Importing it registers the drawing functions of regard.drawing."""
+
+from regard.show import heads as heads
