@@ -1,3 +1,4 @@
-"""Drawing: what traces and heads have measured, as text and as HTML. Importing it registers the forms of each type."""
+"""Drawing: traces and heads as text and as HTML. Importing it registers the drawing functions of regard.drawing."""
 
+from regard.show import heads as heads
 from regard.show import traces as traces

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import Call
-from regard.attention.masks import EVERYTHING
+from regard.attention.masks import EVERYTHING, to_four_axes
 
 HIDDEN = -1.0e4  # the log of a weight that is 0: far enough to be 0, near enough to be multiplied by 0
 ROWS = 256
@@ -79,7 +79,7 @@ class Head:
             x = q @ k if out is None else torch.mm(q, k, out=out[: q.shape[0] * k.shape[1]].view(q.shape[0], -1))
         bias, slopes = self.attention.bias, self.attention.alibi
         if bias is not None:
-            bias = bias.reshape((1,) * (4 - bias.dim()) + tuple(bias.shape))
+            bias = to_four_axes(bias)
             part = bias[self.b if bias.shape[0] > 1 else 0, self.h if bias.shape[1] > 1 else 0]
             part = part if part.shape[0] == 1 else part[first:last]
             x += LOG2E * (part if part.shape[1] == 1 else part[:, low:high]).to(x.dtype)
