@@ -57,9 +57,9 @@ def test_columns_are_cut_in_turn_and_the_last_takes_the_remaining_width():
         "  x        input                        7",
     ]
     assert text_table(STEPS, TRACE, 50, cut={1: 9, 3: 12}).splitlines() == [
-        "  step     operation          shape  why",
-        "  queries  W_query(x) @ som…  2 × 7  what a toke…",
-        "  x        input              7",
+        "  step     operation           shape  why",
+        "  queries  W_query(x) @ some…  2 × 7  what a toke…",
+        "  x        input               7",
     ]
 
 
