@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "regard"
 
 # A room may look only into rooms further down. Rooms on one line do not see each other unless a pair says so.
 FLOORS = [
-    {"cli"},
+    {"cli", "public"},
     {"commands", "bench"},
     {"show"},
     {"gpt"},
