@@ -14,7 +14,7 @@ import typer
 
 import regard
 from regard import ladder
-from regard.show.terminal import weights_table
+from regard.show.weights import weights_table
 
 app = typer.Typer(
     help="Attention you can read, see, check and ship.",
