@@ -246,7 +246,7 @@ class GPT(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the model to a directory that `from_pretrained` and transformers load; all of it, or nothing."""
-        from regard.gpt.checkpoint.pretrained import save
+        from regard.gpt.checkpoint.saving import save
 
         save(self, directory)
 
