@@ -1,4 +1,4 @@
-"""Small random models that nobody here wrote, what their calls mean, and the weights by their own eager code."""
+"""Small random models, most of them of transformers, and the weights of their calls by definition and by eager code."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import copy
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers import Textbook
 from regard.heads.call import WatchedCall
 from regard.heads.intercept import intercept
+from regard.ladder import multi_head
+
+E = 12
 
 
 def watched(model: nn.Module, *args: Any, tokens=None, padding=None, run=None, **kwargs: Any) -> tuple[Any, list[Any]]:
-    """model(*args, **kwargs), and what was told: (forward, layer, call)."""
-    told: list[tuple[int, int, WatchedCall]] = []
-    with intercept(model, lambda *what: told.append(what), tokens=tokens, padding=padding):
+    """model(*args, **kwargs), and what was reported: (forward, layer, call)."""
+    reports: list[tuple[int, int, WatchedCall]] = []
+    with intercept(model, lambda *report: reports.append(report), tokens=tokens, padding=padding):
         out = (model if run is None else run)(*args, **kwargs)
-    return out, told
+    return out, reports
 
 
-def calls(told: list[Any]) -> list[WatchedCall]:
-    return [call for _, _, call in told]
+def calls(reports: list[Any]) -> list[WatchedCall]:
+    return [call for _, _, call in reports]
 
 
 def weights_of(call: WatchedCall) -> Tensor:
@@ -48,13 +53,13 @@ def lse_of(call: WatchedCall) -> Tensor:
 
 
 def assert_weights(call: WatchedCall, expected: Tensor) -> None:
-    """Whole tensors, but for padded queries."""
-    found, expected = weights_of(call), expected.double()
-    assert found.shape == expected.shape
+    """Compare all weights, except those of padded queries."""
+    weights, expected = weights_of(call), expected.double()
+    assert weights.shape == expected.shape
     if call.real is not None:
-        rows = call.real[:, None, :, None].expand_as(found)
-        found, expected = found * rows, expected * rows
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        rows = call.real[:, None, :, None].expand_as(weights)
+        weights, expected = weights * rows, expected * rows
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-5)
 
 
 def eager(model: nn.Module, **inputs: Any) -> Any:
@@ -63,6 +68,41 @@ def eager(model: nn.Module, **inputs: Any) -> Any:
     double.set_attn_implementation("eager")
     with torch.no_grad():
         return double(**inputs, output_attentions=True)
+
+
+class Sdpa(nn.Module):
+    """One call of scaled_dot_product_attention."""
+
+    def forward(self, q, k, **options):
+        return F.scaled_dot_product_attention(q, k, k, **options)
+
+
+class Layers(nn.Module):
+    """Two layers of any kind of attention."""
+
+    def __init__(self, make, between=None):
+        super().__init__()
+        self.layers = nn.ModuleList([make(), make()])
+        self.between = between
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            if self.between is not None:
+                self.between(x)
+        return x
+
+
+def textbook():
+    return Textbook(E, E, 16, 0.0, 3)
+
+
+def ladder():
+    return multi_head.MultiHeadAttention(E, E, 16, 0.0, 3)
+
+
+def random_x():
+    return torch.randn(2, 7, E)
 
 
 def gpt2():
@@ -74,9 +114,17 @@ def gpt2():
 
 def small(**more: Any) -> dict[str, Any]:
     return {
-        "vocab_size": 53, "hidden_size": 32, "intermediate_size": 41, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, **more,
-    }  # fmt: skip
+        "vocab_size": 53,
+        "hidden_size": 32,
+        "intermediate_size": 41,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **more,
+    }
 
 
 def llama():

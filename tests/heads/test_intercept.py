@@ -1,236 +1,245 @@
-"""Models of transformers and x-transformers, watched: same outputs, and the weights of their own eager code."""
+"""The block: it restores everything, is limited to its thread and its model, and says what it cannot do."""
+
+import asyncio
+import contextvars
+import sys
+import threading
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
-from heads import models
-from heads.models import assert_weights, calls, eager, ids, lse_of, watched
-from regard.attention.masks import Causal
-from regard.heads.transformers_backend import register
-
-LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]])
-PADDED = {"unpadded": None, "padded left": LEFT, "padded right": LEFT.flip(1)}
-
-
-@pytest.mark.parametrize("padding", PADDED)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen", "mistral", "bert"])
-@torch.no_grad()
-def test_a_watched_model_computes_the_same_and_shows_its_eager_weights(name, padding):
-    model, x, mask = getattr(models, name)(), ids(), PADDED[padding]
-    unwatched = model(input_ids=x, attention_mask=mask)
-    out, told = watched(model, input_ids=x, attention_mask=mask)
-    assert torch.equal(out[0], unwatched[0])
-    expected = eager(model, input_ids=x, attention_mask=mask).attentions
-    assert [(forward, layer) for forward, layer, _ in told] == [(0, 0), (0, 1)]
-    for call, weights in zip(calls(told), expected, strict=True):
-        assert_weights(call, weights)
-        assert torch.equal(call.tokens, x)
-        assert call.real is None or torch.equal(call.real, torch.ones_like(x).bool() if mask is None else mask.bool())
-        assert mask is None or call.real is not None
+import regard
+from heads.models import E, Layers, assert_weights, calls, ladder, random_x, textbook, watched, weights_of
+from regard.heads.intercept import intercept
 
 
-@pytest.mark.parametrize("name", ["bart", "t5"])
-@torch.no_grad()
-def test_an_encoder_and_a_decoder_are_each_about_their_own_text(name):
-    model, x, y = getattr(models, name)(), ids(2, 7), ids(2, 5)
-    inputs = {"input_ids": x, "attention_mask": PADDED["padded right"], "decoder_input_ids": y}
-    unwatched = model(**inputs)
-    out, told = watched(model, **inputs)
-    assert torch.equal(out[0], unwatched[0])
-    found = eager(model, **inputs)
-    within, across = found.decoder_attentions, found.cross_attentions
-    order = [*found.encoder_attentions, *(w for pair in zip(within, across, strict=True) for w in pair)]
-    for call, weights in zip(calls(told), order, strict=True):
-        assert_weights(call, weights)
-    reading = [None if call.tokens is None else call.tokens.tolist() for call in calls(told)]
-    assert reading == [x.tolist(), x.tolist(), *([y.tolist(), None] * 2)]
-    real = [[5, 5] if call.real is None else call.real.sum(-1).tolist() for call in calls(told)]
-    assert real == [[7, 4], [7, 4], *([[5, 5]] * 4)]
+def places():
+    """What a watch must not leave changed."""
+    stance = torch._dynamo.eval_frame._stance.stance
+    names = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
+    here = (nn.Module.__call__, F.multi_head_attention_forward, *(getattr(torch, name) for name in names))
+    return (
+        *here,
+        stance,
+        _get_current_function_mode_stack(),
+        getattr(sys.modules["regard.attention.attend"], "_observer", None),
+    )
 
 
-@torch.no_grad()
-def test_cross_attention_is_known_by_name_where_both_texts_are_as_long():
-    x, y = ids(2, 7), ids(2, 7)
-    for name in ("bart", "t5"):
-        _, told = watched(getattr(models, name)(), input_ids=x, decoder_input_ids=y)
-        read = [call.tokens is not None and call.tokens.tolist() for call in calls(told)]
-        assert read == [x.tolist(), x.tolist(), *([y.tolist(), False] * 2)]
+@pytest.fixture(autouse=True)
+def _nothing_stays_changed():
+    before = places()
+    yield
+    assert places() == before
 
 
-@torch.no_grad()
-def test_a_decoder_whose_text_is_unknown_does_not_borrow_its_encoders():
-    for name in ("bart", "t5"):
-        inputs = {"input_ids": ids(), "attention_mask": LEFT.flip(1), "decoder_inputs_embeds": torch.randn(2, 7, 32)}
-        _, told = watched(getattr(models, name)(), **inputs)
-        known = [(call.tokens is not None, call.real is not None and not call.real.all()) for call in calls(told)]
-        assert known == [(True, True)] * 2 + [(False, False)] * 4
+class Broken(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.attention = make()
+
+    def forward(self, x):
+        self.attention(x)
+        raise ZeroDivisionError("the model broke")
 
 
-@torch.no_grad()
-def test_an_image_has_no_tokens():
-    model, pixels = models.vit(), torch.randn(2, 3, 12, 12)
-    unwatched = model(pixels)
-    out, told = watched(model, pixels)
-    assert torch.equal(out[0], unwatched[0])
-    for call, weights in zip(calls(told), eager(model, pixel_values=pixels).attentions, strict=True):
-        assert_weights(call, weights)
-        assert (call.tokens, call.real) == (None, None)
+@pytest.mark.parametrize("make", [textbook, ladder, lambda: regard.MultiHeadAttention(E, E, 16, 0.0, 3)])
+def test_an_exception_in_the_model_leaves_everything_as_it_was(make):
+    before, reports = places(), []
+    with (
+        pytest.raises(ZeroDivisionError, match="the model broke"),
+        intercept(model := Broken(make), lambda *report: reports.append(report)),
+    ):
+        model(random_x())
+    assert places() == before
+    assert len(reports) == 1
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert", "t5"])
-@torch.no_grad()
-def test_eager_attention_is_seen_as_the_weights_it_writes_out(name):
-    model, x = getattr(models, name)(), ids()
-    model.set_attn_implementation("eager")
-    inputs = {"input_ids": x, **({"decoder_input_ids": ids(2, 5)} if name == "t5" else {})}
-    expected = model(**inputs, output_attentions=True)
-    out, told = watched(model, **inputs)
-    assert torch.equal(out[0], expected[0])
-    if name == "t5":
-        within, across = expected.decoder_attentions, expected.cross_attentions
-        order = [*expected.encoder_attentions, *(w for pair in zip(within, across, strict=True) for w in pair)]
+def test_an_exception_deep_in_torchs_own_encoder_leaves_everything_as_it_was():
+    layer = nn.TransformerEncoderLayer(E, 3, 41, batch_first=True)
+    layer.linear1.register_forward_hook(lambda *_: 1 / 0)
+    model, before = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), places()
+    with pytest.raises(ZeroDivisionError, match="division by zero"), intercept(model, lambda *_: None):
+        model(random_x())
+    assert places() == before
+
+
+def test_an_exception_in_the_callback_leaves_everything_as_it_was():
+    model, before = Layers(textbook), places()
+    with pytest.raises(KeyError, match="no such key"), intercept(model, lambda *_: {}["no such key"]):
+        model(random_x())
+    assert places() == before
+    assert len(watched(model, random_x())[1]) == 2
+
+
+def test_an_exception_outside_the_model_is_not_replaced_by_ours():
+    with pytest.raises(ZeroDivisionError, match="division by zero"), intercept(Layers(textbook), lambda *_: None):
+        1 / 0  # noqa: B018
+
+
+def test_a_block_without_a_call_says_so():
+    with (
+        pytest.raises(ValueError, match="the model was not called inside the block"),
+        intercept(Layers(textbook), lambda *_: None),
+    ):
+        pass
+
+
+def test_a_model_without_attention_says_what_was_looked_for():
+    looked_for = "Linear made no attention .* scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention"
+    with pytest.raises(ValueError, match=looked_for):
+        watched(nn.Linear(E, E), random_x())
+
+
+def test_other_models_in_the_block_are_not_reported():
+    model, other, reports = Layers(textbook), Layers(textbook), []
+    with intercept(model, lambda *report: reports.append(report)):
+        other(random_x())
+        F.scaled_dot_product_attention(*[torch.randn(1, 1, 3, 4)] * 3)
+        model(random_x())
+        other(random_x())
+    assert [(f, i, call.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
+
+
+def test_watches_may_be_nested():
+    model, x = Layers(textbook), random_x()
+    outer, inner, part = [], [], []
+    with intercept(model, lambda *report: outer.append(report)):
+        model(x)
+        with (
+            intercept(model, lambda *report: inner.append(report)),
+            intercept(model.layers[1], lambda *report: part.append(report)),
+        ):
+            model(x)
+        model(x)
+    assert [(f, i) for f, i, _ in outer] == [(f, i) for f in range(3) for i in range(2)]
+    assert [(f, i) for f, i, _ in inner] == [(0, 0), (0, 1)]
+    assert [(f, i, call.module) for f, i, call in part] == [(0, 0, "")]
+    assert torch.equal(weights_of(outer[3][2]), weights_of(part[0][2]))
+
+
+def test_other_threads_are_neither_seen_nor_disturbed():
+    model, x, reports, found = Layers(textbook), random_x(), [], []
+
+    def elsewhere():
+        found.append((model(x), _get_current_function_mode_stack()))
+
+    other = Layers(textbook, between=lambda _: run())
+
+    def run():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    expected = model(x)
+    with (
+        intercept(model, lambda *report: reports.append(report)),
+        intercept(other, lambda *report: reports.append(report)),
+    ):
+        model(x)
+        other(x)
+    assert len(reports) == 4
+    assert len(found) == 2
+    assert all(torch.equal(out, expected) and stack == [] for out, stack in found)
+
+
+def test_a_thread_that_runs_in_a_copy_of_the_context_is_not_watched():
+    model, reports, stacks = Layers(textbook), [], []
+    with intercept(model, lambda *report: reports.append(report)):
+        model(random_x())
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=(lambda: stacks.append((model(random_x()), _get_current_function_mode_stack())),)
+        )
+        thread.start()
+        thread.join()
+    assert [stack for _, stack in stacks] == [[]]
+    assert len(reports) == 2
+
+
+def test_watches_may_end_in_any_order():
+    model, first, second = Layers(textbook), [], []
+    one = intercept(model, lambda *report: first.append(report))
+    two = intercept(model, lambda *report: second.append(report))
+    one.__enter__()
+    two.__enter__()
+    model(random_x())
+    one.__exit__(None, None, None)
+    model(random_x())
+    two.__exit__(None, None, None)
+    assert (len(first), len(second)) == (2, 4)
+
+
+def test_a_watch_is_seen_by_coroutines_of_the_same_block_only():
+    model, other, reports = Layers(textbook), Layers(textbook), []
+
+    async def watch():
+        with intercept(model, lambda *report: reports.append(report)):
+            model(random_x())
+            await asyncio.sleep(0)  # the other task calls its model here
+            model(random_x())
+
+    async def call():
+        other(random_x())
+
+    async def both():
+        await asyncio.gather(watch(), call())
+
+    asyncio.run(both())
+    assert [(f, i) for f, i, _ in reports] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_each_thread_may_watch_for_itself():
+    both, results = threading.Barrier(2), {}
+
+    def watch(name):
+        model, reports = Layers(textbook), []
+        with intercept(model, lambda *report: reports.append(report)):
+            both.wait()
+            model(random_x())
+            if name == "second":
+                ended.wait()
+            model(random_x())
+        if name == "first":
+            ended.set()
+        results[name] = [(f, i) for f, i, _ in reports]
+
+    ended = threading.Event()
+    threads = [threading.Thread(target=watch, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    twice = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert results == {"first": twice, "second": twice}
+
+
+def test_torchscript_is_refused_by_name():
+    model = nn.Sequential(nn.Identity())
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
+        model[0] = torch.jit.script(nn.Linear(E, E))
+    with pytest.raises(ValueError, match="0 is TorchScript, which cannot be looked into; watch the module"):
+        watched(model, random_x())
+
+
+@pytest.mark.parametrize("how", ["whole", "in place", "a part", "its double"])
+def test_compiled_models_run_and_are_seen_as_if_they_were_not(how):
+    model, x = Layers(textbook), random_x()
+    expected, reports_before = watched(model, x)
+    compiled, called = model, None
+    if how == "whole":
+        compiled = torch.compile(model, backend="eager")
+    elif how == "in place":
+        model.compile(backend="eager")
+    elif how == "a part":
+        model.layers[1] = torch.compile(model.layers[1], backend="eager")
     else:
-        order = expected.attentions
-    for call, weights in zip(calls(told), order, strict=True):
-        assert torch.equal(call.weights, weights)
-
-
-def test_modules_are_named_and_counted():
-    model, told = models.gpt2(), []
-    with models.intercept(model, lambda *what: told.append(what)) as forwards:
-        model(ids())
-        assert (forwards.count, forwards.calls) == (1, 2)
-        model(ids())
-    assert (forwards.count, forwards.calls) == (2, 4)
-    names = [(forward, layer, call.module) for forward, layer, call in told]
-    assert names == [(f, i, f"transformer.h.{i}.attn") for f in (0, 1) for i in (0, 1)]
-    assert all(isinstance(call.mask, Causal) for call in calls(told))
-
-
-def test_gradients_flow_as_if_nobody_looked():
-    model, x = models.llama(), ids()
-    model(x, labels=x).loss.backward()
-    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    out, told = watched(model, x, labels=x)
-    out.loss.backward()
-    assert all(torch.equal(p.grad, expected[name]) for name, p in model.named_parameters())
-    assert not any(t.requires_grad for call in calls(told) for t in (call.q, call.k))
-
-
-def test_dropout_draws_the_same_numbers_and_weights_are_those_before_it():
-    model, x = models.gpt2().train(), ids()
-    torch.manual_seed(5)
-    expected = model(x).logits
-    torch.manual_seed(5)
-    out, told = watched(model, x)
-    assert torch.equal(out.logits, expected)
-    for call in calls(told):
-        torch.testing.assert_close(models.weights_of(call).sum(-1), torch.ones(2, 3, 7, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-@torch.no_grad()
-def test_the_kernel_hands_out_its_lse(name):
-    _, told = watched(getattr(models, name)(), ids())
-    for call in calls(told):
-        torch.testing.assert_close(call.lse.double(), lse_of(call), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("padding", [None, LEFT])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral"])
-def test_generation_goes_on_with_the_text(name, padding, cache):
-    model, x = getattr(models, name)(), ids()
-    how = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "cache_implementation": cache}
-    how["attention_mask"] = torch.ones_like(x) if padding is None else padding
-    expected = model.generate(x, **how)
-    out, told = watched(model, x, run=model.generate, **how)
-    assert torch.equal(out, expected)
-    assert [(forward, layer) for forward, layer, _ in told] == [(f, i) for f in range(4) for i in range(2)]
-    mask = torch.nn.functional.pad(how["attention_mask"], (0, 4), value=1)
-    for forward, layer, call in told:
-        size = 7 + forward
-        window = 3 if name == "mistral" and forward else size  # its cache keeps no more
-        assert call.sizes[2:] == (1 if forward else 7, window)
-        assert torch.equal(call.tokens, out[:, size - window : size])
-        places = (mask[:, :size].cumsum(-1) - 1).clamp(min=0)  # as generate() counts them
-        whole = eager(model, input_ids=out[:, :size], attention_mask=mask[:, :size], position_ids=places)
-        weights = whole.attentions[layer]
-        assert_weights(call, weights[:, :, -call.sizes[2] :, -window:])
-
-
-@torch.no_grad()
-def test_a_prompt_may_be_read_in_pieces():
-    model, x = models.llama(), ids(2, 11)
-    told = []
-    with models.intercept(model, lambda *what: told.append(what)):
-        first = model(x[:, :6], use_cache=True)
-        model(x[:, 6:], past_key_values=first.past_key_values)
-        model(x[:, :6])
-    expected = eager(model, input_ids=x).attentions
-    for call, start, end in zip(calls(told)[::2], (0, 6, 0), (6, 11, 6), strict=True):
-        assert torch.equal(call.tokens, x[:, :end])
-        assert_weights(call, expected[0][:, :, start:end, :end])
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert", "t5"])
-@torch.no_grad()
-def test_the_ecosystems_own_way_is_sdpa_bit_for_bit(name):
-    register()
-    register()
-    model, x = getattr(models, name)(), ids()
-    inputs = {"input_ids": x, "attention_mask": LEFT, **({"decoder_input_ids": ids(2, 5)} if name == "t5" else {})}
-    expected = model(**inputs)[0]
-    _, told_before = watched(model, **inputs)
-    model.set_attn_implementation("regard")
-    assert torch.equal(model(**inputs)[0], expected)
-    out, told = watched(model, **inputs)
-    assert torch.equal(out[0], expected)
-    for ours, theirs in zip(calls(told), calls(told_before), strict=True):
-        assert torch.equal(models.weights_of(ours), models.weights_of(theirs))
-
-
-def test_a_model_can_be_made_with_it():
-    from transformers import AutoModel, LlamaConfig
-
-    register()
-    model = AutoModel.from_config(LlamaConfig(**models.small()), attn_implementation="regard")
-    assert len(watched(model, ids())[1]) == 2
-
-
-@pytest.mark.parametrize("name", ["GptOss", "Bloom"])
-def test_a_model_that_transformers_does_not_run_by_sdpa_is_refused(name):
-    import transformers
-
-    register()
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 53}
-    more = {"num_key_value_heads": 2, "intermediate_size": 48, "head_dim": 8, "num_local_experts": 4}
-    config = getattr(transformers, f"{name}Config")(**sizes, **(more if name == "GptOss" else {}))
-    model = transformers.AutoModel.from_config(config, attn_implementation="regard")
-    message = rf'{name}Model cannot run with this attention.*use attn_implementation="eager", which regard\.watch'
-    with pytest.raises(ValueError, match=message):
-        model(ids())
-    model = transformers.AutoModel.from_config(config, attn_implementation="eager")
-    assert len(watched(model, ids())[1]) == 2
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # on import
-@torch.no_grad()
-def test_x_transformers_is_seen_fused_and_written_out():
-    from x_transformers import Decoder, TransformerWrapper
-
-    def made(flash):
-        sizes = {"dim": 32, "depth": 2, "heads": 4, "attn_dim_head": 8, "attn_flash": flash, "rotary_pos_emb": True}
-        return TransformerWrapper(num_tokens=53, max_seq_len=64, attn_layers=Decoder(**sizes)).eval()
-
-    fused, written = made(True), made(False)
-    written.load_state_dict(fused.state_dict())
-    x, mask = ids(), LEFT.flip(1).bool()
-    logits, expected = written(x, mask=mask, return_attn=True)
-    for model, unwatched in ((fused, fused(x, mask=mask)), (written, logits)):
-        out, told = watched(model, x, mask=mask, padding=mask)
-        assert torch.equal(out, unwatched)
-        for call, weights in zip(calls(told), expected, strict=True):
-            assert_weights(call, weights)
-            assert torch.equal(call.tokens, x)
+        called = torch.compile(model, backend="eager")
+    out, reports = watched(compiled, x, run=called)
+    torch.testing.assert_close(out, expected)
+    assert [(f, i, call.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
+    for ours, theirs in zip(calls(reports), calls(reports_before), strict=True):
+        assert_weights(ours, weights_of(theirs))

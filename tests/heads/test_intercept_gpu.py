@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from heads.models import assert_weights, lse_of, watched, weights_of
+from heads.models import Sdpa, assert_weights, lse_of, watched, weights_of
 
 pytestmark = pytest.mark.gpu
 KERNELS = {
@@ -14,11 +14,6 @@ KERNELS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-
-
-class Sdpa(nn.Module):
-    def forward(self, q, k, **how):
-        return F.scaled_dot_product_attention(q, k, k, **how)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -30,9 +25,9 @@ def test_the_lse_is_right_and_the_output_the_same(kernel, causal, T, D, dtype):
     q, k = torch.randn(2, 3, T, D, device="cuda", dtype=dtype), torch.randn(2, 3, T, D, device="cuda", dtype=dtype)
     with sdpa_kernel(KERNELS[kernel]):
         unwatched = F.scaled_dot_product_attention(q, k, k, is_causal=causal)
-        out, told = watched(Sdpa(), q, k, is_causal=causal)
+        out, reports = watched(Sdpa(), q, k, is_causal=causal)
     assert torch.equal(out, unwatched)
-    call = told[0][2].moved("cpu")
+    call = reports[0][2].moved("cpu")
     assert call.lse is not None
     torch.testing.assert_close(call.lse.double(), lse_of(call), rtol=0, atol=2e-3 if kernel == "efficient" else 1e-4)
 
@@ -61,7 +56,7 @@ def test_the_fast_path_of_an_encoder(norm_first, padded):
     x = torch.randn(2, 7, 64, device="cuda")
     hidden = torch.tensor([[False] * 7, [False] * 4 + [True] * 3], device="cuda") if padded else None
     unwatched = model(x, src_key_padding_mask=hidden)
-    out, told = watched(model, x, src_key_padding_mask=hidden)
+    out, reports = watched(model, x, src_key_padding_mask=hidden)
     assert torch.equal(out, unwatched)
     on_cpu = model.cpu().double().train()  # the slow path
     for module in on_cpu.modules():
@@ -70,6 +65,6 @@ def test_the_fast_path_of_an_encoder(norm_first, padded):
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
     _, expected = watched(on_cpu, x.cpu().double(), src_key_padding_mask=None if hidden is None else hidden.cpu())
-    for (_, _, call), (_, _, slow) in zip(told, expected, strict=True):
+    for (_, _, call), (_, _, slow) in zip(reports, expected, strict=True):
         assert call.module == slow.module
         assert_weights(call.moved("cpu"), weights_of(slow))

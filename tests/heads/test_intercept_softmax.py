@@ -1,4 +1,4 @@
-"""Attention that a module writes out by itself, and softmaxes that are none."""
+"""Attention that a model computes with a softmax and a product, and softmaxes that are not attention."""
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ def scores_of(layer, heads, names=("W_query", "W_key"), given=x):
     return q @ k.mT / q.shape[-1] ** 0.5
 
 
-def causal_weights(layer, heads):
-    return scores_of(layer, heads).masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf).softmax(-1)
+def causal_weights(layer, heads, names=("W_query", "W_key")):
+    return scores_of(layer, heads, names).masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf).softmax(-1)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -39,26 +39,28 @@ def test_learners_layers_are_seen_before_dropout(training):
         torch.manual_seed(2)
         unwatched = layer(x)
         torch.manual_seed(2)
-        out, told = watched(layer, x)
+        out, reports = watched(layer, x)
         assert torch.equal(out, unwatched)
-        (call,) = calls(told)
+        (call,) = calls(reports)
         assert_weights(call, expected(layer))
 
 
-def test_other_ways_to_hide_are_seen():
-    for layer in (Fast(12, 3), Assignment(12, 3)):
-        out, told = watched(layer, x, TRIL)
-        weights = calls(told)[0].weights
-        assert weights.shape == (2, 3, 7, 7)
-        assert not weights.triu(1).any()
-    assert torch.equal(weights, out[1])
+def test_masks_that_are_compared_with_zero_are_seen():
+    fast, assignment = Fast(12, 3), Assignment(12, 3)
+    _, reports = watched(fast, x, TRIL)
+    q, k, _ = (t.unflatten(-1, (3, 4)).transpose(1, 2) for t in fast.qkv_proj(x).chunk(3, -1))
+    hidden = torch.ones(7, 7).triu(1).bool()
+    torch.testing.assert_close(calls(reports)[0].weights, (q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1))
+    (_, attention), reports = watched(assignment, x, TRIL)
+    assert torch.equal(calls(reports)[0].weights, attention)
+    torch.testing.assert_close(attention, causal_weights(assignment, 3, ("W_q", "W_k")))
 
 
-def test_heads_in_a_list_are_told_one_by_one():
+def test_heads_in_a_list_are_reported_one_by_one():
     wrapper = multi_head.MultiHeadAttentionWrapper(12, 5, 11, 0.0, 3)
-    _, told = watched(wrapper, x)
-    assert [call.module for call in calls(told)] == ["heads.0", "heads.1", "heads.2"]
-    for call, head in zip(calls(told), wrapper.heads, strict=True):
+    _, reports = watched(wrapper, x)
+    assert [call.module for call in calls(reports)] == ["heads.0", "heads.1", "heads.2"]
+    for call, head in zip(calls(reports), wrapper.heads, strict=True):
         assert_weights(call, causal_weights(head, 1))
 
 
@@ -111,9 +113,9 @@ def test_softmax_followed_by_a_product_is_attention(softmax, after):
     torch.manual_seed(4)
     unwatched = model(q, k, v)
     torch.manual_seed(4)
-    out, told = watched(model, q, k, v)
+    out, reports = watched(model, q, k, v)
     assert torch.equal(out, unwatched)
-    (call,) = calls(told)
+    (call,) = calls(reports)
     assert torch.equal(call.weights, (q @ k.mT).softmax(-1))
 
 
@@ -181,9 +183,9 @@ def test_weights_changed_after_softmax_are_those_that_multiply_the_values(change
     torch.manual_seed(4)
     unwatched = model(q, v)
     torch.manual_seed(4)
-    out, told = watched(model, q, v)
+    out, reports = watched(model, q, v)
     assert torch.equal(out, unwatched)
-    (call,) = calls(told)
+    (call,) = calls(reports)
     expected = CHANGES[change]((q @ q.mT).softmax(-1))
     torch.testing.assert_close(call.weights, expected, rtol=0, atol=0, check_dtype=False)
     if not training:
@@ -222,12 +224,12 @@ PARTS = {
 
 
 @pytest.mark.parametrize("cut", PARTS)
-def test_heads_that_part_after_softmax_are_told_one_by_one(cut):
+def test_heads_that_part_after_softmax_are_reported_one_by_one(cut):
     q = torch.randn(2, 3, 5, 8)
     model = Model(lambda q: [part @ torch.ones_like(part) for part in PARTS[cut]((q @ q.mT).softmax(-1))])
-    told = calls(watched(model, q)[1])
-    assert torch.equal(torch.cat([call.weights for call in told], 1), (q @ q.mT).softmax(-1))
-    assert len(told) == 3
+    reports = calls(watched(model, q)[1])
+    assert torch.equal(torch.cat([call.weights for call in reports], 1), (q @ q.mT).softmax(-1))
+    assert len(reports) == 3
 
 
 def test_a_sink_that_is_split_off_is_none_of_the_weights():
@@ -332,7 +334,7 @@ def test_heads_folded_into_the_batch_are_unfolded():
     assert torch.equal(calls(watched(turned, x.transpose(0, 1))[1])[0].weights, expected)
 
 
-def test_a_model_that_shows_its_heads_by_a_view_is_believed():
+def test_heads_are_known_from_a_view_by_the_model():
     def view(w, v):
         weights = w.softmax(-1)
         weights.view(5, 2, 7, 7)
@@ -352,7 +354,7 @@ def test_a_sink_beside_the_keys_is_cut_off_as_the_model_does():
     assert torch.equal(call.weights, torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1).softmax(-1)[..., :-1])
 
 
-def test_weights_that_lead_nowhere_are_let_go():
+def test_a_softmax_that_is_not_attention_is_freed():
     import gc
     import weakref
 
@@ -364,30 +366,30 @@ def test_weights_that_lead_nowhere_are_let_go():
         return x.softmax(-1) @ x, dead
 
     x = torch.randn(7, 7)
-    (_, dead), told = watched(Model(leaky), x)
+    (_, dead), reports = watched(Model(leaky), x)
     gc.collect()
     assert dead == [True]
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 @pytest.mark.parametrize("how", [{}, {"window": 3}, {"alibi": True}, {"num_kv_heads": 1}, {"causal": False}], ids=str)
 def test_our_own_layer_is_seen_once_and_by_its_rule(how):
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, **how).eval()
     unwatched, expected = layer(x), layer(x, return_weights=True)[1]
-    out, told = watched(layer, x)
+    out, reports = watched(layer, x)
     assert torch.equal(out, unwatched)
-    (call,) = calls(told)
+    (call,) = calls(reports)
     assert_weights(call, expected)
-    (_, weights), told = watched(layer, x, return_weights=True)
+    (_, weights), reports = watched(layer, x, return_weights=True)
     assert torch.equal(weights, expected)
-    assert_weights(calls(told)[0], expected)
-    assert len(told) == 1
+    assert_weights(calls(reports)[0], expected)
+    assert len(reports) == 1
 
 
 def test_our_own_layer_with_padding_and_a_cache():
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3).eval()
     keep = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
     expected = layer(x, mask=regard.padding(keep), return_weights=True)[1]
-    _, told = watched(layer, x, mask=regard.padding(keep), padding=keep)
-    assert torch.equal(calls(told)[0].real, keep)
-    assert_weights(calls(told)[0], expected)
+    _, reports = watched(layer, x, mask=regard.padding(keep), padding=keep)
+    assert torch.equal(calls(reports)[0].real, keep)
+    assert_weights(calls(reports)[0], expected)

@@ -248,24 +248,6 @@ def test_a_heading_leaves_names_out_where_there_is_no_room_for_them():
     assert seen.table(40).splitlines()[0] == "  2 layers × 3 heads · 1 token"
 
 
-@pytest.mark.parametrize("name", ["ids", "idx", "tokens"])
-def test_ids_are_known_by_the_names_that_people_give_them(name):
-    class Small(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.vectors, self.attention = nn.Embedding(50, 8), regard.MultiHeadAttention(8, 8, None, 0.0, num_heads=2)
-
-        def forward(self, **given):
-            return self.attention(self.vectors(given[name]))
-
-    model, text = Small(), torch.tensor([[5, 6, 7, 5, 6, 7]])
-    seen = seen_of(model, **{name: text})
-    with regard.watch(model, tokens=text) as right:
-        model(**{name: text})
-    assert_close(seen[0].induction, right[0].induction, equal_nan=True)
-    assert not seen[0].induction.isnan().all()
-
-
 class Attend(nn.Module):
     def forward(self, x, mask=None):
         return nn.functional.scaled_dot_product_attention(x, x, x, mask)
@@ -380,18 +362,6 @@ def test_padding_is_of_the_text_and_not_of_the_keys_put_after_it():
     with regard.watch(layer, padding=RIGHT) as seen:
         layer(x, x, x, key_padding_mask=RIGHT == 0)
     assert torch.equal(seen[0].entropy.isnan(), (RIGHT == 0)[:, None].expand(2, 3, 7))
-
-
-@pytest.mark.parametrize(
-    "given", [{"tokens": ids(3, 7)}, {"tokens": ids(2, 5)}, {"padding": RIGHT[:, :6].repeat(2, 1)}]
-)
-def test_tokens_and_padding_of_another_text_are_refused(given):
-    layer, x = nn.MultiheadAttention(16, 4, batch_first=True), torch.randn(2, 7, 16)
-    (name, value), *_ = given.items()
-    shape = rf"\({value.shape[0]}, {value.shape[1]}\)"
-    message = rf"{name} has shape {shape} and is of none of the attentions seen \(2 × 7 × 7: texts × queries × keys\)"
-    with pytest.raises(ValueError, match=message), regard.watch(layer, **given):
-        layer(x, x, x)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)

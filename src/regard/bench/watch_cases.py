@@ -26,8 +26,7 @@ import regard
 from regard.bench.memory import _high_water
 from regard.bench.peers import TOLERANCE as OUT_TOLERANCE
 from regard.bench.timing import Call, peak_memory
-from regard.heads import intercept_sdpa as fused
-from regard.heads import statistics
+from regard.heads import intercept_sdpa, statistics
 
 SDPA = "SDPA alone"
 STATISTICS = "SDPA + statistics"
@@ -100,8 +99,8 @@ def alone(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def with_statistics(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """What watch does with that call: the same kernel, its LSE overheard, and the default statistics."""
     given: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
-    out, lse = fused.run(F.scaled_dot_product_attention, *given)
-    return out, statistics.measure(fused.call_of(*given, lse, None), frozenset(statistics.DEFAULT))
+    out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *given)
+    return out, statistics.measure(intercept_sdpa.call_of(*given, lse, None), frozenset(statistics.DEFAULT))
 
 
 def by_definition(

@@ -17,7 +17,7 @@ FeedForwardName = Literal["gelu", "gelu_exact", "swiglu"]
 class Activation:
     """The function between the two products of a feed-forward.
 
-    name: what traces show, and what `activate` in generate/gpu_kernels.py calls the same function.
+    name: what `activate` in generate/gpu_kernels.py calls the same function.
     gated: function(gate(x)) · up(x) instead of function(up(x)).
     """
 

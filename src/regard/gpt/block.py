@@ -44,9 +44,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
         """Project up, apply the activation, project down."""
-        activation = ACTIVATIONS[self.kind]
-        out: Tensor = self.down(activation.function(self.up(x)))
-        return step("feed-forward", out, f"down({activation.name}(up(x)))", "each token alone")
+        out: Tensor = self.down(ACTIVATIONS[self.kind].function(self.up(x)))
+        return step("feed-forward", out, why="each token alone")
 
 
 class GatedFeedForward(nn.Module):
@@ -68,9 +67,8 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
         """Project up twice, multiply one by the activation of the other, project down."""
-        activation = ACTIVATIONS[self.kind]
-        out: Tensor = self.down(activation.function(self.gate(x)) * self.up(x))
-        return step("feed-forward", out, f"down({activation.name}(gate(x)) · up(x))", "each token alone")
+        out: Tensor = self.down(ACTIVATIONS[self.kind].function(self.gate(x)) * self.up(x))
+        return step("feed-forward", out, why="each token alone")
 
 
 class Block(nn.Module):
@@ -112,11 +110,11 @@ class Block(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Attend to other tokens, then process each token separately."""
-        normed = step("attention norm", apply_norm(self.attention_norm, x), "norm(x)", "lengths evened out")
+        normed = step("attention norm", apply_norm(self.attention_norm, x), why="vectors of equal length")
         attended = self.dropout(self.attention(normed, mask=mask, cache=cache, positions=positions))
-        x = step("attended", x + attended, "x + out", "added to what was there")
-        normed = step("second norm", apply_norm(self.feed_forward_norm, x), "norm(x)", "lengths evened out")
-        return step("block out", x + self.dropout(self.feed_forward(normed)), "x + feed-forward", "the block's result")
+        x = step("attended", x + attended, why="added to the input")
+        normed = step("second norm", apply_norm(self.feed_forward_norm, x), why="vectors of equal length")
+        return step("block out", x + self.dropout(self.feed_forward(normed)), why="the block's result")
 
     def operations(self) -> tuple[Operation, ...]:
         """What `forward` computes in eval mode, as a sequence for decoders that call no modules."""

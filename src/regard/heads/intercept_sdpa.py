@@ -1,24 +1,24 @@
-"""scaled_dot_product_attention as torch calls it: what went in, as a WatchedCall, and the LSE where the kernel knows it.
+"""scaled_dot_product_attention (SDPA) as torch calls it: its arguments as a call, and the LSE where the kernel has it.
 
-The kernel itself runs as it would have: nothing here computes attention.
+The kernel runs as it would unwatched: nothing here computes attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding
+from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
 from regard.heads.call import WatchedCall
 
 aten = torch.ops.aten
-# The kernels that keep the LSE, second of what they return; some only when asked by a flag, at this place.
+# Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
 KERNELS: dict[Any, int | None] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: None,
     aten._scaled_dot_product_flash_attention.default: None,
@@ -28,8 +28,8 @@ KERNELS: dict[Any, int | None] = {
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FromTheStart(Mask):
-    """Causal with query 0 at key 0, as SDPA's flag has it; causal() has the last query at the last key."""
+class CausalFromFirstKey(Mask):
+    """Causal with query 0 at key 0, like SDPA's is_causal; in causal() the last query is at the last key."""
 
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return cols <= rows[:, None]
@@ -39,8 +39,8 @@ class FromTheStart(Mask):
         return "causal from the start"
 
 
-class Overhear(TorchDispatchMode):
-    """Keeps the LSE that a kernel of SDPA computes anyway."""
+class LseCapture(TorchDispatchMode):
+    """Keeps the LSE that an SDPA kernel computes anyway."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -48,113 +48,146 @@ class Overhear(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # skipping it would import it, and take seconds
+        return False  # True would import dynamo, which takes seconds
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in KERNELS:
-            flag = KERNELS[func]
-            if flag is not None and len(args) > flag:
-                args = (*args[:flag], True, *args[flag + 1 :])
-            found = func(*args, **(kwargs or {}))
-            self.lse = found[1]
-            return found
-        return func(*args, **(kwargs or {}))
+        if func not in KERNELS:
+            return func(*args, **(kwargs or {}))
+        flag = KERNELS[func]
+        if flag is not None and len(args) > flag:
+            args = (*args[:flag], True, *args[flag + 1 :])
+        results = func(*args, **(kwargs or {}))
+        self.lse = results[1]
+        return results
 
 
-def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Tensor | None]:
-    """SDPA's result, and the LSE where its kernel had one."""
-    with Overhear() as ear:
+class SdpaArguments(NamedTuple):
+    """The arguments of SDPA that decide its weights."""
+
+    query: Tensor
+    key: Tensor
+    attn_mask: Tensor | None
+    is_causal: bool
+    scale: float | None
+
+
+def run_with_lse(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Tensor | None]:
+    """The output of SDPA, and the LSE where its kernel computes one."""
+    with LseCapture() as capture:
         out = function(*args, **kwargs)
-    return out, ear.lse
+    return out, capture.lse
+
+
+def read_arguments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> SdpaArguments:
+    """Arguments by name, as SDPA itself reads them."""
+    return SdpaArguments(query, key, attn_mask, is_causal, scale)
 
 
 def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, batch: int | None) -> WatchedCall:
-    """The WatchedCall of SDPA's arguments.
+    """The arguments of SDPA as a call.
 
     (T, D) is one head, (N, T, D) is N texts of one head unless `batch` divides N, and axes before the last four are
-    batch. Keys that the causal flag hides from everyone are left out, so that the last query is at the last key.
+    batch. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
     """
-    query, key, attn_mask, is_causal, scale = _named(*args, **kwargs)
-    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    q, q_lengths = _even(query.detach())
-    k, k_lengths = _even(key.detach())
+    query, key, attn_mask, is_causal, scale = read_arguments(*args, **kwargs)
+    q, q_lengths = _padded(query.detach())
+    k, k_lengths = _padded(key.detach())
     if torch.is_autocast_enabled(q.device.type):
         q, k = _as_autocast(q), _as_autocast(k)
     if attn_mask is not None:
-        is_causal, attn_mask = _special(attn_mask, is_causal)
+        is_causal, attn_mask = _without_causal_bias(attn_mask, is_causal)
     if q.dim() < 2 or k.dim() < 2:
         raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
-    q, k, attn_mask = four_axes(q, k, attn_mask, batch)
-    mask: Mask = EVERYTHING
-    bias = real = None
-    if k_lengths is not None:
-        mask = Padding(k_lengths)
-    if q_lengths is not None:
-        real = torch.arange(q.shape[2], device=q.device) < q_lengths[:, None]
+    q, k, attn_mask = align_axes(q, k, attn_mask, batch)
+    bias = None
+    if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
+        bias, attn_mask = _as_autocast(attn_mask.detach()), None
     T, S = q.shape[2], k.shape[2]
-    if is_causal:
-        k = k if S <= T else k[:, :, :T]
-        rule = CAUSAL if S >= T else FromTheStart()
-        mask = rule if mask is EVERYTHING else mask & rule
-    elif attn_mask is not None and attn_mask.dtype is torch.bool:
-        mask = as_rule(attn_mask) if mask is EVERYTHING else mask & as_rule(attn_mask)
-    elif attn_mask is not None:
-        bias = _as_autocast(attn_mask.detach())
-    rough = q.device.type == "cpu" and q.element_size() == 2  # there torch sums exponentials of few digits
-    plain = bias is None and (mask is EVERYTHING or mask is CAUSAL) and not rough
-    return WatchedCall("", q, k, scale, mask, bias, lse=_fitted(lse, q) if plain else None, real=real)
+    mask = _mask_of(attn_mask, is_causal, k_lengths, T, S)
+    if is_causal and S > T:
+        k = k[:, :, :T]
+    return WatchedCall(
+        "",
+        q=q,
+        k=k,
+        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=mask,
+        bias=bias,
+        lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
+        real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
+    )
 
 
-def as_rule(seen: Bool[Tensor, "_ _ _ _"]) -> Mask:
+def mask_from(allowed: Bool[Tensor, "_ _ _ _"]) -> Mask:
     """A mask tensor, True = may attend; one row for all queries and heads is padding."""
-    one_row = seen.shape[3] > 1 and all(seen.shape[i] == 1 or seen.stride(i) == 0 for i in (1, 2))
-    return Padding(seen[:, 0, 0]) if one_row else Dense(seen)
+    one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+    return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
 
 
-def four_axes(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    mask = None if mask is None else mask.detach()
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
-        return q, k, None if mask is None else _to_axes(mask.detach(), 4)
+        return q, k, None if mask is None else to_four_axes(mask)
     axes = max(q.dim(), k.dim())
     q, k = _to_axes(q, axes), _to_axes(k, axes)
-    mask = None if mask is None else _to_axes(mask.detach(), axes)
+    mask = None if mask is None else _to_axes(mask, axes)
     if axes == 2:
-        return q[None, None], k[None, None], None if mask is None else mask[None, None]
-    if axes == 3:
-        N = max(q.shape[0], k.shape[0])
-        B = batch if batch and N % batch == 0 else N
-        q, k = (t.expand(N, -1, -1).unflatten(0, (B, N // B)) for t in (q, k))
-        if mask is not None:
-            mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, (B, N // B))
-        return q, k, mask
-    lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
-    heads = max(q.shape[-3], k.shape[-3])  # one query head for many keys' heads is repeated; the reverse need not be
-    q = q.expand(*lead, heads, -1, -1).flatten(0, -4)
-    k = k.expand(*lead, -1, -1, -1).flatten(0, -4)
-    if mask is not None and axes > 4:
-        mask = mask.expand(*lead, -1, -1, -1).flatten(0, -4)
+        return to_four_axes(q), to_four_axes(k), None if mask is None else to_four_axes(mask)
+    return _split_batch(q, k, mask, batch) if axes == 3 else _flatten_batch(q, k, mask)
+
+
+def _split_batch(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(N, T, D) as N // batch heads of each text, or as N texts of one head."""
+    N = max(q.shape[0], k.shape[0])
+    B = batch if batch and N % batch == 0 else N
+    q, k = (t.expand(N, -1, -1).unflatten(0, (B, N // B)) for t in (q, k))
+    if mask is not None:
+        mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, (B, N // B))
     return q, k, mask
 
 
-def _named(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, bool, float | None]:  # fmt: skip
-    return query, key, attn_mask, is_causal, scale
+def _flatten_batch(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """All axes before the heads as one."""
+    lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
+    heads = max(q.shape[-3], k.shape[-3])  # one query head for several key heads is repeated; the reverse need not be
+    if mask is not None and q.dim() > 4:
+        mask = mask.expand(*lead, -1, -1, -1).flatten(0, -4)
+    return q.expand(*lead, heads, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
 
 
-def _even(t: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Texts of different lengths (a nested tensor) padded to one, and their lengths."""
+def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, T: int, S: int) -> Mask:
+    masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
+    if is_causal:
+        masks.append(CAUSAL if S >= T else CausalFromFirstKey())
+    elif allowed is not None:
+        masks.append(mask_from(allowed))
+    return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
+
+
+def _padded(t: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Texts of different lengths (a nested tensor) padded to one length, and their lengths."""
     if not t.is_nested:
         return t, None
     lengths = torch.tensor([part.shape[-2] for part in t.unbind()], device=t.device)
     return torch.nested.to_padded_tensor(t.contiguous(), 0.0), lengths
 
 
-def _special(attn_mask: Tensor, is_causal: bool) -> tuple[bool, Tensor | None]:
-    """torch.nn.attention.bias's causal masks hold no entries; the one aligned at the end is written out."""
+def _without_causal_bias(attn_mask: Tensor, is_causal: bool) -> tuple[bool, Tensor | None]:
+    """The causal masks of torch.nn.attention.bias hold no entries: as the flag, or as a tensor where it differs."""
     if type(attn_mask).__name__ != "CausalBias":
         return is_causal, attn_mask
     if attn_mask.variant.name == "UPPER_LEFT":  # type: ignore[attr-defined]
@@ -164,22 +197,28 @@ def _special(attn_mask: Tensor, is_causal: bool) -> tuple[bool, Tensor | None]:
 
 
 def _as_autocast(t: Tensor) -> Tensor:
-    """As the kernel gets it: autocast acts below the place where we look."""
+    """As the kernel gets it: autocast casts below the level where we intercept."""
     if t.dtype is torch.float64 or not torch.is_autocast_enabled(t.device.type):
         return t
     return t.to(torch.get_autocast_dtype(t.device.type))
 
 
 def _to_axes(t: Tensor, axes: int) -> Tensor:
-    return t.reshape((1,) * (axes - t.dim()) + tuple(t.shape)) if t.dim() < axes else t
+    return t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
 
 
-def _fitted(lse: Tensor | None, q: Tensor) -> Tensor | None:
-    """(B, H, T), whatever the kernel appends: cuDNN an axis, the memory-efficient one a filled-up last block."""
+def _has_exact_lse(q: Tensor, mask: Mask, bias: Tensor | None) -> bool:
+    """Does the kernel's LSE cover the same scores, precisely? With 16-bit queries on the CPU it is summed in 16 bits."""
+    is_16_bit_cpu = q.device.type == "cpu" and q.element_size() == 2
+    return bias is None and (mask is EVERYTHING or mask is CAUSAL) and not is_16_bit_cpu
+
+
+def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
+    """(B, H, T), whatever the kernel appends: cuDNN an axis, the memory-efficient kernel padding of the last block."""
     if lse is None or lse.dim() not in (3, 4):
         return None
-    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-    if lse.shape == q.shape[:3] and lse.dtype is wide:
+    dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
+    if lse.shape == q.shape[:3] and lse.dtype is dtype:
         return lse.detach()
     lse = (lse.squeeze(-1) if lse.dim() == 4 else lse)[..., : q.shape[2]]
-    return lse.detach().to(wide) if lse.shape == q.shape[:3] else None
+    return lse.detach().to(dtype) if lse.shape == q.shape[:3] else None

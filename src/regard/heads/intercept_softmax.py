@@ -1,307 +1,279 @@
-"""Attention written out: a softmax over the last axis whose result is multiplied with something, by matrix product.
+"""Attention as a softmax over the last axis, followed by a matrix product with the values.
 
-Only then is it attention; a softmax over a vocabulary or over experts is never reported. Between the two may stand
-casts, views, cuts, masks, divisions by the row's sum, a little more or less, dropout and the like. The weights are what
-multiplies the values, but for dropout and casts. exp(log_softmax(…)), a softmax by hand (exp over sum) and products
-written as sums of elementwise ones are not recognised.
+Only a softmax that reaches such a product is attention; one over a vocabulary or over experts is never reported.
+Between the two there may be casts, views, slices, masks, divisions by the row's sum, small additions and dropout. The
+weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and products
+written as sums of elementwise products are not recognised.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.masks import EVERYTHING, Mask, Padding
-from regard.heads.call import WatchedCall
+from regard.heads.tracked_softmax import TrackedSoftmax, as_tuple
 from regard.heads.visibility import may_see
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
 SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
-MOVED = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
+PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
 DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout")
-SAME = (
+RESHAPE_OR_CAST = (
     *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
     *("view", "view_as", "reshape", "reshape_as", "expand", "expand_as", "unsqueeze", "squeeze", "flatten"),
     *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "nan_to_num_", "_unsafe_view"),
 )
-DIVIDED = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
-ADDED = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
-EITHER_SIDE = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADDED)
-CHANGED = (
+DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
+ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
+EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
+CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
     *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
-    *DIVIDED,
-    *EITHER_SIDE,
+    *DIVIDE,
+    *EITHER_OPERAND,
 )
 
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) → what the function returns
 
 
-@dataclass(eq=False)
-class Written:
-    """The weights that a tensor of the model holds, until we know what becomes of it."""
+class SoftmaxTracker:
+    """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values."""
 
-    weights: Tensor  # as the softmax had its axes; another object, so that the model's own may die
-    seen: Tensor | None = None  # (…, 1, S): may any query see this key? Weights cannot tell: they may be 0 by rounding
-    back: Callable[[Tensor], Tensor] = _as_it_is  # puts the axes of the model's tensor so
-    turned: bool = False  # the model's tensor has queries last and keys before, to stand right of the values
-    heads: tuple[int, int] | None = None  # (B, H), once the model has viewed it so
-    dropped: bool = False  # the tensor has been through dropout, the weights have not
-    lost: str = ""  # why the weights are not known
-    softmax: object = field(default_factory=object)  # the one that they came from
+    def __init__(self, on_attention: Callable[[TrackedSoftmax], None]) -> None:
+        self.on_attention = on_attention
+        self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
+        self.handlers: dict[str, Handler] = {
+            **dict.fromkeys(SOFTMAX, self.softmax),
+            **dict.fromkeys(PRODUCT, self.product),
+            **dict.fromkeys(SLICE, self.slice),
+            **dict.fromkeys(PERMUTE, self.permute),
+            **dict.fromkeys(RESHAPE_OR_CAST, self.reshape_or_cast),
+            **dict.fromkeys(DROPOUT, self.dropout),
+            **dict.fromkeys(CHANGE, self.change),
+            "einsum": self.einsum,
+        }
 
-
-class Trail:
-    """Follows what a model makes of each softmax; tells `found` of those that become attention."""
-
-    def __init__(self, found: Callable[[Written], None]) -> None:
-        self.found = found
-        self.known: dict[int, tuple[Any, Written, int]] = {}  # by id; the references are weak
+    def forget(self) -> None:
+        """Stop following the softmaxes so far."""
+        self.tracked.clear()
 
     def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Start to follow a softmax over the last axis."""
         scores = args[0] if args else kwargs.get("input")
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        seen = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
+        visible = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
-            self._mark(out, Written(out.detach(), seen))
+            self._track(out, TrackedSoftmax(out.detach(), visible))
         return out
 
-    def same(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Other axes or another type, the same weights."""
-        tensor = self._among(args, kwargs)
+    def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same weights with another shape or dtype."""
+        tensor = self._tracked_argument(args, kwargs)
         out = function(*args, **kwargs)
-        written = self._of(tensor)
-        if tensor is None or written is None or not isinstance(out, Tensor) or out.dim() < 2:
+        softmax = self._softmax_of(tensor)  # after the function, which may have worked in place
+        if tensor is None or softmax is None or not isinstance(out, Tensor) or out.dim() < 2:
             return out
-        if not written.turned or out.shape[-2:] == tensor.shape[-2:]:
-            self._mark(out, _viewed(written, tensor, out))
+        if not softmax.transposed or out.shape[-2:] == tensor.shape[-2:]:
+            self._track(out, softmax.reshaped(tensor, out))
         return out
 
     def dropout(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The weights are those before it."""
-        tensor = self._among(args, kwargs)
-        written = self._of(tensor)
-        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
-        active = given.get("p", 0.5) > 0 and given.get("training", given.get("train", True)) is not False
-        if written is not None and active and not written.dropped:
-            in_place = given.get("inplace") or function.__name__.endswith("_")
-            written = replace(written, weights=written.weights.clone() if in_place else written.weights, dropped=True)
+        """The weights remain those before dropout."""
+        softmax = self._softmax_of(self._tracked_argument(args, kwargs))
+        if softmax is None:
+            return function(*args, **kwargs)
+        options = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+        if options.get("p", 0.5) > 0 and options.get("training", options.get("train", True)) is not False:
+            softmax = softmax.dropped(in_place=bool(options.get("inplace")) or function.__name__.endswith("_"))
         out = function(*args, **kwargs)
-        first = out[0] if isinstance(out, tuple) else out
-        if written is not None:
-            self._mark(first, written)
+        self._track(out[0] if isinstance(out, tuple) else out, softmax)
         return out
 
-    def changed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Other weights: those that come out, or the same done to those before dropout."""
-        tensor, name = self._among(args, kwargs), function.__name__.partition(".")[0]
-        written = self._of(tensor)
-        if tensor is None or written is None or (args and args[0] is not tensor and name not in EITHER_SIDE):
+    def change(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """New weights: the result, or after dropout the same change made to the weights before it."""
+        tensor, name = self._tracked_argument(args, kwargs), _base_name(function)
+        softmax = self._softmax_of(tensor)
+        if tensor is None or softmax is None or not _is_operand(tensor, name, args):
             return function(*args, **kwargs)
-        if name in ADDED and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
-            out = function(*args, **kwargs)
-            if any(self._of(other) for other in others):
-                self._mark(out, replace(written, lost="its weights are the sum or difference of two softmaxes"))
-            return out
-        shape, undropped = tensor.shape, written.weights
-        if written.dropped and not written.lost:
-            by_sums = name in DIVIDED and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
-            if by_sums or undropped.shape != shape or written.back is not _as_it_is:
-                written = replace(written, lost=f"after dropout its weights go through {name}; put dropout last")
-            else:
-                written = replace(written, weights=_again(function, args, kwargs, tensor, undropped.clone()))
+        if name in ADD and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
+            return self._add_tensors(softmax, others, function, args, kwargs)
+        shape = tensor.shape
+        if softmax.after_dropout and not softmax.unknown:
+            softmax = _change_before_dropout(softmax, tensor, function, args, kwargs)
         out = function(*args, **kwargs)
         result = tensor if name == "__setitem__" else out
         if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
-            self._mark(result, written if written.dropped else _now(written, result, shape))
+            self._track(result, softmax if softmax.after_dropout else softmax.overwritten(result, shape))
         return out
 
-    def moved(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        written = self._of(args[0]) if args else None
+    def permute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same weights with their axes in another order."""
+        softmax = self._softmax_of(args[0]) if args else None
         out = function(*args, **kwargs)
-        if written is not None:
-            order, last = _order(function, args, kwargs), out.dim() - 1
-            keys = order.index(last - written.turned)
-            if keys >= last - 1:
-                back, inverse = written.back, [order.index(axis) for axis in range(out.dim())]
-                self._mark(out, replace(written, back=lambda t: back(t.permute(inverse)), turned=keys < last))
+        if softmax is not None and (permuted := softmax.permuted(_order_of_axes(function, args, kwargs))) is not None:
+            self._track(out, permuted)
         return out
 
-    def sliced(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        written = self._of(args[0]) if args else None
+    def slice(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Parts of the weights, each followed by itself."""
+        softmax = self._softmax_of(args[0]) if args else None
         out = function(*args, **kwargs)
-        if written is None or written.turned:
+        if softmax is None or softmax.transposed:
             return out
-        lost, parts, seen = written.lost, out, None
-        if written.back is _as_it_is and args[0].shape == written.weights.shape:
-            parts = function(written.weights, *args[1:], **kwargs)
-            if written.seen is not None:
-                seen = function(written.seen.expand_as(written.weights), *args[1:], **kwargs)
-        elif written.dropped:
-            lost = lost or "after dropout its weights are viewed and cut; put dropout last"
-        several = not isinstance(out, Tensor)
-        for i, tensor in enumerate(out if several else (out,)):
+        slices = as_tuple(out)
+        for tensor, part in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
             if tensor.dim() >= 2:
-                part, keys = (parts[i], seen and seen[i]) if several else (parts, seen)
-                keys = None if keys is None else keys.any(-2, keepdim=True)
-                self._mark(tensor, Written(part.detach(), keys, dropped=written.dropped, lost=lost))
+                self._track(tensor, part)
         return out
 
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """weights · values, or transposed: valuesᵀ · weightsᵀ."""
         out = function(*args, **kwargs)
-        if not self.known:
+        if not self.tracked:
             return out
-        given = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
-        if len(given) < 2:
-            return out
-        # softmax · values, or the same turned round: valuesᵀ · softmaxᵀ
-        for tensor, values, turned in ((given[0], given[1], False), (given[1], given[0], True)):
-            written = self._of(tensor)
-            # Learned values would make any softmax, such as one over a vocabulary, look like attention.
-            if written is None or written.turned is not turned or values.dim() < 2 or isinstance(values, nn.Parameter):
-                continue
-            keys, queries = tensor.shape[-2:] if turned else tensor.shape[:-3:-1]
-            if keys != written.weights.shape[-1] or _one_by_one(written.weights, queries, tensor.dim()):
-                continue
-            if written.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query for each text
-                written = replace(written, weights=written.weights[:, None], heads=(len(written.weights), 1))
-            self._confirm(written)
-            break
+        operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+        if len(operands) == 2:
+            left, right = operands
+            if not self._multiply(left, right, transposed=False):
+                self._multiply(right, left, transposed=True)
         return out
 
     def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A sum over the keys of the weights and another tensor."""
         out = function(*args, **kwargs)
-        if not self.known or not isinstance(args[0], str):
+        if not self.tracked or not isinstance(args[0], str):
             return out
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        inputs, arrow, result = args[0].replace(" ", "").partition("->")
-        names = inputs.split(",")
-        result = result if arrow else "".join(name for name in inputs if inputs.count(name) == 1)
-        for place, tensor in enumerate(tensors):
-            written = self._of(tensor)
-            others = "".join(names[:place] + names[place + 1 :])
-            if written is None:
-                continue
-            key = names[place][-2 if written.turned else -1]
-            queries = any(name in result and name not in others for name in names[place])  # experts mix for each token
-            if queries and key in others and key not in result:
-                self._confirm(written)
+        terms, result = _einsum_terms(args[0])
+        for i, tensor in enumerate(tensors):
+            softmax = self._softmax_of(tensor)
+            others = "".join(terms[:i] + terms[i + 1 :])
+            if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
+                self._confirm(softmax)
         return out
 
-    def forget(self) -> None:
-        self.known.clear()
+    def _add_tensors(
+        self,
+        softmax: TrackedSoftmax,
+        others: list[Tensor],
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""
+        out = function(*args, **kwargs)
+        if any(self._softmax_of(other) for other in others):
+            self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
+        return out
 
-    def _mark(self, tensor: Tensor, written: Written) -> None:
-        shape = written.weights.shape
+    def _multiply(self, tensor: Tensor, values: Tensor, transposed: bool) -> bool:
+        """Report the softmax in the tensor, if this product makes it attention."""
+        softmax = self._softmax_of(tensor)
+        if softmax is None or softmax.transposed is not transposed or not _may_be_values(values):
+            return False
+        keys, queries = tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
+        if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
+            return False
+        if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
+            softmax = replace(softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1))
+        self._confirm(softmax)
+        return True
+
+    def _confirm(self, softmax: TrackedSoftmax) -> None:
+        for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
+            del self.tracked[key]
+        self.on_attention(softmax)
+
+    def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
+        shape = softmax.weights.shape
         if tensor.dim() == 4 and len(shape) == 3 and tensor.shape[-2:] == shape[-2:]:
-            written.heads = (tensor.shape[0], tensor.shape[1])
-            for _, other, _ in self.known.values():
-                if other.softmax is written.softmax:
-                    other.heads = written.heads
-        key, known = id(tensor), self.known
-        known[key] = (weakref.ref(tensor, lambda _: known.pop(key, None)), written, _version(tensor))
+            softmax.heads = (tensor.shape[0], tensor.shape[1])
+            for _, other, _ in self.tracked.values():
+                if other.origin is softmax.origin:
+                    other.heads = softmax.heads
+        key, tracked = id(tensor), self.tracked
+        tracked[key] = (weakref.ref(tensor, lambda _: tracked.pop(key, None)), softmax, _version(tensor))
 
-    def _of(self, tensor: Any) -> Written | None:
-        entry = self.known.get(id(tensor))
+    def _softmax_of(self, tensor: Any) -> TrackedSoftmax | None:
+        """The softmax that the tensor holds, with the weights that it holds now."""
+        entry = self.tracked.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
             return None
-        written = entry[1]
-        if entry[2] != _version(tensor):  # written over by something that we do not follow
-            written = _now(written, tensor, tensor.shape)
-            if written.dropped:
-                written.lost = "after dropout its weights are written over; put dropout last"
-            self._mark(tensor, written)
-        return written
+        _, softmax, version = entry
+        if version != _version(tensor):  # changed in place by a function that is not followed
+            softmax = softmax.overwritten(tensor, tensor.shape)
+            if softmax.after_dropout:
+                softmax.unknown = "after dropout its weights are written over; put dropout last"
+            self._track(tensor, softmax)
+        return softmax
 
-    def _among(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        if self.known:
+    def _tracked_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        if self.tracked:
             for value in (*args, *kwargs.values()):
-                if isinstance(value, Tensor) and self._of(value) is not None:
+                if isinstance(value, Tensor) and self._softmax_of(value) is not None:
                     return value
         return None
 
-    def _confirm(self, written: Written) -> None:
-        for key in [key for key, entry in self.known.items() if entry[1].softmax is written.softmax]:
-            del self.known[key]
-        self.found(written)
+
+def _is_operand(tensor: Tensor, name: str, args: tuple[Any, ...]) -> bool:
+    """Is the tensor the one that the function changes, and not, for example, a divisor?"""
+    return not args or args[0] is tensor or name in EITHER_OPERAND
 
 
-def _now(written: Written, tensor: Tensor, shape: torch.Size) -> Written:
-    """The weights are what the tensor holds now; where it is not of that shape any more, its axes are as they are."""
-    if tensor.shape == shape:
-        return replace(written, weights=written.back(tensor.detach()))
-    return replace(written, weights=tensor.detach(), back=_as_it_is)
+def _change_before_dropout(
+    softmax: TrackedSoftmax, tensor: Tensor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TrackedSoftmax:
+    """Make the change to the weights before dropout, if it can be made there."""
+    name = _base_name(function)
+    divides_by_sums = name in DIVIDE and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
+    if divides_by_sums or softmax.weights.shape != tensor.shape or not softmax.has_own_axes:
+        return replace(softmax, unknown=f"after dropout its weights go through {name}; put dropout last")
+    return softmax.changed_before_dropout(function, args, kwargs, tensor)
 
 
-def _viewed(written: Written, before: Tensor, after: Tensor) -> Written:
-    if after.shape == before.shape:
-        return written
-    back, shape = written.back, before.shape
-    return replace(written, back=(lambda t: back(t.reshape(shape))) if after.numel() == before.numel() else _as_it_is)
+def _may_be_values(values: Tensor) -> bool:
+    """Learned values would make any softmax, such as one over a vocabulary, look like attention."""
+    return values.dim() >= 2 and not isinstance(values, nn.Parameter)
 
 
-def _one_by_one(weights: Tensor, queries: int, axes: int) -> bool:
-    """Has each row of the softmax values of its own? So a token mixes what its experts say; it attends to no other."""
+def _is_mixture_per_row(weights: Tensor, queries: int, axes: int) -> bool:
+    """Does each row of the softmax have values of its own? So a token mixes its experts; it attends to no other."""
     return queries == 1 < weights.shape[-2] and axes > weights.dim() > 2
 
 
-@torch.no_grad()
-def _again(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, other: Tensor) -> Tensor:
-    """What the function makes of another tensor in this one's place."""
-    named = {name: other if value is tensor else value for name, value in kwargs.items()}
-    out = function(*(other if value is tensor else value for value in args), **named)
-    return out if isinstance(out, Tensor) else other
+def _einsum_terms(equation: str) -> tuple[list[str], str]:
+    """The axes of each operand, and those of the result."""
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    return inputs.split(","), result if arrow else "".join(axis for axis in inputs if inputs.count(axis) == 1)
 
 
-def _order(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
-    """Which axis of what went in each axis of what comes out is."""
+def _sums_over_keys(term: str, others: str, result: str, transposed: bool) -> bool:
+    """Does the einsum keep queries of the weights' own and sum over their keys? A mixture of experts has no queries."""
+    key = term[-2 if transposed else -1]
+    has_queries = any(axis in result and axis not in others for axis in term)
+    return has_queries and key in others and key not in result
+
+
+def _order_of_axes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """For each axis of the result, which axis of the first argument it is."""
     probe = torch.empty(tuple(range(args[0].dim())), device="meta")
     return list(function(probe, *args[1:], **kwargs).shape)
 
 
+def _base_name(function: Any) -> str:
+    """Without the overload of an aten operator."""
+    name: str = function.__name__
+    return name.partition(".")[0]
+
+
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def call_of(written: Written, batch: int | None) -> WatchedCall:
-    """The WatchedCall of these weights, and of the keys that their scores hid from everyone."""
-    mask: Mask = EVERYTHING
-    seen, shape = written.seen, written.weights.shape
-    if seen is not None and seen.shape == (*shape[:-2], 1, shape[-1]):
-        mask = Padding(_shaped(seen, written.heads, batch).any(1)[:, 0])
-    return WatchedCall("", weights=_shaped(written.weights, written.heads, batch), mask=mask)
-
-
-def _shaped(t: Tensor, heads: tuple[int, int] | None, batch: int | None) -> Tensor:
-    """(B, H, …): two axes are one head; three are B texts of one head, or B · H where the model says so."""
-    if t.dim() == 2:
-        return t[None, None]
-    if t.dim() > 3:
-        return t.flatten(0, -4)
-    N = t.shape[0]
-    B, H = heads or (batch, N // batch if batch else 0)
-    fits = B is not None and B * H == N
-    return t.unflatten(0, (B, H)) if fits else t[:, None]
-
-
-ROLES = {
-    **dict.fromkeys(SOFTMAX, "softmax"),
-    **dict.fromkeys(PRODUCT, "product"),
-    **dict.fromkeys(SLICE, "sliced"),
-    **dict.fromkeys(MOVED, "moved"),
-    **dict.fromkeys(SAME, "same"),
-    **dict.fromkeys(DROPOUT, "dropout"),
-    **dict.fromkeys(CHANGED, "changed"),
-    "einsum": "einsum",
-}

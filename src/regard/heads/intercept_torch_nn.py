@@ -1,7 +1,7 @@
-"""torch.nn.MultiheadAttention and TransformerEncoder, whose fast path in eval is one operator with all inside.
+"""torch.nn.MultiheadAttention and TransformerEncoder: the operators of their fast path in eval, and the slow path.
 
-It is left to run. Queries and keys are projected once more from what went in, and its masks (True = hidden there)
-are turned round.
+The fast path is one operator with everything inside. It still runs; queries and keys are projected once more from its
+arguments, and its masks (True = hidden there) are inverted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,24 +18,34 @@ from torch import Tensor, nn
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
 from regard.heads.call import WatchedCall
 
-STOCK = {
+# The methods that decide whether a subclass still takes the fast path.
+FAST_PATHS = {
     nn.TransformerEncoder: ("forward",),
     nn.TransformerEncoderLayer: ("forward", "_sa_block"),
     nn.MultiheadAttention: ("forward",),
 }
 
 
-def goes_fast(module: nn.Module) -> bool:
+class MultiheadShape(NamedTuple):
+    """What a call of F.multi_head_attention_forward says about the attention inside."""
+
+    batch: int
+    heads: int
+    extra_keys: int  # appended to the keys of the text by add_bias_kv and add_zero_attn
+
+
+def may_take_fast_path(module: nn.Module) -> bool:
     """May this module take the fast path? It does not under a torch function mode, such as ours."""
     kind = type(module)
-    for stock, names in STOCK.items():
-        if isinstance(module, stock):
-            return "forward" not in module.__dict__ and all(getattr(kind, n) is getattr(stock, n) for n in names)
+    for base, names in FAST_PATHS.items():
+        if isinstance(module, base):
+            return "forward" not in module.__dict__ and all(getattr(kind, n) is getattr(base, n) for n in names)
     return False
 
 
-def opened(function: Any) -> Any:
-    """A copy of F.multi_head_attention_forward that does not hand itself to torch function modes as a whole."""
+def without_dispatch(function: Any) -> Any:
+    """A copy of F.multi_head_attention_forward that does not pass itself to torch function modes as a whole."""
+    function = getattr(function, "__wrapped__", function)  # while a model is watched, a wrapper of ours is in its place
     if not isinstance(function, types.FunctionType):
         return function
     names = {**function.__globals__, "has_torch_function": lambda _: False}
@@ -44,29 +54,78 @@ def opened(function: Any) -> Any:
     return copy
 
 
+def shape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> MultiheadShape:
+    """Read the arguments of F.multi_head_attention_forward."""
+    query = args[0] if args else kwargs["query"]
+    heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+    bias_k = args[7] if len(args) > 7 else kwargs["bias_k"]
+    add_zero_attn = args[9] if len(args) > 9 else kwargs["add_zero_attn"]
+    extra_keys = (bias_k is not None) + bool(add_zero_attn)
+    return MultiheadShape(query.shape[1] if query.dim() == 3 else 1, int(heads), extra_keys)
+
+
 def call_of_attention(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor,
-    proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True,
-    average_attn_weights: bool = True, mask_type: int | None = None,
-) -> WatchedCall:  # fmt: skip
-    """The WatchedCall of torch._native_multi_head_attention."""
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> WatchedCall:
+    """The arguments of torch._native_multi_head_attention as a call."""
     return _call(query, key, embed_dim, num_head, qkv_weight, qkv_bias, mask, mask_type)
 
 
 def call_of_layer(
-    src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor,
-    proj_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Tensor, norm_bias_1: Tensor,
-    norm_weight_2: Tensor, norm_bias_2: Tensor, ffn_weight_1: Tensor, ffn_bias_1: Tensor, ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor, mask: Tensor | None = None, mask_type: int | None = None,
-) -> WatchedCall:  # fmt: skip
-    """The WatchedCall of torch._transformer_encoder_layer_fwd."""
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> WatchedCall:
+    """The arguments of torch._transformer_encoder_layer_fwd as a call."""
     x = F.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
     call = _call(x, x, embed_dim, num_heads, qkv_weight, qkv_bias, mask, mask_type)
-    return replace(call, module="self_attn")  # below the layer, where it is without the fast path
+    return replace(call, module="self_attn")  # relative to the layer: where it runs without the fast path
+
+
+OPERATORS: dict[str, Callable[..., WatchedCall]] = {
+    "_native_multi_head_attention": call_of_attention,
+    "_transformer_encoder_layer_fwd": call_of_layer,
+}
 
 
 def _call(
-    query: Tensor, key: Tensor, E: int, H: int, weight: Tensor, bias: Tensor, hidden: Tensor | None, kind: int | None
+    query: Tensor,
+    key: Tensor,
+    E: int,
+    H: int,
+    weight: Tensor,
+    bias: Tensor,
+    hidden: Tensor | None,
+    mask_type: int | None,
 ) -> WatchedCall:
     lengths = None
     if query.is_nested:
@@ -81,29 +140,7 @@ def _call(
         mask = Padding(lengths)
         real = torch.arange(q.shape[2], device=q.device) < lengths[:, None]
     elif hidden is not None:
-        seen = ~hidden.bool()  # the operator takes numbers for bools too: all but 0 hides
-        if kind == 1:  # one row for each text
-            mask, real = Padding(seen), seen
-        else:
-            mask = Dense(seen)
-    return WatchedCall("", q, k, q.shape[-1] ** -0.5, mask, real=real)
-
-
-def heads_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-    """(B, H) of a call of F.multi_head_attention_forward."""
-    query = args[0] if args else kwargs["query"]
-    heads = args[4] if len(args) > 4 else kwargs["num_heads"]
-    return (query.shape[1] if query.dim() == 3 else 1), int(heads)
-
-
-def extra_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """How many keys a call of F.multi_head_attention_forward puts after its own: add_bias_kv's, add_zero_attn's."""
-    bias = args[7] if len(args) > 7 else kwargs["bias_k"]
-    zero = args[9] if len(args) > 9 else kwargs["add_zero_attn"]
-    return (bias is not None) + bool(zero)
-
-
-OPERATORS: dict[str, Callable[..., WatchedCall]] = {
-    "_native_multi_head_attention": call_of_attention,
-    "_transformer_encoder_layer_fwd": call_of_layer,
-}
+        allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
+        is_padding = mask_type == 1  # one row per text
+        mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
+    return WatchedCall("", q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask, real=real)

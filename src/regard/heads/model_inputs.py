@@ -1,7 +1,7 @@
-"""Which text an attention reads: the ids of its keys, and which of its queries are padding.
+"""Token ids and padding for every attention call, taken from the arguments of the modules around it.
 
-A module that is called with ids or with a padding mask opens a text; attention inside it is about that text, unless
-the sizes say otherwise. With a cache the text goes on from call to call.
+A module that is called with token ids or with a padding mask describes the inputs of all attention inside it, unless
+the sizes contradict. With a key/value cache, the ids of earlier calls come before those of this one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
@@ -20,252 +21,348 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.call import WatchedCall
 from regard.heads.visibility import keys_seen
 
-# True where a token is hidden, as torch.nn has it
-HIDDEN = ("src_key_padding_mask", "tgt_key_padding_mask")
-IDS = ("input_ids", "ids", "idx", "tokens")  # what people call them
-NAMES = {*IDS, "attention_mask", "inputs_embeds", *HIDDEN}
-ACROSS = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)
-KEYS_FROM = ("encoder_hidden_states", "key_value_states", "context")  # how an attention is told of another text
+KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
+IDS = ("input_ids", "ids", "idx", "tokens")
+INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
+KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # arguments that make it cross-attention
+CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
-class Source(NamedTuple):
-    """The argument by which a module was told of another text to read, "" where it was not, and how long that is."""
+class KeySource(NamedTuple):
+    """The argument with which a module was given another text for its keys ("" if none), and its length."""
 
     name: str = ""
     length: int = 0
 
 
 @dataclass
-class Text:
-    """What one call of a module said about its text."""
+class CallInputs:
+    """The token ids and the padding mask of one module call."""
 
     ids: Tensor | None = None  # (B, n), new in this call
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
-    new: int | None = None  # n
-    past: Tensor | None = None  # (B, m) ids of former calls
-    other: int | None = None  # how long the text is that cross-attention reads
-    goes_on: bool = False  # attention inside read past and new ids together
+    length: int | None = None  # n
+    past: Tensor | None = None  # (B, m) ids of earlier calls
+    source_length: int | None = None  # length of the text that cross-attention reads
+    is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
+
+    def past_length(self, B: int) -> int:
+        """How many ids of earlier calls may come before those of this one."""
+        return 0 if self.past is None or self.ids is None or self.past.shape[0] != B else self.past.shape[1]
 
 
-class Texts:
-    """The texts that are open, innermost last, and the ids that each module has read so far."""
+@dataclass
+class ModuleCall:
+    """A module call in progress."""
+
+    module: int  # id()
+    inputs: CallInputs | None  # None where its arguments say nothing about them
+    source: KeySource
+
+
+class InputTracker:
+    """The module calls in progress, innermost last, and the ids that each module has read so far."""
 
     def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
         self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
-        self.open: list[tuple[int, Text] | None] = []
-        self.sources: list[Source] = []  # for each module that runs
-        self.read: dict[int, Tensor] = {}
-        self.lead: tuple[int, ...] = ()  # the first two axes of what the model was called with
-        self.unused = {name for name, given in (("tokens", tokens), ("padding", padding)) if given is not None}
-        self.sizes: set[tuple[int, int, int]] = set()  # (B, T, S) of the attentions that had no use for them
+        self.calls: list[ModuleCall] = []
+        self.ids_read: dict[int, Tensor] = {}  # by id() of the module
+        self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
+        self.unused = {name for name, value in (("tokens", tokens), ("padding", padding)) if value is not None}
+        self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.open:  # names of positional arguments take long to find
-            given = {n: v for n, v in kwargs.items() if n in NAMES}
-        else:
-            given = _named(module, args, kwargs)
-            first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
-            self.lead = tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
-        if "key_padding_mask" in kwargs and _within(args, kwargs):
-            given = {**given, HIDDEN[0]: kwargs["key_padding_mask"]}
-        # Ids may come in further down, but not deep down, nor in a leaf: looking at tensors takes its time.
-        unknown = module._modules and len(self.open) < 3 and all(entry is None for entry in self.open)
-        text = _text(given, args) if given or (unknown and args) or not self.open else None
-        outer = self._innermost()
-        across = kwargs.get("encoder_hidden_states")
-        other = across.shape[1] if isinstance(across, Tensor) and across.dim() == 3 else None
-        if isinstance(module, nn.Transformer):
-            text = None  # its encoder and its decoder are told each of its own text
-        elif text is None and (isinstance(module, nn.TransformerDecoder) or (other and outer.other is None)):
-            text = Text()  # a decoder reads another text than its encoder, and we do not know it
-        if text is not None:
-            _inherit(text, outer, given)
-            text.past, text.other = self.read.get(id(module)), other
-        self.open.append(None if text is None else (id(module), text))
-        self.sources.append(_source(module, args, kwargs))
+        """A module is called."""
+        if not self.calls:
+            self.leading_sizes = _leading_sizes(args, kwargs)
+        inputs = self._inputs_of(module, args, kwargs)
+        self.calls.append(ModuleCall(id(module), inputs, _key_source(module, args, kwargs)))
 
     def leave(self) -> None:
-        self.sources.pop()
-        entry = self.open.pop()
-        if entry is not None and entry[1].ids is not None:
-            key, text = entry
-            assert text.ids is not None
-            self.read[key] = _joined(text.past, text.ids) if text.goes_on else text.ids.detach().clone()
+        """The innermost module call is over."""
+        call = self.calls.pop()
+        if call.inputs is not None and call.inputs.ids is not None:
+            ids, past = call.inputs.ids, call.inputs.past
+            self.ids_read[call.module] = _joined(past, ids) if call.inputs.is_cached else ids.detach().clone()
 
-    def batch(self, T: int) -> int | None:
-        """How many texts of T queries there are, where ids, a mask or the model's input tell."""
-        text = self._innermost()
-        known = text.ids if text.ids is not None else text.real
+    def batch_size(self, T: int) -> int | None:
+        """How many texts of T queries there are, by the ids, the padding mask or the model's first argument."""
+        inputs = self._innermost_inputs()
+        known = inputs.ids if inputs.ids is not None else inputs.real
         if known is not None:
             return int(known.shape[0])
-        if len(self.lead) == 2 and self.lead[0] == T != self.lead[1]:
-            return self.lead[1]  # (T, B, E)
-        return self.lead[0] if self.lead else None
+        if len(self.leading_sizes) == 2 and self.leading_sizes[0] == T != self.leading_sizes[1]:
+            return self.leading_sizes[1]  # (T, B, E)
+        return self.leading_sizes[0] if self.leading_sizes else None
 
-    def fit(self, call: WatchedCall, module: str) -> WatchedCall:
-        """The call with its module, tokens and padding, as far as they are known."""
-        text = self._innermost()
+    def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
+        """The call with its module, token ids and padding, as far as they are known."""
+        inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
-        past = 0 if text.past is None or text.ids is None or text.past.shape[0] != B else text.past.shape[1]
-        across = (text.other == S and _across(module, S, text, past)) or self._told_across(module, T, S, past)
-        fits = text.ids is not None and text.new == T and not across
-        if fits and past + T < S and not call.extra:
-            call = _without_empty_room(call, past + T)
-            S = call.sizes[3]
-        tokens = self._tokens(text, B, T, S, past) if fits else None
-        if self.tokens is not None and T <= S <= self.tokens.shape[1] and text.other != S and not across:
-            tokens = _for(self.tokens[:, :S], B)
-            self.unused -= {"tokens"} if tokens is not None else set()
+        past = inputs.past_length(B)
+        across = self._is_cross_attention(module, inputs, T, S, past)
+        tokens = None
+        if inputs.ids is not None and inputs.length == T and not across:
+            call = _without_unused_slots(call, past + T)
+            tokens = _token_ids(inputs, call)
+        if self._covers(call, inputs, across):
+            tokens = self._given_tokens(call)
         call = replace(call, module=module, tokens=tokens, across=across)
         if call.real is None:
-            call = replace(call, real=self._real(text, call))
-            self.unused -= {"padding"} if call.real is not None else set()
+            call = replace(call, real=self._real_queries(inputs, call))
+            if call.real is not None:
+                self.unused.discard("padding")
         if self.unused:
-            self.sizes.add((B, T, S))
+            self.unmatched.add((B, T, call.sizes[3]))
         return call
 
     def check_used(self) -> None:
-        """What was given with the watch must be of some attention that was seen."""
+        """Raise ValueError where the tokens or the padding given by the user fit no call."""
         for name in sorted(self.unused):
-            given = self.tokens if name == "tokens" else self.padding
-            assert given is not None
-            seen = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(self.sizes)[:3])
+            value = self.tokens if name == "tokens" else self.padding
+            assert value is not None
+            sizes = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(self.unmatched)[:3])
             raise ValueError(
-                f"{name} has shape {tuple(given.shape)} and is of none of the attentions seen ({seen}: texts × queries "
+                f"{name} has shape {tuple(value.shape)} and is of none of the attentions seen ({sizes}: texts × queries "
                 f"× keys); give one row for each text, as long as its keys"
             )
 
-    def _told_across(self, module: str, T: int, S: int, past: int) -> bool:
-        """Is this cross-attention, by what the module was given, or the one around it, or by its name?"""
-        above, own = [Source(), *self.sources][-2:]
-        named = ACROSS.search(".".join(module.split(".")[-2:]))
+    def _innermost_inputs(self) -> CallInputs:
+        return next((call.inputs for call in reversed(self.calls) if call.inputs is not None), CallInputs())
+
+    def _inputs_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallInputs | None:
+        """What the arguments of a module say about its inputs, and what is known from the call around it."""
+        if isinstance(module, nn.Transformer):
+            return None  # its encoder and its decoder each get their own text
+        outer = self._innermost_inputs()
+        arguments = self._input_arguments(module, args, kwargs)
+        inputs = None
+        if arguments or not self.calls or (args and self._may_receive_ids(module)):
+            inputs = _read_inputs(arguments, args)
+        source_length = _encoder_length(kwargs)
+        if inputs is None:
+            starts_decoder = source_length is not None and source_length > 0 and outer.source_length is None
+            if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
+                return None
+            inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
+        if arguments.get("inputs_embeds") is None:
+            _inherit_ids(inputs, outer)
+        inputs.past, inputs.source_length = self.ids_read.get(id(module)), source_length
+        return inputs
+
+    def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that may describe the inputs, by name."""
+        if self.calls:  # finding the names of positional arguments takes too long for every module
+            arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
+        else:
+            arguments = _by_name(module, args, kwargs)
+        if "key_padding_mask" in kwargs and _is_self_attention(args, kwargs):
+            arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
+        return arguments
+
+    def _may_receive_ids(self, module: nn.Module) -> bool:
+        """May this module, inside the model, be the first to be called with ids?"""
+        return bool(module._modules) and len(self.calls) < ID_DEPTH and all(c.inputs is None for c in self.calls)
+
+    def _sources(self) -> tuple[KeySource, KeySource]:
+        """Where the innermost module, and the one around it, have their keys from."""
+        none = KeySource()
+        own = self.calls[-1].source if self.calls else none
+        return own, self.calls[-2].source if len(self.calls) > 1 else none
+
+    def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
+        """By the length of the encoder's text, by what the modules were given, or by the module's name."""
+        own_lengths = (
+            inputs.length,
+            past + (inputs.length or 0),
+        )  # where both texts are as long, only the name can tell
+        if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
+            return True
+        own, outer = self._sources()
+        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:]))
         if own.name:
-            return own.length == S and (own.name in KEYS_FROM or T != S or named is not None)
+            return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
         if named is not None and named.group() != "multihead_attn":
             return True
-        return above.name == "context" and above.length == S and S not in (T, past + T)
+        return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _innermost(self) -> Text:
-        return next((entry[1] for entry in reversed(self.open) if entry is not None), Text())
+    def _covers(self, call: WatchedCall, inputs: CallInputs, across: bool) -> bool:
+        """Are the tokens given by the user long enough for the keys of this call, and of the same text?"""
+        _, _, T, S = call.sizes
+        return self.tokens is not None and T <= S <= self.tokens.shape[1] and inputs.source_length != S and not across
 
-    def _tokens(self, text: Text, B: int, T: int, S: int, past: int) -> Tensor | None:
-        assert text.ids is not None
-        if S == T and not text.goes_on:
-            return _for(text.ids, B)
-        if text.past is None or T >= S:
-            return None
-        windowed = past + T > S and (T == 1 or text.goes_on)  # the cache keeps the last keys only
-        if past + T != S and not windowed:
-            return None
-        text.goes_on = True
-        return _for(_joined(text.past, text.ids)[:, past + T - S :], B)
+    def _given_tokens(self, call: WatchedCall) -> Tensor | None:
+        B, _, _, S = call.sizes
+        assert self.tokens is not None
+        tokens = _for_batch(self.tokens[:, :S], B)
+        if tokens is not None:
+            self.unused.discard("tokens")
+        return tokens
 
-    def _real(self, text: Text, call: WatchedCall) -> Tensor | None:
-        B, _, T, S = call.sizes
+    def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
+        """(B, T), False = padding: from the user, from the model's arguments, or from the mask of the call."""
         if self.padding is not None:
-            padding = _for(self.padding, B)
-            if padding is None or padding.shape[1] > S:
-                return padding if padding is not None and padding.shape[1] == T else None
-            padding = torch.nn.functional.pad(padding, (0, S - padding.shape[1]), value=True)
-            return padding[:, call.shift : call.shift + T] if T <= S else None
-        if text.real is not None:
-            real = _for(text.real, B)
-            if real is not None and real.shape[1] >= T and T in (text.new, real.shape[1]):
-                return real[:, real.shape[1] - T :]
-            return None
-        above, own = [Source(), *self.sources][-2:]
-        if call.across or own.name or above.name == "context" or not (T and T == S != text.other):
-            return None  # whose keys these are is not certain
-        seen = keys_seen(call)  # the query at the place of a key that nobody may see is padding too
-        return None if seen is None else _for(seen.expand(-1, S), B)
+            return _fit_padding(self.padding, call)
+        if inputs.real is not None:
+            return _last_queries(inputs.real, inputs.length, call)
+        own, outer = self._sources()
+        _, _, T, S = call.sizes
+        is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
+        return None if is_other_text or T != S or not T else _visible_queries(call)
 
 
-def _text(given: dict[str, Any], args: tuple[Any, ...]) -> Text | None:
-    ids = next((given[name] for name in IDS if isinstance(given.get(name), Tensor) and _whole(given[name])), None)
-    if ids is None and args and isinstance(args[0], Tensor) and _whole(args[0]):
-        ids = args[0]
-    if not given and ids is None:
+def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
+    """Token ids and padding from the arguments of a module; None where there are neither."""
+    ids = _read_ids(arguments, args)
+    real = _read_padding(arguments)
+    if ids is None and real is None:
         return None
-    mask, embedded = given.get("attention_mask"), given.get("inputs_embeds")
-    ids = ids.detach().reshape(-1, ids.shape[-1]) if isinstance(ids, Tensor) and ids.dim() in (1, 2) else None
-    new = ids.shape[1] if ids is not None else None
-    if new is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
-        new = embedded.shape[1]
+    embedded = arguments.get("inputs_embeds")
+    length = ids.shape[1] if ids is not None else None
+    if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
+        length = embedded.shape[1]
+    return CallInputs(ids, real, length)
+
+
+def _read_ids(arguments: dict[str, Any], args: tuple[Any, ...]) -> Tensor | None:
+    """(B, n): an argument with the name of ids, or the first one if it holds integers."""
+    ids = next((arguments[name] for name in IDS if _holds_integers(arguments.get(name))), None)
+    if ids is None and args and _holds_integers(args[0]):
+        ids = args[0]
+    return ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
+
+
+def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
+    """(B, S), True = not padding, from an attention_mask of 1 and 0 or from a key padding mask of torch.nn."""
     real = None
+    mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
         real = mask.detach() > 0
-    for name in HIDDEN:
-        hidden = given.get(name)
+    for name in KEY_PADDING:
+        hidden = arguments.get(name)
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
             real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
-    return None if ids is None and real is None else Text(ids, real, new)
+    return real
 
 
-def _inherit(text: Text, outer: Text, given: dict[str, Any]) -> None:
-    """A module inside that was told of the padding only reads the same ids, if there are as many."""
-    if text.ids is not None or text.real is None or outer.ids is None or given.get("inputs_embeds") is not None:
+def _inherit_ids(inputs: CallInputs, outer: CallInputs) -> None:
+    """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
+    if inputs.ids is not None or inputs.real is None or outer.ids is None:
         return
-    if text.real.shape == (outer.ids if outer.real is None else outer.real).shape:
-        text.ids, text.new = outer.ids, outer.new
+    if inputs.real.shape == (outer.ids if outer.real is None else outer.real).shape:
+        inputs.ids, inputs.length = outer.ids, outer.length
 
 
-def _named(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name, the positional ones too."""
-    names = _parameters(getattr(module.forward, "__func__", module.forward)) if args else ()
+def _leading_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+    return tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
+
+
+def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by name, the positional ones as well."""
+    names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 @lru_cache(maxsize=64)
-def _parameters(function: Any) -> tuple[str, ...]:
+def _positional_names(function: Any) -> tuple[str, ...]:
     try:
-        found = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return ()
-    names = tuple(name for name, p in found.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     return names[1:] if names[:1] == ("self",) else names
 
 
-def _within(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Are queries and keys the same text? torch.nn.MultiheadAttention is told about the keys' padding only."""
+def _is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
     query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
     return query is key
 
 
-def _source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
-    found = {name: kwargs.get(name) for name in KEYS_FROM} if kwargs else {}
+def _encoder_length(kwargs: dict[str, Any]) -> int | None:
+    states = kwargs.get("encoder_hidden_states")
+    return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
+
+
+def _key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
+    """The argument that holds another text for the keys."""
+    sources = {name: kwargs.get(name) for name in KEY_SOURCES} if kwargs else {}
     if isinstance(module, MultiHeadAttention) and len(args) > 1:
-        found["context"] = args[1]
-    for name, given in found.items():
-        if isinstance(given, Tensor) and given.dim() > 1 and not (args and given is args[0]):
-            return Source(name, given.shape[-2])
-    if isinstance(module, nn.MultiheadAttention) and not _within(args, kwargs):
+        sources["context"] = args[1]
+    for name, states in sources.items():
+        if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
+            return KeySource(name, states.shape[-2])
+    if isinstance(module, nn.MultiheadAttention) and not _is_self_attention(args, kwargs):
         key = args[1] if len(args) > 1 else kwargs.get("key")
         if isinstance(key, Tensor) and not key.is_nested:
-            return Source("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0])
-    return Source()
+            return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0])
+    return KeySource()
 
 
-def _across(module: str, S: int, text: Text, past: int) -> bool:
-    """Is this cross-attention? Where both texts are as long, only the module's name can tell."""
-    return S not in (text.new, past + (text.new or 0)) or ACROSS.search(module) is not None
+def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
+    """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
+    assert inputs.ids is not None
+    B, _, T, S = call.sizes
+    if S == T and not inputs.is_cached:
+        return _for_batch(inputs.ids, B)
+    if inputs.past is None or T >= S:
+        return None
+    length = inputs.past_length(B) + T
+    is_windowed = length > S and (T == 1 or inputs.is_cached)  # the cache keeps the last keys only
+    if length != S and not is_windowed:
+        return None
+    inputs.is_cached = True
+    return _for_batch(_joined(inputs.past, inputs.ids)[:, length - S :], B)
 
 
-def _without_empty_room(call: WatchedCall, size: int) -> WatchedCall:
-    """A cache of fixed size has keys that are not written yet. Without them the last query is at the last key."""
-    rule = call.mask
-    if call.bias is not None or not isinstance(rule, (Dense, Padding)):
+def _fit_padding(padding: Tensor, call: WatchedCall) -> Tensor | None:
+    """The user's padding, (B, queries), (B, keys) or shorter, for the queries of this call."""
+    B, _, T, S = call.sizes
+    real = _for_batch(padding, B)
+    if real is None:
+        return None
+    if real.shape[1] > S:
+        return real if real.shape[1] == T else None
+    if T > S:
+        return None
+    real = F.pad(real, (0, S - real.shape[1]), value=True)
+    return real[:, call.shift : call.shift + T]
+
+
+def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
+    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
+    B, _, T, _ = call.sizes
+    fitted = _for_batch(real, B)
+    if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
+        return None
+    return fitted[:, fitted.shape[1] - T :]
+
+
+def _visible_queries(call: WatchedCall) -> Tensor | None:
+    """Where T = S, a key that no query may see is padding, and so is the query at the same position."""
+    B, _, _, S = call.sizes
+    visible = keys_seen(call)
+    return None if visible is None else _for_batch(visible.expand(-1, S), B)
+
+
+def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
+    """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
+    mask, S = call.mask, call.sizes[3]
+    if length >= S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
         return call
-    seen = rule.seen if isinstance(rule, Dense) else rule.keep
-    if seen.shape[-1] != call.sizes[3] or seen[..., size:].any():
+    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
+    if allowed.shape[-1] != S or allowed[..., length:].any():
         return call
-    kept = Dense(seen[..., :size]) if isinstance(rule, Dense) else Padding(seen[..., :size])
-    if call.weights is not None:  # rows that see nothing may have weight there; what is in the text decides
-        return replace(call, weights=call.weights[..., :size], mask=kept)
+    used = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
+    if call.weights is not None:  # rows that see nothing may have weight there; the length of the text decides
+        return replace(call, weights=call.weights[..., :length], mask=used)
     assert call.k is not None
-    return replace(call, k=call.k[:, :, :size], mask=kept)
+    return replace(call, k=call.k[:, :, :length], mask=used)
 
 
-def _for(t: Tensor, B: int) -> Tensor | None:
+def _for_batch(t: Tensor, B: int) -> Tensor | None:
     return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
 
 
@@ -283,5 +380,7 @@ def _two_axes(t: Tensor | None, name: str) -> Tensor | None:
     return t > 0 if name == "padding" else t
 
 
-def _whole(t: Tensor) -> bool:
+def _holds_integers(t: Any) -> bool:
+    if not isinstance(t, Tensor):
+        return False
     return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool

@@ -1,7 +1,7 @@
-"""attn_implementation="regard", the way that transformers offers to others.
+"""attn_implementation="regard": our entry in the attention registry of transformers.
 
 It is scaled_dot_product_attention as transformers calls it, masks included: as fast, equal bit for bit, and seen by a
-watch like any other. A watch needs no such registration; it is for those who prefer to say in the config what runs.
+watch like any other. A watch does not need it; it is for those who prefer to name the attention in the config.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def register(name: str = "regard") -> None:
-    """Make `AutoModel.from_config(config, attn_implementation="regard")` work; again and again does no harm."""
+    """Make `AutoModel.from_config(config, attn_implementation="regard")` work; may be called repeatedly."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
@@ -31,11 +31,11 @@ def register(name: str = "regard") -> None:
 
 
 def _model_of(config: Any) -> Any:
-    """The class that transformers makes of a config, where it is one."""
+    """The model class that transformers builds from a config, if there is one."""
     from transformers import MODEL_MAPPING
 
-    found = MODEL_MAPPING.get(type(config), None)
-    return found[0] if isinstance(found, (tuple, list)) else found
+    models = MODEL_MAPPING.get(type(config), None)
+    return models[0] if isinstance(models, (tuple, list)) else models
 
 
 def _refusal(what: str, why: str) -> str:

@@ -35,22 +35,22 @@ def watch(
 
     `seen` prints as a table; `seen[layer, head]` is a head and `seen[layer]` a layer, by number or by name. Each has
     lse, entropy, largest, largest_key, distance, sink, previous, self, induction and duplicate, (B, T) for a head;
-    received, (B, S); and, computed when asked for, histogram, top(n), map(n) and weights(rows, cols).
+    received, (B, S); and, computed on request, histogram, top(n), map(n) and weights(rows, cols).
     Rows that are padding, or that may attend to nothing, do not count: they are NaN, their keys −1 and their weights
-    0. NaN is also the answer to what a row cannot have: the first token's previous one, the last occurrence of a token
-    that is new, a distance in cross-attention. Means leave NaN out. Weights are those before dropout.
+    0. A statistic that is not defined for a row is NaN, too: the previous token of the first one, the last occurrence
+    of a new token, a distance in cross-attention. Means leave NaN out. Weights are those before dropout.
 
-    collect: the statistics to take, by name. "default", the usual set, unless given; ("default", "received_mean",
-        "histogram", "top", "map") is all there is.
-    keep: keep queries and keys, so that top(), map() and weights() can be asked for afterwards. Unless told
-        otherwise they are kept, and weights that a model writes out itself only while they are small.
-    tokens: (B, S) ids, for induction and duplicate; found by themselves where the model is given input_ids.
-    padding: (B, S) bool, True = a real token; found by itself where the model is given an attention_mask.
+    collect: the statistics to compute, by name. ("default", "received_mean", "histogram", "top", "map") is all of them.
+        [default: "default", the usual set]
+    keep: keep queries and keys, so that top(), map() and weights() can be computed afterwards. [default: yes; of models
+        that compute their weights explicitly, only small weights]
+    tokens: (B, S) token ids, for induction and duplicate. [default: the model's input_ids]
+    padding: (B, S) bool, True = a real token. [default: the model's attention_mask]
 
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
     if not isinstance(model, nn.Module):
-        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_instead(model)}")
+        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
     if "transformers" in sys.modules:
         from regard.heads.transformers_backend import register
 
@@ -60,7 +60,7 @@ def watch(
         yield seen
 
 
-def _instead(given: object) -> str:
-    if isinstance(getattr(given, "model", None), nn.Module):  # a pipeline of transformers, a sentence encoder, …
+def _remedy(value: object) -> str:
+    if isinstance(getattr(value, "model", None), nn.Module):  # a pipeline of transformers, a sentence encoder, …
         return "watch its .model"
     return "load the model first, then call it inside the block"

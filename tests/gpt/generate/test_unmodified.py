@@ -11,7 +11,7 @@ import regard
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.positions import Rotary
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.generate.unmodified import fingerprint, is_observed, is_unmodified
+from regard.gpt.generate.unmodified import fingerprint, is_unmodified, needs_module_calls
 
 GPT2 = GPTConfig(vocab_size=53, context_length=29, num_layers=3, d_model=24, num_heads=3, dropout=0.2)
 LLAMA = GPT2.with_(
@@ -144,15 +144,15 @@ def test_a_model_of_another_kind_is_none_of_ours():
     assert not is_unmodified(Mine(GPT2))
 
 
-def test_a_model_is_observed_only_during_the_observation():
+def test_module_calls_are_needed_only_during_an_observation():
     model = GPT(GPT2)
-    assert not is_observed()
+    assert not needs_module_calls()
     with regard.trace():
-        assert is_observed()
+        assert needs_module_calls()
     with regard.watch(model):
         model(torch.tensor([[5, 6]]))
-        assert is_observed()
+        assert needs_module_calls()
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert is_observed()
+    assert needs_module_calls()
     handle.remove()
-    assert not is_observed()
+    assert not needs_module_calls()

@@ -16,7 +16,7 @@ from regard.attention.attend import attend
 from regard.attention.cache import Cache
 from regard.attention.layer import MultiHeadAttention
 from regard.gpt.block import Product
-from regard.gpt.generate.unmodified import is_observed, is_unmodified
+from regard.gpt.generate.unmodified import is_unmodified, needs_module_calls
 from regard.gpt.model import GPT
 
 MIN_BLOCKS = 16  # a matrix is split into at least this many blocks of rows, and a multiple of the number of threads
@@ -77,7 +77,7 @@ class CPUStep:
             1 <= batch <= MAX_BATCH
             and weight.device.type == "cpu"
             and weight.dtype in (torch.float32, torch.float64)
-            and not (is_observed() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
+            and not (needs_module_calls() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
             and is_unmodified(model)
         )
 
@@ -137,14 +137,14 @@ def _attend(
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
     if starts is None:
-        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer._mask, scale=layer.scale)
+        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.rule, scale=layer.scale)
     else:  # row by row, each without its padding: no mask is needed, nor a copy of the keys
         rows = [
             attend(
                 q[b : b + 1],
                 keys[b, :, start:end][None],
                 values[b, :, start:end][None],
-                mask=layer._mask,
+                mask=layer.rule,
                 scale=layer.scale,
             )
             for b, start in enumerate(starts)

@@ -22,7 +22,7 @@ from regard.attention.masks import padding
 from regard.gpt.generate.cpu_step import CPUStep
 from regard.gpt.generate.sample import Sampling, a_seed, choose, noises
 from regard.gpt.generate.text import GeneratedText, Reason, StopConditions, pad_left, read_prompts
-from regard.gpt.generate.unmodified import is_observed
+from regard.gpt.generate.unmodified import needs_module_calls
 from regard.gpt.model import GPT
 
 NAN_SCORES = "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
@@ -36,7 +36,7 @@ def prefill(
     starts: the length of each row's padding, where rows were padded on the left.
     """
     options = {"cache": cache, **_padding_options(ids, cache, starts)}
-    if is_observed() or model._forward_hooks or model._forward_pre_hooks:
+    if needs_module_calls() or model._forward_hooks or model._forward_pre_hooks:
         scores: Tensor = model(ids, **options)
         return scores[:, -1]
     return model.score(model.hidden(ids, **options)[:, -1])  # the scores of earlier tokens would be large, and unused
@@ -111,7 +111,7 @@ class EagerDecoder:
         return torch.stack(tokens)
 
     def _read(self, ids: Tensor) -> Tensor:
-        if self.cpu_step is not None and not is_observed():
+        if self.cpu_step is not None and not needs_module_calls():
             return self.cpu_step(ids, self.cache, self.start_list)
         return decode(self.model, ids, self.cache, self.starts)
 
@@ -120,7 +120,7 @@ def decoder_for(
     model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
 ) -> Decoder:
     """The fastest decoder that supports this model on its device."""
-    if model.token_embedding.weight.device.type == "cuda" and not is_observed():
+    if model.token_embedding.weight.device.type == "cuda" and not needs_module_calls():
         try:
             from regard.gpt.generate.gpu_decoder import graph_decoder_for
         except ImportError:  # no Triton

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules import module as _global_hooks
 
 from regard.attention.layer import MultiHeadAttention
-from regard.attention.observers import observed
+from regard.attention.observers import is_observed
 from regard.gpt.block import Block, FeedForward, GatedFeedForward, make_norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
@@ -88,11 +88,11 @@ def fingerprint(model: GPT) -> list[object]:
     return parts
 
 
-def is_observed() -> bool:
-    """Is there a trace, an attention observer such as regard.watch, or a global module hook? They need module calls."""
+def needs_module_calls() -> bool:
+    """Is there a trace, an attention observer such as regard.watch, or a global module hook? They see only module calls."""
     return bool(
         tracing()
-        or observed()
+        or is_observed()
         or nn.Module.__call__ is not nn.Module._wrapped_call_impl
         or _global_hooks._global_forward_hooks
         or _global_hooks._global_forward_pre_hooks

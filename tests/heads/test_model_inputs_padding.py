@@ -1,4 +1,4 @@
-"""Padding that only the mask tells of: a key that nobody may see is padding, and so is the query at its place."""
+"""Padding that only the mask shows: a key that no query may see is padding, and so is the query at its position."""
 
 import math
 
@@ -9,8 +9,7 @@ from torch import nn
 
 import regard
 from heads.models import calls, gpt2, ids, llama, mistral, t5, watched
-from regard.heads import statistics
-from regard.heads import visibility as chance
+from regard.heads import statistics, visibility
 from regard.heads.call import WatchedCall
 
 RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
@@ -31,7 +30,7 @@ class Sdpa(nn.Module):
         return F.scaled_dot_product_attention(x, x, x, mask)
 
 
-class Written(nn.Module):
+class ExplicitSoftmax(nn.Module):
     def forward(self, x, mask, low):
         return (x @ x.mT).masked_fill(~mask, low).softmax(-1) @ x
 
@@ -45,7 +44,7 @@ def real_of(model, *args, **kwargs):
 @pytest.mark.parametrize(
     "how", ["lengths", "rule", "left", "with a window", "two rules", "one row", "written out", "or"]
 )
-def test_our_own_layer_is_told_of_padding_by_its_mask(causal, how):
+def test_padding_of_our_own_layer_is_read_from_its_mask(causal, how):
     keep = LEFT if how == "left" else RIGHT
     mask = {
         "lengths": [7, 4],
@@ -58,16 +57,16 @@ def test_our_own_layer_is_told_of_padding_by_its_mask(causal, how):
         "or": regard.padding([7, 3]) | regard.padding(keep),
     }[how]
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, causal=causal).eval()
-    with regard.watch(layer, padding=keep) as told:
+    with regard.watch(layer, padding=keep) as given:
         layer(x, mask=mask)
     with regard.watch(layer) as found:
         layer(x, mask=mask)
     assert torch.equal(found[0].entropy.isnan(), ~keep[:, None].expand(2, 3, 7))
     for name in ("entropy", "received", "sink"):
-        torch.testing.assert_close(getattr(found[0], name), getattr(told[0], name), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(getattr(found[0], name), getattr(given[0], name), rtol=0, atol=0, equal_nan=True)
 
 
-def test_our_own_model_is_told_of_padding_by_its_mask():
+def test_padding_of_our_own_model_is_read_from_its_mask():
     config = regard.GPTConfig(vocab_size=53, context_length=16, num_layers=2, d_model=12, num_heads=3)
     model = regard.GPT(config).eval()
     for call in calls(watched(model, ids(), mask=[7, 4])[1]):
@@ -76,8 +75,8 @@ def test_our_own_model_is_told_of_padding_by_its_mask():
         assert torch.equal(call.real, LEFT)
 
 
-def test_a_rule_is_not_written_out_for_it(monkeypatch):
-    monkeypatch.setattr(chance, "_tile", None)
+def test_a_mask_is_not_made_dense_to_find_padding(monkeypatch):
+    monkeypatch.setattr(visibility, "_tile", None)
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, window=3).eval()
     assert torch.equal(real_of(layer, x, mask=regard.padding(LEFT) & regard.padding([7, 7])), LEFT)
     assert real_of(layer, x, mask=regard.documents([0, 0, 0, 1, 1, 1, 1])) is None
@@ -85,7 +84,7 @@ def test_a_rule_is_not_written_out_for_it(monkeypatch):
 
 @pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
 @pytest.mark.parametrize("low", LOW)
-def test_a_float_mask_tells_as_a_bool_one_does(low, keep):
+def test_padding_is_read_from_a_float_mask_as_from_a_bool_mask(low, keep):
     q = torch.randn(2, 3, 7, 8)
     rows, both = keep[:, None, None], keep[:, None, None] & ~FUTURE
     for mask in (rows, both, both.expand(2, 3, 7, 7)):
@@ -102,12 +101,12 @@ def test_a_bias_that_hides_nothing_is_no_padding():
 
 @pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
 @pytest.mark.parametrize("low", LOW)
-def test_scores_tell_where_a_softmax_is_written_out(low, keep):
+def test_padding_is_read_from_the_scores_before_a_softmax(low, keep):
     q = torch.randn(2, 3, 7, 8)
     for mask in (keep[:, None, None], keep[:, None, None] & ~FUTURE):
-        assert torch.equal(real_of(Written(), q, mask, LOW[low]), keep)
+        assert torch.equal(real_of(ExplicitSoftmax(), q, mask, LOW[low]), keep)
         folded = mask.expand(2, 3, *mask.shape[2:]).flatten(0, 1)  # heads before the batch is known
-        assert torch.equal(real_of(Written(), q.flatten(0, 1), folded, LOW[low]), keep.repeat_interleave(3, 0))
+        assert torch.equal(real_of(ExplicitSoftmax(), q.flatten(0, 1), folded, LOW[low]), keep.repeat_interleave(3, 0))
 
 
 def test_a_key_that_is_only_never_looked_at_is_no_padding():
@@ -126,7 +125,7 @@ def test_a_key_that_is_only_never_looked_at_is_no_padding():
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
 @torch.no_grad()
-def test_x_transformers_tells_by_its_mask(flash, keep):
+def test_padding_of_x_transformers_is_read_from_its_mask(flash, keep):
     from x_transformers import Decoder, Encoder, TransformerWrapper
 
     for layers in (Decoder, Encoder):
@@ -140,7 +139,7 @@ def test_x_transformers_tells_by_its_mask(flash, keep):
 @pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_rule_of_flex_attention_tells(changed):
+def test_padding_is_read_from_a_mask_mod_of_flex_attention(changed):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     def further(score, b, h, i, j):
@@ -173,7 +172,7 @@ def test_statistics_begin_at_the_first_key_that_no_lowest_number_hides(low):
     found = []
     for hidden in (-math.inf, LOW[low]):
         bias = torch.zeros(2, 1, 7, 7).masked_fill(~seen, hidden)
-        call = WatchedCall("", q, q, 0.3, bias=bias, real=LEFT, tokens=tokens)
+        call = WatchedCall("", q=q, k=q, scale=0.3, bias=bias, real=LEFT, tokens=tokens)
         found.append(statistics.measure(call, frozenset({*statistics.ROWS, *statistics.COLUMNS})))
     right, ours = found
     assert right.keys() == ours.keys()
@@ -229,12 +228,12 @@ def test_a_static_cache_with_padding_is_seen_as_a_growing_one(made):
 
 
 @torch.no_grad()
-def test_rows_of_padding_do_not_tell_that_the_future_is_seen():
+def test_padded_rows_do_not_make_a_causal_model_look_bidirectional():
     model, x, rule = llama(), ids(), regard.causal() & regard.padding(LEFT)
     model.set_attn_implementation("eager")
     for call in calls(watched(model, x, attention_mask=LEFT.long())[1]):
-        count, distance = chance.seen_keys(call)
-        right = chance.seen_keys(
-            WatchedCall("", torch.empty(2, 4, 7, 0), torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
+        count, distance = visibility.seen_keys(call)
+        right = visibility.seen_keys(
+            WatchedCall("", q=torch.empty(2, 4, 7, 0), k=torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
         )
         torch.testing.assert_close((count, distance), right, equal_nan=True)
