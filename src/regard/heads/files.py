@@ -33,7 +33,7 @@ from regard.attention.masks import (
     padding,
     window,
 )
-from regard.files import write_safely
+from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
 from regard.heads.record import Record, RecordedCall
 from regard.heads.registry import STORED
@@ -80,7 +80,7 @@ def save(seen: Seen, path: str | Path, keep: bool | None = None) -> None:
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_safely(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(report)})
+    write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(report)})
 
 
 def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:

@@ -167,7 +167,6 @@ class ParallelProcesses:
         policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32 if low else None)
         for block in model.blocks:
             assert isinstance(block, Block)
-            block.attention.move_out()  # FSDP has memory of its own for the weights
             if self.plan.tp > 1:
                 split_block(block, self.mesh["tp"])
             fully_shard(block, mesh=self.mesh["fsdp"], mp_policy=policy)
