@@ -120,27 +120,29 @@ class Block(nn.Module):
         """What `forward` computes in eval mode, as a sequence for decoders that call no modules."""
         attention, feed_forward = self.attention, self.feed_forward
         qkv = (attention.W_query, attention.W_key, attention.W_value)
-        gate = Weights.of(feed_forward.gate) if isinstance(feed_forward, GatedFeedForward) else None
+        gate = LinearWeights.of(feed_forward.gate) if isinstance(feed_forward, GatedFeedForward) else None
         activation = ACTIVATIONS[feed_forward.kind]
         return (
-            Product(tuple(map(Weights.of, qkv)), norm=self.attention_norm),
+            Product(tuple(map(LinearWeights.of, qkv)), norm=self.attention_norm),
             Attend(attention),
-            Product((Weights.of(attention.out_proj),), residual=True),
-            Product((Weights.of(feed_forward.up),), norm=self.feed_forward_norm, activation=activation, gate=gate),
-            Product((Weights.of(feed_forward.down),), residual=True),
+            Product((LinearWeights.of(attention.out_proj),), residual=True),
+            Product(
+                (LinearWeights.of(feed_forward.up),), norm=self.feed_forward_norm, activation=activation, gate=gate
+            ),
+            Product((LinearWeights.of(feed_forward.down),), residual=True),
         )
 
 
-class Weights(NamedTuple):
+class LinearWeights(NamedTuple):
     """The weight and bias of a linear layer."""
 
     weight: Float[Tensor, "out in"]
     bias: Float[Tensor, "out"] | None = None
 
     @staticmethod
-    def of(layer: nn.Linear) -> Weights:
+    def of(layer: nn.Linear) -> LinearWeights:
         """The parameters of a linear layer, not copied."""
-        return Weights(layer.weight, layer.bias)
+        return LinearWeights(layer.weight, layer.bias)
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,10 @@ class Product:
     residual: the result is added to x.
     """
 
-    weights: tuple[Weights, ...]
+    weights: tuple[LinearWeights, ...]
     norm: Norm | None = None
     activation: Activation | None = None
-    gate: Weights | None = None
+    gate: LinearWeights | None = None
     residual: bool = False
 
 

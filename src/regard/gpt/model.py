@@ -19,7 +19,7 @@ from regard.arguments import autocast_dtype, check_length
 from regard.attention.cache import Cache
 from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
-from regard.gpt.block import Block, Operation, Product, Weights, apply_norm, make_norm
+from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.steps import step
@@ -139,10 +139,15 @@ class GPT(nn.Module):
         x = self.hidden(ids)
         return next_token_loss(x.flatten(0, 1), self.head_weight, targets.flatten())
 
+    @property
+    def is_subclassed(self) -> bool:
+        """Is this a subclass of GPT, which may compute something else?"""
+        return type(self) is not GPT
+
     def operations(self) -> list[Operation]:
         """What follows the embeddings, from the first block to the logits, for decoders that call no modules."""
         blocks = [operation for block in self._blocks() for operation in block.operations()]
-        return [*blocks, Product((Weights(self.head_weight),), norm=self.final_norm)]
+        return [*blocks, Product((LinearWeights(self.head_weight),), norm=self.final_norm)]
 
     @property
     def head_weight(self) -> Float[Tensor, "V E"]:

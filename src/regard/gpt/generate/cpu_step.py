@@ -7,6 +7,8 @@ copied.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -17,7 +19,9 @@ from regard.attention.cache import Cache
 from regard.attention.layer import MultiHeadAttention
 from regard.gpt.block import Product
 from regard.gpt.generate.unmodified import is_unmodified, needs_module_calls
-from regard.gpt.model import GPT
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 MIN_BLOCKS = 16  # a matrix is split into at least this many blocks of rows, and a multiple of the number of threads
 MIN_SIZE = 1 << 17  # smaller weights stay in the CPU's cache, where a single call is fastest

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,12 +20,12 @@ from regard.arguments import check_whole
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
 from regard.gpt.generate.cpu_step import CPUStep
-from regard.gpt.generate.sample import Sampling, a_seed, choose, noises
+from regard.gpt.generate.sample import Sampling, a_seed, check_scores, choose, noises
 from regard.gpt.generate.text import GeneratedText, Reason, StopConditions, pad_left, read_prompts
 from regard.gpt.generate.unmodified import needs_module_calls
-from regard.gpt.model import GPT
 
-NAN_SCORES = "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 
 def prefill(
@@ -95,8 +95,7 @@ class EagerDecoder:
         self.starts = starts.to(self.device) if is_padded else None
         self.start_list: list[int] | None = starts.tolist() if is_padded else None
         self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
-        if bool(self.logits.isnan().any()):
-            raise ValueError(NAN_SCORES)
+        check_scores(has_nan=bool(self.logits.isnan().any()))
 
     def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row. A token is read when the next is requested, so the last one never is."""

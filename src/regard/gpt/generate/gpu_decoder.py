@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -23,11 +23,12 @@ from triton.errors import TritonError
 
 from regard.attention.masks import padding
 from regard.gpt.config import GPTConfig
-from regard.gpt.generate.generate import NAN_SCORES
 from regard.gpt.generate.gpu_step import GPUStep, supports
-from regard.gpt.generate.sample import Sampling, choose
+from regard.gpt.generate.sample import Sampling, check_scores, choose
 from regard.gpt.generate.unmodified import fingerprint
-from regard.gpt.model import GPT
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 PROMPT_MULTIPLE = 64  # prompts are padded to a multiple of this, so that one graph serves several lengths
 CAPACITY_MULTIPLE = 256  # and the cache to a multiple of this
@@ -111,8 +112,8 @@ class GraphDecoder:
         has_nan = None if self.returned else HostCopy(graphs.has_nan)
         graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
         result = tokens.wait()
-        if has_nan is not None and bool(has_nan.wait()):
-            raise ValueError(NAN_SCORES)
+        if has_nan is not None:
+            check_scores(bool(has_nan.wait()))
         self.returned = end
         if end == self.limit:
             graphs.user = None
@@ -145,7 +146,7 @@ def graphs_for(
             kept = None
             _kept.pop(model, None)  # free the old buffers before allocating new ones
             # The graphs are freed with their model, so they must not keep it alive.
-            kept = _kept[model] = KeptGraphs(CapturedGraphs(cast(GPT, weakref.proxy(model)), *key[:3]), key, state)
+            kept = _kept[model] = KeptGraphs(CapturedGraphs(cast("GPT", weakref.proxy(model)), *key[:3]), key, state)
         kept.graphs.user = weakref.ref(user)
         return kept.graphs
 

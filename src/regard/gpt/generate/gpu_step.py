@@ -7,7 +7,7 @@ The kernels are in gpu_kernels.py and gpu_attention_kernel.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -19,7 +19,9 @@ from regard.gpt.block import Norm, Product
 from regard.gpt.generate.gpu_attention_kernel import attend_one
 from regard.gpt.generate.gpu_kernels import add_and_norm, embed, linear_one, linear_some
 from regard.gpt.generate.unmodified import is_unmodified
-from regard.gpt.model import GPT
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 MAX_BATCH = 64  # larger batches are ordinary matrix products
 MAX_PROGRAMS = 528  # of linear_one: four for each multiprocessor of an H200

@@ -7,7 +7,7 @@ forward, a larger vocabulary. If there is any of these, the modules themselves a
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,11 +17,13 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.observers import is_observed
 from regard.gpt.block import Block, FeedForward, GatedFeedForward, make_norm
 from regard.gpt.config import GPTConfig
-from regard.gpt.model import GPT
 from regard.steps import tracing
 
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
+
+# The classes of modules inside a GPT.
 _CLASSES = (
-    GPT,
     Block,
     MultiHeadAttention,
     FeedForward,
@@ -48,6 +50,7 @@ _SETTINGS = {
 def is_unmodified(model: GPT) -> bool:
     """Is every module the one that GPT builds, without hooks, and are all parameters of one dtype on one device?
 
+    >>> from regard.gpt import GPT
     >>> model = GPT("tiny")
     >>> is_unmodified(model)
     True
@@ -55,7 +58,9 @@ def is_unmodified(model: GPT) -> bool:
     >>> is_unmodified(model)
     False
     """
-    if not all(_is_plain(module) for module in model.modules()):
+    if model.is_subclassed or _is_hooked(model):
+        return False
+    if not all(type(part) in _CLASSES and not _is_hooked(part) for part in model.modules() if part is not model):
         return False
     first = model.token_embedding.weight
     return _matches_config(model) and all(
@@ -69,6 +74,7 @@ def fingerprint(model: GPT) -> list[object]:
     Comparing two fingerprints is much faster than `is_unmodified`: equal ones mean that the model has not changed,
     except for the values of its weights.
 
+    >>> from regard.gpt import GPT
     >>> model = GPT("tiny")
     >>> first = fingerprint(model)
     >>> first == fingerprint(model)
@@ -99,11 +105,9 @@ def needs_module_calls() -> bool:
     )
 
 
-def _is_plain(module: nn.Module) -> bool:
-    """Is the module of a class that GPT uses, without hooks and without methods replaced on the instance?"""
-    return type(module) in _CLASSES and not (
-        module._forward_hooks or module._forward_pre_hooks or any(name in module.__dict__ for name in _METHODS)
-    )
+def _is_hooked(module: nn.Module) -> bool:
+    """Has the module hooks, or a method that was replaced on the instance?"""
+    return bool(module._forward_hooks or module._forward_pre_hooks or any(name in module.__dict__ for name in _METHODS))
 
 
 def _matches_config(model: GPT) -> bool:
