@@ -1,7 +1,7 @@
-"""The loss of a language model: how surprised it is by the next token, without a score for every token in memory.
+"""The loss of a language model: cross-entropy of the next token, without all logits in memory.
 
-Scores for a whole batch and vocabulary would be the largest tensor of training by far. Here they are made for a chunk
-of tokens at a time, and each chunk's gradient takes its place at once: forward already knows what backward will ask.
+The logits of a whole batch would be by far the largest tensor in training. Here they are computed for a chunk of
+tokens at a time, and each chunk is overwritten by its gradient right away: backward only multiplies it by a number.
 
     loss = mean(logsumexp(logits) − logits[target]);  d loss / d logits = (softmax(logits) − 1(target)) / count
 """
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from regard.arguments import autocast_dtype
 
-# Bytes of logits at a time. More makes nothing faster: training a model of 124 million parameters on an H200 was as
-# quick with 256 MiB (505,000 tokens a second) as with 1 GiB or 4 (508,000). A CPU's memory is smaller.
-ROOM = {"cuda": 1 << 30, "cpu": 128 << 20}
-# Tensor cores are several times slower on a width such as 50257, so on a GPU the vocabulary is made a round number.
-ROUND = 128
+# Bytes of logits at a time. More is not faster: training a model of 124 million parameters on an H200 processed 505,000
+# tokens per second with 256 MiB, and 508,000 with 1 GiB or 4 GiB. A CPU has less memory.
+CHUNK_BYTES = {"cuda": 1 << 30, "cpu": 128 << 20}
+# Tensor cores are several times slower on a width such as 50257, so on a GPU the vocabulary is padded to a multiple.
+MULTIPLE = 128
 
 
 def next_token_loss(
@@ -30,18 +30,17 @@ def next_token_loss(
     """The mean cross-entropy of the next token, from hidden states and the head's weight.
 
     >>> x, weight = torch.zeros(3, 8), torch.randn(50, 8)
-    >>> next_token_loss(x, weight, torch.tensor([4, 7, -1]))  # a vector of zeros says nothing: log 50
+    >>> next_token_loss(x, weight, torch.tensor([4, 7, -1]))  # all logits are 0: log 50
     tensor(3.9120)
 
-    targets: a token id for each row; rows with a negative one are left out of the mean.
-    chunk: how many rows have logits at a time; as many as 128 MiB hold unless given (1 GiB on a GPU).
-    Products are in x's dtype (in autocast's where that is on); losses, and the sum of the weight's gradient, in
-    float32 or better.
+    targets: a token id for each row; rows with a negative target are left out of the mean.
+    chunk: rows of logits at a time; by default as many as fit in 128 MiB (1 GiB on a GPU).
+    Products are in x's dtype, or in autocast's; losses and the weight's gradient are summed in at least float32.
     """
     kind = x.device.type
-    narrow = autocast_dtype(kind)
-    if narrow is not None and x.dtype is not torch.float64:
-        x = x.to(narrow)
+    dtype = autocast_dtype(kind)
+    if dtype is not None and x.dtype is not torch.float64:
+        x = x.to(dtype)
     _check(x, weight, targets, chunk)
     if chunk is None:
         chunk = rows_at_a_time(len(x), len(weight), x.dtype, kind)
@@ -51,13 +50,13 @@ def next_token_loss(
 
 
 def rows_at_a_time(N: int, V: int, dtype: torch.dtype, kind: str) -> int:
-    """Rows in a chunk: what fits the room, shared out evenly.
+    """Rows in a chunk: as many as fit, divided evenly over the chunks.
 
     >>> rows_at_a_time(32768, 50257, torch.bfloat16, "cuda")
     8192
     """
-    most = max(ROUND, ROOM.get(kind, ROOM["cpu"]) // (V * dtype.itemsize))
-    parts = max(1, -(-N // most))
+    limit = max(MULTIPLE, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (V * dtype.itemsize))
+    parts = max(1, -(-N // limit))
     return max(1, -(-N // parts))
 
 
@@ -69,35 +68,35 @@ def rows_at_a_time(N: int, V: int, dtype: torch.dtype, kind: str) -> int:
 def in_chunks(
     x: Tensor, weight: Tensor, targets: Tensor, chunk: int, grads: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loss; and, with `grads`, the gradients of x and weight still to be multiplied by the last: 1 / count."""
+    """The loss and, with `grads`, the gradients of x and weight, to be multiplied by the last result: 1 / count."""
     N, V = len(x), len(weight)
     wide = _wide(x.dtype)
-    share = 1 / (targets >= 0).sum().clamp(min=1).to(wide)
+    scale = 1 / (targets >= 0).sum().clamp(min=1).to(wide)
     losses = torch.empty(N, dtype=wide, device=x.device)
-    of_x = torch.empty_like(x, memory_format=torch.contiguous_format) if grads else x.new_empty(0)
+    grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if grads else x.new_empty(0)
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         head = weight.to(x.dtype)
         if x.is_cuda:
-            head = torch.nn.functional.pad(head, (0, 0, 0, -V % ROUND))
-        of_head = torch.zeros(head.shape if grads else 0, dtype=wide, device=x.device)
+            head = torch.nn.functional.pad(head, (0, 0, 0, -V % MULTIPLE))
+        grad_head = torch.zeros(head.shape if grads else 0, dtype=wide, device=x.device)
         logits = x.new_empty(min(chunk, N), len(head))
         for at in range(0, N, chunk):
             rows = slice(at, at + chunk)
-            some = logits[: len(x[rows])]
-            torch.mm(x[rows], head.mT, out=some)
-            some = _cross_entropy_(some, targets[rows], losses[rows], V, grads)
+            part = logits[: len(x[rows])]
+            torch.mm(x[rows], head.mT, out=part)
+            part = _cross_entropy_(part, targets[rows], losses[rows], V, grads)
             if grads:
-                torch.mm(some, head, out=of_x[rows])
-                _add_product(of_head, some.mT, x[rows])
-    return losses.sum() * share, of_x, of_head[:V].to(weight.dtype), share
+                torch.mm(part, head, out=grad_x[rows])
+                _add_product(grad_head, part.mT, x[rows])
+    return losses.sum() * scale, grad_x, grad_head[:V].to(weight.dtype), scale
 
 
 @in_chunks.register_fake
 def _(x: Tensor, weight: Tensor, targets: Tensor, chunk: int, grads: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     wide = _wide(x.dtype)
-    of_x = x.new_empty(x.shape if grads else 0)
-    of_weight = weight.new_empty(weight.shape if grads else 0)
-    return x.new_empty((), dtype=wide), of_x, of_weight, x.new_empty((), dtype=wide)
+    grad_x = x.new_empty(x.shape if grads else 0)
+    grad_weight = weight.new_empty(weight.shape if grads else 0)
+    return x.new_empty((), dtype=wide), grad_x, grad_weight, x.new_empty((), dtype=wide)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -109,12 +108,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 5
-    of_x, of_weight, share = ctx.saved_tensors
-    factor = (grad * share).view(1, 1)  # two axes, so that it is not rounded to x's dtype first
+    grad_x, grad_weight, scale = ctx.saved_tensors
+    factor = (grad * scale).view(1, 1)  # two dimensions, so that type promotion does not round it to x's dtype
     needs_x, needs_weight = ctx.needs_input_grad[:2]
     return (
-        (of_x * factor).to(of_x.dtype) if needs_x else None,
-        (of_weight * factor).to(of_weight.dtype) if needs_weight else None,
+        (grad_x * factor).to(grad_x.dtype) if needs_x else None,
+        (grad_weight * factor).to(grad_weight.dtype) if needs_weight else None,
         None,
         None,
         None,
@@ -125,20 +124,20 @@ in_chunks.register_autograd(_backward, setup_context=_keep)
 
 
 def _cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool) -> Tensor:
-    """Each row's loss into `losses`; gives the gradient of the logits, in their memory where that is easy."""
-    if logits.is_cuda and logits.dtype is not torch.float64 and _triton():
+    """Write each row's loss into `losses`; returns the gradient of the logits, in their memory if possible."""
+    if logits.is_cuda and logits.dtype is not torch.float64 and _has_triton():
         from regard.gpt.cross_entropy_kernel import cross_entropy_
 
         cross_entropy_(logits, targets, losses, V, grads)
         return logits
     counts = targets >= 0
-    own = targets.clamp(min=0)[:, None]
+    index = targets.clamp(min=0)[:, None]
     logp = logits[:, :V].log_softmax(-1, dtype=losses.dtype)
-    losses.copy_(-logp.gather(1, own)[:, 0] * counts)
+    losses.copy_(-logp.gather(1, index)[:, 0] * counts)
     if not grads:
         return logits
     grad = logp.exp_()
-    grad.scatter_add_(1, own, grad.new_tensor(-1.0).expand(own.shape))
+    grad.scatter_add_(1, index, grad.new_tensor(-1.0).expand(index.shape))
     grad[~counts] = 0
     if len(logits.mT) == V and grad.dtype is logits.dtype:
         return grad
@@ -162,7 +161,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 @cache
-def _triton() -> bool:
+def _has_triton() -> bool:
     try:
         import triton  # noqa: F401
     except ImportError:
@@ -174,13 +173,13 @@ def _check(x: Tensor, weight: Tensor, targets: Tensor, chunk: int | None) -> Non
     if x.dim() != 2 or weight.dim() != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(
             f"x is {tuple(x.shape)} and weight {tuple(weight.shape)}, but they must be (N, E) and (V, E); "
-            "flatten x to one row a token"
+            "flatten x to one row per token"
         )
     if targets.shape != x.shape[:1]:
         raise ValueError(f"targets has shape {tuple(targets.shape)} but x has {len(x)} rows; give ({len(x)},)")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk ({chunk}) must be at least 1")
-    # On a GPU this would wait for all that is under way; there the loss becomes NaN instead.
+    # On a GPU, the check would wait for all queued kernels; there the loss becomes NaN instead.
     if x.device.type == "cpu" and not torch.compiler.is_compiling() and bool((targets >= len(weight)).any()):
         raise ValueError(
             f"target {int(targets.max())} is not among the {len(weight)} rows of weight; "

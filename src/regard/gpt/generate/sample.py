@@ -1,7 +1,7 @@
 """Choosing the next token: from a score for every token of the vocabulary to one token.
 
-Chance comes from outside, one number between 0 and 1 for each token, so a text is the same wherever it is made: alone
-or in a batch, one token at a time or recorded on a GPU.
+Randomness is an argument, one number between 0 and 1 for each token, so a text is the same however it is generated:
+alone or in a batch, one token at a time or by CUDA graphs.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-FEW = 512  # on a CPU, the nucleus is first looked for among so many tokens: sorting all of them takes milliseconds
+FEW = 512  # on a CPU, the nucleus is first searched among this many best tokens: sorting all takes milliseconds
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """How the next token is sampled.
 
     >>> Sampling(temperature=0).greedy
     True
 
-    temperature: below 1 likely tokens become likelier still, above 1 all become more alike; 0 takes the best, always.
+    temperature: below 1 sharpens the distribution, above 1 flattens it; 0 is greedy: always the best token.
     top_k: only the k best tokens.
-    top_p: only the best tokens that together have probability p, the nucleus; of those left by top_k, if both are given.
+    top_p: only the best tokens that together have probability p (nucleus sampling); applied after top_k.
     """
 
     temperature: float | int = 1.0
@@ -33,7 +33,7 @@ class Sampling:
     top_p: float | int | None = None
 
     def __post_init__(self) -> None:
-        if not _number(self.temperature) or not 0 <= self.temperature < math.inf:
+        if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
             raise ValueError(
                 f"temperature ({self.temperature}) must be a number of at least 0; 0 takes the best token, 0.8 is usual"
             )
@@ -41,19 +41,19 @@ class Sampling:
             isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 1
         ):
             raise ValueError(f"top_k ({self.top_k}) must be a whole number of at least 1; leave it out for all tokens")
-        if self.top_p is not None and (not _number(self.top_p) or not 0 < self.top_p <= 1):
+        if self.top_p is not None and (not _is_number(self.top_p) or not 0 < self.top_p <= 1):
             raise ValueError(f"top_p ({self.top_p}) must be above 0 and at most 1; 0.9 is usual, 1 keeps all tokens")
 
     @property
     def greedy(self) -> bool:
-        """Is it always the best token, without chance?"""
+        """Is it always the best token, without randomness?"""
         return self.temperature == 0 or self.top_k == 1
 
 
 def choose(
     logits: Float[Tensor, "B V"], sampling: Sampling, noise: Float[Tensor, "B"] | None = None
 ) -> Int[Tensor, "B"]:
-    """Choose a token for every row; `noise` is a number from 0 to 1 for each, where chance has a part in it.
+    """Choose a token for every row. noise: a number from 0 to 1 for each row, unless sampling is greedy.
 
     >>> scores = torch.tensor([[1.0, 3.0, 2.0]])
     >>> choose(scores, Sampling(temperature=0))
@@ -61,8 +61,8 @@ def choose(
     >>> choose(scores, Sampling(top_k=2), noise=torch.tensor([0.9]))
     tensor([2])
 
-    Tokens stand in a row, each as wide as its probability; the one that the noise falls on is chosen. In float32, and
-    without asking the host on a GPU. A token of probability 0 is never chosen.
+    Inverse transform sampling: the first token whose cumulative probability exceeds the noise. In float32, and without
+    synchronisation on a GPU. A token of probability 0 is never chosen.
     """
     if sampling.greedy:
         return logits.argmax(-1)
@@ -81,7 +81,7 @@ def choose(
     if p is not None and p < 1:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= p, 0)
-    picked = _fall(probabilities, noise)
+    picked = _invert(probabilities, noise)
     return picked if order is None else order.gather(-1, picked[..., None])[..., 0]
 
 
@@ -94,33 +94,33 @@ def check_scores(has_nan: bool) -> None:
 
 
 def _best_first(probabilities: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """Tokens by falling probability: all, or at least those whose probabilities add up to p."""
+    """Tokens by descending probability: all, or at least those whose probabilities add up to p."""
     if probabilities.device.type == "cpu" and probabilities.shape[-1] > FEW and not torch.compiler.is_compiling():
         few, order = probabilities.topk(FEW)
         if bool((few.sum(-1) >= p).all()):
             return few, order
-    found = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-    return found.values, found.indices
+    ordered = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    return ordered.values, ordered.indices
 
 
-def _fall(probabilities: Tensor, noise: Tensor) -> Tensor:
-    """Where along the row of probabilities the noise falls."""
-    ends = probabilities.cumsum(-1)  # where each token's stretch ends; it need not end at 1
-    places = torch.arange(ends.shape[-1], device=ends.device)
-    there = probabilities > 0
-    hit = there & (ends > noise[..., None] * ends[..., -1:])
-    # The first that is hit; where rounding, or a noise of 1, is beyond all of them: the last that is there.
-    return torch.where(hit, 2 * len(places) - places, torch.where(there, places, -1)).argmax(-1)
+def _invert(probabilities: Tensor, noise: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds the noise."""
+    cumulative = probabilities.cumsum(-1)  # its last value need not be 1
+    indices = torch.arange(cumulative.shape[-1], device=cumulative.device)
+    possible = probabilities > 0
+    exceeds = possible & (cumulative > noise[..., None] * cumulative[..., -1:])
+    # If none exceeds it, by rounding or a noise of 1: the last possible token.
+    return torch.where(exceeds, 2 * len(indices) - indices, torch.where(possible, indices, -1)).argmax(-1)
 
 
 def noises(seed: int | None, count: int, batch: int = 1, first_row: int = 0) -> Float[Tensor, "count batch"]:
-    """Chance for a text: `count` numbers from 0 to 1 for each row, 1 excluded, made on the CPU.
+    """Random numbers for a text: `count` numbers in [0, 1) for each row, drawn on the CPU.
 
     >>> torch.equal(noises(7, count=5, batch=3)[:, 2], noises(9, count=5)[:, 0])
     True
 
     Row i of seed s is row 0 of seed s + i, so a text in a batch is the text of that seed alone. Without a seed, one is
-    drawn by torch's own generator. `first_row` is the number of the first row, where a batch is made in parts.
+    drawn from torch's default generator. first_row: the index of the first row, where a batch is generated in parts.
     """
     seed = a_seed(seed)
     rows = [
@@ -131,14 +131,14 @@ def noises(seed: int | None, count: int, batch: int = 1, first_row: int = 0) -> 
 
 
 def a_seed(seed: int | None) -> int:
-    """The seed, if it is one; without one, one drawn by torch's own generator."""
+    """The seed, checked; None draws one from torch's default generator."""
     if seed is None:
         return int(torch.randint(2**31, ()))
-    # torch's generator reads 32 bits of a seed; a larger one would silently be another's twin.
+    # torch's generator uses 32 bits of a seed; a larger seed would silently equal another one.
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise ValueError(f"seed ({seed}) must be a whole number of at least 0 and below 2³²; try 7, or leave it out")
     return seed
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
