@@ -25,11 +25,11 @@ def random_weights(module):
     return module.double().eval()
 
 
-def test_gpt2s_feed_forward_is_two_products_with_a_bend():
+def test_gpt2s_feed_forward_is_two_products_with_an_activation():
     layer, x = random_weights(FeedForward(5, 7)), torch.randn(2, 3, 5, dtype=torch.float64)
     inner = x @ layer.up.weight.mT + layer.up.bias
-    bent = inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3))) / 2
-    torch.testing.assert_close(layer(x), bent @ layer.down.weight.mT + layer.down.bias)
+    activated = inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3))) / 2
+    torch.testing.assert_close(layer(x), activated @ layer.down.weight.mT + layer.down.bias)
 
 
 def test_llamas_feed_forward_is_gated():
@@ -89,9 +89,9 @@ def test_norms_are_what_the_config_asks_for():
 
 def test_a_narrow_x_is_evened_out_in_the_wide_type_of_the_weight():
     by, x = make_norm(GPT2), torch.randn(2, 3, 12).bfloat16()
-    found = apply_norm(by, x)
-    assert found.dtype is torch.float32
-    torch.testing.assert_close(found, by(x.float()), rtol=0, atol=0)
+    result = apply_norm(by, x)
+    assert result.dtype is torch.float32
+    torch.testing.assert_close(result, by(x.float()), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
@@ -108,7 +108,7 @@ def test_a_trace_names_both_halves_of_every_block(config):
     assert t.names.index("block out") < t.names.index("attention norm 2")
     table = t.table()
     assert "second norm 2" in table
-    assert ("split keys 2" in table) == (config is LLAMA)  # told once, where all have as many heads
+    assert ("split keys 2" in table) == (config is LLAMA)  # shown once if all have the same number of heads
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA, LLAMA.with_(qk_norm=True, window=3)], ids=["gpt2", "llama", "qwen"])

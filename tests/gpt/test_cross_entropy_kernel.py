@@ -48,12 +48,12 @@ def test_without_gradients_the_logits_stay():
 
 def test_rows_may_lie_apart():
     logits, targets, losses = case()
-    room = torch.zeros(11, 100)
-    room[:, :64] = logits
-    kernel.cross_entropy_(room[:, :64], targets, losses, 37, grads=True)
+    wide = torch.zeros(11, 100)
+    wide[:, :64] = logits
+    kernel.cross_entropy_(wide[:, :64], targets, losses, 37, grads=True)
     kernel.cross_entropy_(logits, targets, torch.empty(11), 37, grads=True)
-    assert room[:, :64].equal(logits)
-    assert (room[:, 64:] == 0).all()
+    assert wide[:, :64].equal(logits)
+    assert (wide[:, 64:] == 0).all()
 
 
 def test_large_logits_do_not_overflow():

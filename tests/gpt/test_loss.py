@@ -27,9 +27,9 @@ def by_torch(x, weight, targets):
 @pytest.mark.parametrize("ignored", [(), (3, 17)], ids=str)
 def test_value_and_gradients_are_those_of_cross_entropy(chunk, ignored):
     x, weight, targets = random_case(ignored=ignored)
-    found, right = next_token_loss(x, weight, targets, chunk), by_torch(x, weight, targets)
-    torch.testing.assert_close(found, right)
-    grads = torch.autograd.grad(found * 3, (x, weight))
+    result, right = next_token_loss(x, weight, targets, chunk), by_torch(x, weight, targets)
+    torch.testing.assert_close(result, right)
+    grads = torch.autograd.grad(result * 3, (x, weight))
     for one, other in zip(grads, torch.autograd.grad(right * 3, (x, weight)), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -54,9 +54,9 @@ def test_what_needs_no_gradient_gets_none(frozen):
 def test_a_tied_weight_gets_both_of_its_gradients():
     _, weight, targets = random_case()
     ids = torch.randint(V, (N,))
-    found = torch.autograd.grad(next_token_loss(weight[ids].tanh(), weight, targets, 7), weight)
+    result = torch.autograd.grad(next_token_loss(weight[ids].tanh(), weight, targets, 7), weight)
     right = torch.autograd.grad(by_torch(weight[ids].tanh(), weight, targets), weight)
-    torch.testing.assert_close(found, right)
+    torch.testing.assert_close(result, right)
 
 
 def test_without_gradients_only_the_loss_is_made():
@@ -95,9 +95,9 @@ def test_the_gradient_of_a_half_precision_weight_is_summed_in_float32():
 
 def test_no_targets_at_all_is_no_loss():
     x, weight, targets = random_case(ignored=range(N))
-    found = next_token_loss(x, weight, targets, 7)
-    grads = torch.autograd.grad(found, (x, weight))
-    assert found == 0
+    result = next_token_loss(x, weight, targets, 7)
+    grads = torch.autograd.grad(result, (x, weight))
+    assert result == 0
     assert all((g == 0).all() for g in grads)
 
 
@@ -110,10 +110,10 @@ def test_chunks_share_the_rows_out_evenly():
 def test_the_model_has_the_loss_of_its_logits():
     model = GPT(GPTConfig(vocab_size=37, context_length=13, num_layers=2, d_model=12, num_heads=3)).double()
     ids, targets = torch.randint(37, (2, 13)), torch.randint(37, (2, 13))
-    found = model.loss(ids, targets)
+    result = model.loss(ids, targets)
     right = F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
-    torch.testing.assert_close(found, right)
-    grads = torch.autograd.grad(found, list(model.parameters()))
+    torch.testing.assert_close(result, right)
+    grads = torch.autograd.grad(result, list(model.parameters()))
     for one, other in zip(grads, torch.autograd.grad(right, list(model.parameters())), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -164,7 +164,7 @@ def test_on_a_gpu_with_a_vocabulary_that_must_be_padded(dtype, close):
     wide = [t.double().requires_grad_() for t in (x, weight)]
     right = by_torch(*wide, targets)
     here = [t.cuda().requires_grad_() for t in (x, weight)]
-    found = next_token_loss(*here, targets.cuda(), 128)
-    torch.testing.assert_close(found.cpu().double(), right, rtol=close, atol=close)
-    for one, other in zip(torch.autograd.grad(found, here), torch.autograd.grad(right, wide), strict=True):
+    result = next_token_loss(*here, targets.cuda(), 128)
+    torch.testing.assert_close(result.cpu().double(), right, rtol=close, atol=close)
+    for one, other in zip(torch.autograd.grad(result, here), torch.autograd.grad(right, wide), strict=True):
         assert (one.cpu().double() - other).abs().max() <= close * other.abs().max()

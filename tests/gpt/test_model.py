@@ -160,6 +160,6 @@ def test_models_of_two_sizes_compile_in_one_process():
     torch._dynamo.reset()
     for config in (GPT2, GPT2.with_(d_model=42, num_layers=1), LLAMA):
         model, ids = built(config), some_ids(2, 20)
-        told = ids[:, :-1], ids[:, 1:]
-        found = torch.compile(model.loss, backend="aot_eager")(*told)
-        torch.testing.assert_close(found, model.loss(*told))
+        options = ids[:, :-1], ids[:, 1:]
+        result = torch.compile(model.loss, backend="aot_eager")(*options)
+        torch.testing.assert_close(result, model.loss(*options))

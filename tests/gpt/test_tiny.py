@@ -43,9 +43,11 @@ def test_its_heads_have_the_scores_of_the_docs(model):
     for layer, p, head, i, other in rows:
         previous = seen[int(layer)].previous[:, :, 1:].mean((0, 2))
         induction = seen[int(layer)].induction[:, :, 201:].mean((0, 2))
-        told = torch.tensor([float(p), float(i)], dtype=previous.dtype)
-        torch.testing.assert_close(torch.stack([previous[int(head)], induction[int(other)]]), told, rtol=0, atol=2e-3)
-        torch.testing.assert_close(torch.stack([previous.max(), induction.max()]), told, rtol=0, atol=2e-3)
+        documented = torch.tensor([float(p), float(i)], dtype=previous.dtype)
+        torch.testing.assert_close(
+            torch.stack([previous[int(head)], induction[int(other)]]), documented, rtol=0, atol=2e-3
+        )
+        torch.testing.assert_close(torch.stack([previous.max(), induction.max()]), documented, rtol=0, atol=2e-3)
 
 
 def test_it_has_learnt_english(model):
@@ -65,9 +67,9 @@ def test_it_has_learnt_english(model):
 
 
 def test_it_continues_the_same_way_every_time(model):
-    found = model.generate("Once upon a time", max_new_tokens=12, temperature=0)
-    assert found == model.generate("Once upon a time", max_new_tokens=12, temperature=0)
-    assert re.fullmatch(r"[\w\s,.;'’\"“”!?-]+", found)
+    result = model.generate("Once upon a time", max_new_tokens=12, temperature=0)
+    assert result == model.generate("Once upon a time", max_new_tokens=12, temperature=0)
+    assert re.fullmatch(r"[\w\s,.;'’\"“”!?-]+", result)
 
 
 def test_the_docs_tell_what_the_log_says():

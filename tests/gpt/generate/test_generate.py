@@ -29,17 +29,17 @@ def both(request, tmp_path_factory):
     """A tiny transformers model with random weights, and ours loaded from its files."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(3)
-    told = {"vocab_size": V, "initializer_range": 0.4, "bos_token_id": None, "eos_token_id": None}
+    options = {"vocab_size": V, "initializer_range": 0.4, "bos_token_id": None, "eos_token_id": None}
     if request.param.startswith("gpt2"):
         activation = "gelu" if "exact" in request.param else "gelu_new"
         config = transformers.GPT2Config(
-            n_positions=61, n_embd=20, n_layer=2, n_head=5, activation_function=activation, **told
+            n_positions=61, n_embd=20, n_layer=2, n_head=5, activation_function=activation, **options
         )
         theirs = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.LlamaConfig(
             max_position_embeddings=61, hidden_size=40, num_hidden_layers=2, num_attention_heads=10, intermediate_size=28,
-            num_key_value_heads=2, tie_word_embeddings=False, **told,
+            num_key_value_heads=2, tie_word_embeddings=False, **options,
         )  # fmt: skip
         theirs = transformers.LlamaForCausalLM(config)
     directory = tmp_path_factory.mktemp(request.param)
@@ -69,9 +69,9 @@ def theirs_say(theirs, ids, mask=None, n=19):
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
 def test_greedy_text_is_transformers_token_for_token(both, prompt):
     ours, theirs = both
-    found = ours.generate(prompt, 19, temperature=0)
-    assert len(set(found)) > 5  # a text that only repeats itself would prove little
-    assert found == theirs_say(theirs, [prompt])[0]
+    result = ours.generate(prompt, 19, temperature=0)
+    assert len(set(result)) > 5  # a text that only repeats itself would prove little
+    assert result == theirs_say(theirs, [prompt])[0]
 
 
 def test_a_padded_batch_is_transformers_token_for_token(both):
@@ -117,9 +117,9 @@ def test_pads_change_nothing_for_the_text_behind_them(both):
     ids, starts = torch.randint(0, V, (2, 13)), torch.tensor([4, 0])
     with torch.inference_mode():
         cache = ours.cache(2, 13)
-        found = prefill(ours, ids[:, :12], cache, starts), decode(ours, ids[:, 12], cache, starts)
+        result = prefill(ours, ids[:, :12], cache, starts), decode(ours, ids[:, 12], cache, starts)
         expected = [torch.cat([ours(ids[:1, 4:t])[:, -1], ours(ids[1:, :t])[:, -1]]) for t in (12, 13)]
-    torch.testing.assert_close(found, tuple(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result, tuple(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_the_seed_makes_the_text(model):
@@ -153,7 +153,7 @@ def test_texts_are_tokens_read_and_written(model, tokenizer):
     assert model.generate("the cat", 17, seed=3) == tokenizer.decode(ids)
 
 
-def ends_with(model, end, **told):
+def ends_with(model, end):
     """The same model with another end token."""
     ours = GPT(model.config.with_(end=end)).eval()
     ours.load_state_dict(model.state_dict())
@@ -280,17 +280,17 @@ def test_hooks_hear_every_token(model):
     handle = model.blocks[0].feed_forward.up.register_forward_hook(lambda m, args, out: heard.append(args[0].shape[1]))
     whole = []
     outer = model.register_forward_hook(lambda m, args, out: whole.append(out.shape[1]))
-    found = model.generate([5, 6, 7], 5, seed=1)
+    result = model.generate([5, 6, 7], 5, seed=1)
     handle.remove()
     outer.remove()
     assert heard == whole == [3, 1, 1, 1, 1]
-    assert found == model.generate([5, 6, 7], 5, seed=1)
+    assert result == model.generate([5, 6, 7], 5, seed=1)
 
 
 def test_watching_sees_generation_token_by_token(model):
     with regard.watch(model) as seen:
-        found = model.generate([5, 6, 7], 5, seed=1)
-    assert found == model.generate([5, 6, 7], 5, seed=1)
+        result = model.generate([5, 6, 7], 5, seed=1)
+    assert result == model.generate([5, 6, 7], 5, seed=1)
     assert len(list(seen)) == 2  # layers
     assert seen[0].entropy.shape[-1] == 7  # the prompt and what was read back of the answer
 
@@ -314,8 +314,8 @@ def test_a_decoder_makes_as_many_tokens_as_it_is_asked_for(model):
         assert isinstance(decoder, Decoder)
         assert isinstance(decoder, EagerDecoder)
         decoder.prefill(torch.tensor([[5, 6], [0, 7]]), torch.tensor([0, 1]))
-        found = torch.cat([decoder.next_tokens(3), decoder.next_tokens(1), decoder.next_tokens(4)])
-    assert found.mT.tolist() == model.generate([[5, 6], [7]], 8, temperature=0)
+        result = torch.cat([decoder.next_tokens(3), decoder.next_tokens(1), decoder.next_tokens(4)])
+    assert result.mT.tolist() == model.generate([[5, 6], [7]], 8, temperature=0)
 
 
 def test_the_cache_is_set_aside_once(model):
@@ -328,7 +328,7 @@ def test_the_cache_is_set_aside_once(model):
     assert (decoder.cache.capacity, decoder.cache.length) == (20, 8)  # the last token need not be read
 
 
-def test_scores_that_are_no_numbers_are_told():
+def test_scores_that_are_nan_are_an_error():
     ours = GPT(GPTConfig(vocab_size=11, context_length=7, num_layers=1, d_model=4, num_heads=1))
     nn.init.constant_(ours.final_norm.weight, math.nan)
     with pytest.raises(ValueError, match="the model's scores after the prompt are NaN; are its weights finite"):
@@ -337,7 +337,7 @@ def test_scores_that_are_no_numbers_are_told():
 
 @says_it_ourselves
 @pytest.mark.parametrize(
-    "told, message",
+    "options, message",
     [
         ({"max_new_tokens": 0}, r"max_new_tokens \(0\) must be a whole number of at least 1"),
         ({"temperature": -1.0}, r"temperature \(-1.0\) must be a number of at least 0"),
@@ -352,10 +352,10 @@ def test_scores_that_are_no_numbers_are_told():
         ({"prompt": []}, "the prompt is empty, and this model has no end token to start from"),
     ],
 )
-def test_what_cannot_be_done_is_told_before_anything_is(model, told, message):
+def test_what_cannot_be_done_is_told_before_anything_is(model, options, message):
     for go in (model.generate, model.stream):
         with pytest.raises(ValueError, match=message):
-            go(**{"prompt": [5], **told})
+            go(**{"prompt": [5], **options})
 
 
 @says_it_ourselves

@@ -44,11 +44,11 @@ def model_of(config=GPT2, device="cuda", dtype=torch.float32):
     return model.to(device, dtype)
 
 
-def plainly(model, prompt, n, **told):
+def plainly(model, prompt, n, **options):
     """The same by the modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "decoder_for", EagerDecoder)
-        return model.generate(prompt, n, **told)
+        return model.generate(prompt, n, **options)
 
 
 def kept(model):
@@ -111,13 +111,14 @@ def test_a_cpu_is_left_to_the_modules():
 def test_alone_and_in_a_batch_it_is_the_text_of_the_modules(name):
     model = model_of(CONFIGS[name])
     assert isinstance(decoder_for(model, 1, 20, GREEDY, None), GraphDecoder)
-    for told in ({"temperature": 0}, {"seed": 7, **SAMPLED}):
+    for options in ({"temperature": 0}, {"seed": 7, **SAMPLED}):
         alone = [
-            plainly(model, p, 83, **told | ({"seed": 7 + i} if "seed" in told else {})) for i, p in enumerate(PROMPTS)
+            plainly(model, p, 83, **options | ({"seed": 7 + i} if "seed" in options else {}))
+            for i, p in enumerate(PROMPTS)
         ]
-        assert model.generate(PROMPTS, 83, **told) == alone
-        assert model.generate(PROMPTS[0], 83, **told) == alone[0]
-        assert list(model.stream(PROMPTS[0], 83, **told)) == alone[0]
+        assert model.generate(PROMPTS, 83, **options) == alone
+        assert model.generate(PROMPTS[0], 83, **options) == alone[0]
+        assert list(model.stream(PROMPTS[0], 83, **options)) == alone[0]
     assert len(set(alone[0])) > 5
 
 
@@ -131,11 +132,11 @@ def test_wide_layers_fit_into_the_gpu_whatever_the_batch(dtype, batch):
         assert isinstance(maker, GraphDecoder)
         ids = torch.randint(0, 5003, (batch, 5))
         maker.prefill(ids, torch.zeros(batch, dtype=torch.long))
-        found = maker.next_tokens(3)
-        texts = torch.cat([ids, found[:2].mT], dim=1).cuda()
+        result = maker.next_tokens(3)
+        texts = torch.cat([ids, result[:2].mT], dim=1).cuda()
         scores = model.double()(texts)[:, -1]
     # Whatever the dtype, what was chosen is the best but for rounding.
-    chosen = scores.gather(1, found[2, :, None].cuda())[:, 0]
+    chosen = scores.gather(1, result[2, :, None].cuda())[:, 0]
     close = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.8}[dtype]
     assert (scores.amax(-1) - chosen).max() < close
 
@@ -158,9 +159,9 @@ def test_a_second_text_is_played_from_the_same_recording():
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 290, 320, 330])
 def test_prompts_of_every_length_may_fill_the_context(size):
     model, prompt = model_of(), torch.randint(0, V, (size,)).tolist()
-    found = model.generate(prompt, 1000, seed=3)
-    assert len(found) == 331 - size
-    assert found == plainly(model, prompt, 1000, seed=3)
+    result = model.generate(prompt, 1000, seed=3)
+    assert len(result) == 331 - size
+    assert result == plainly(model, prompt, 1000, seed=3)
 
 
 @pytest.mark.gpu
@@ -201,25 +202,25 @@ def test_a_copy_of_a_model_that_has_written_writes_by_itself():
 def test_two_texts_at_once_do_not_mix():
     model = model_of()
     a, b = model.stream([5, 6], 23, seed=1), model.stream([7], 23, seed=2)
-    found = list(zip(a, b, strict=True))
-    assert [x for x, _ in found] == plainly(model, [5, 6], 23, seed=1)
-    assert [y for _, y in found] == plainly(model, [7], 23, seed=2)
+    result = list(zip(a, b, strict=True))
+    assert [x for x, _ in result] == plainly(model, [5, 6], 23, seed=1)
+    assert [y for _, y in result] == plainly(model, [7], 23, seed=2)
 
 
 @pytest.mark.gpu
 def test_threads_write_side_by_side():
     model = model_of()
-    expected, found = [plainly(model, [i, 5], 23, seed=i) for i in range(4)], [None] * 4
+    expected, result = [plainly(model, [i, 5], 23, seed=i) for i in range(4)], [None] * 4
 
     def write(i):
-        found[i] = model.generate([i, 5], 23, seed=i)
+        result[i] = model.generate([i, 5], 23, seed=i)
 
     threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.gpu
@@ -267,7 +268,7 @@ def test_a_model_that_nobody_needs_gives_its_memory_back_at_once():
 
 
 @pytest.mark.gpu
-def test_scores_that_are_no_numbers_are_told_and_harm_nothing():
+def test_scores_that_are_nan_are_an_error_and_harm_nothing():
     model = model_of()
     text = model.generate([5, 6], 23, temperature=0)
     weight = model.final_norm.weight.clone()

@@ -64,10 +64,10 @@ def model_of(config=GPT2):
     return model
 
 
-def plainly(model, prompt, n, **told):
+def plainly(model, prompt, n, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "decoder_for", EagerDecoder)
-        return model.generate(prompt, n, **told)
+        return model.generate(prompt, n, **options)
 
 
 @pytest.mark.parametrize("config", [GPT2, QWEN], ids=["gpt2", "qwen"])
@@ -82,29 +82,29 @@ def test_a_second_text_needs_no_recording_but_for_a_prompt_of_another_length(cap
     for prompt, count in (([5, 6, 7], 2), ([8, 9, 10, 11], 2), ([12], 2), ([5, 6, 7, 8, 9], 3), ([9], 3)):
         assert model.generate(prompt, 3, seed=1) == plainly(model, prompt, 3, seed=1)
         assert len(captured) == count
-    recording = decoder._kept[model].graphs
+    graphs = decoder._kept[model].graphs
     model.generate([5], 3, seed=1, top_k=7)
-    assert decoder._kept[model].graphs is not recording
+    assert decoder._kept[model].graphs is not graphs
     assert len(captured) == 5
 
 
 @pytest.mark.parametrize("size", [25, 28])
 def test_a_text_may_fill_the_context(size):
     model, prompt = model_of(), torch.randint(0, 53, (size,)).tolist()
-    found = model.generate(prompt, 1000, seed=3)  # with more chance than there is room for
-    assert found == plainly(model, prompt, 1000, seed=3)
-    assert len(found) == 29 - size
+    result = model.generate(prompt, 1000, seed=3)  # more random numbers than tokens fit
+    assert result == plainly(model, prompt, 1000, seed=3)
+    assert len(result) == 29 - size
     assert model.generate(prompt + [7] * (29 - size), 5) == []
 
 
 def test_two_texts_at_once_do_not_mix(captured):
     model = model_of()
     a, b = model.stream([5, 6], 5, seed=1), model.stream([7], 5, seed=2)
-    found = [(next(a), next(b)) for _ in range(3)]
+    result = [(next(a), next(b)) for _ in range(3)]
     c = model.generate([8], 3, seed=3)
-    found += zip(a, b, strict=True)
-    assert [x for x, _ in found] == plainly(model, [5, 6], 5, seed=1)
-    assert [y for _, y in found] == plainly(model, [7], 5, seed=2)
+    result += zip(a, b, strict=True)
+    assert [x for x, _ in result] == plainly(model, [5, 6], 5, seed=1)
+    assert [y for _, y in result] == plainly(model, [7], 5, seed=2)
     assert c == plainly(model, [8], 3, seed=3)
 
 
@@ -118,7 +118,7 @@ def test_a_finished_stream_that_is_kept_keeps_no_recording(captured):
     for _ in range(2):
         kept.append(model.stream([5, 6], 3, seed=1, stop=stop))
         list(kept[-1])
-    for _ in range(2):  # nobody asked whether this is the end
+    for _ in range(2):  # without asking for the end
         kept.append(model.stream([5, 6], 3, seed=1))
         next(kept[-1]), next(kept[-1]), next(kept[-1])
     assert len(captured) == 2
@@ -187,13 +187,13 @@ def test_a_copy_records_for_itself():
 def test_a_model_that_nobody_needs_is_gone_at_once():
     model = model_of()
     model.generate([5, 6], 3, temperature=0)
-    recording, model_was = weakref.ref(decoder._kept[model].graphs), weakref.ref(model)
+    graphs, model_was = weakref.ref(decoder._kept[model].graphs), weakref.ref(model)
     gc.collect()
     gc.disable()
     try:
         del model
         assert model_was() is None
-        assert recording() is None
+        assert graphs() is None
     finally:
         gc.enable()
 
@@ -203,7 +203,7 @@ def test_one_recording_is_kept_and_it_is_gone_before_the_next_one_asks_for_memor
     model.generate([5, 6], 2, temperature=0)
     first, build = weakref.ref(decoder._kept[model].graphs), decoder.GPUStep.__init__
     monkeypatch.setattr(
-        decoder.GPUStep, "__init__", lambda *args, **told: gone.append(first() is None) or build(*args, **told)
+        decoder.GPUStep, "__init__", lambda *args, **options: gone.append(first() is None) or build(*args, **options)
     )
     model.generate([[5, 6], [7]], 2, temperature=0)
     assert gone == [True]
@@ -228,8 +228,8 @@ def test_as_many_tokens_as_were_asked_for_and_never_more_than_there_is_room_for(
     ):
         maker.prefill(torch.zeros(2, 8, dtype=torch.long), torch.tensor([0, 0]))
     maker.prefill(torch.tensor([[5, 6], [0, 7]]), torch.tensor([0, 1]))
-    found = torch.cat([maker.next_tokens(1), maker.next_tokens(3)])
-    assert found.mT.tolist() == plainly(model, [[5, 6], [7]], 4, temperature=0)
+    result = torch.cat([maker.next_tokens(1), maker.next_tokens(3)])
+    assert result.mT.tolist() == plainly(model, [[5, 6], [7]], 4, temperature=0)
     with pytest.raises(ValueError, match="6 tokens were asked for, but this decoder can make 5 after a prompt of 2"):
         maker.next_tokens(2)
     assert maker.next_tokens(1).shape == (1, 2)
@@ -246,7 +246,7 @@ def test_chance_is_asked_for_where_it_has_a_part():
         maker.next_tokens(3)
 
 
-def test_scores_that_are_no_numbers_are_told():
+def test_scores_that_are_nan_are_an_error():
     model = model_of()
     with torch.no_grad():
         model.final_norm.weight.fill_(float("nan"))

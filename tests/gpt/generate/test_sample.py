@@ -92,15 +92,15 @@ def test_filters_keep_the_right_tokens_and_share_the_rest_among_them(sampling, k
 def test_filters_agree_with_explicit_loops(tenths, temperature, top_k, top_p):
     logits = [n / 10 for n in tenths]
     expected = torch.tensor(by_loops(logits, temperature, top_k, top_p))
-    found = spread(torch.tensor([logits]), Sampling(temperature, top_k, top_p), steps=4000)
-    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
+    result = spread(torch.tensor([logits]), Sampling(temperature, top_k, top_p), steps=4000)
+    torch.testing.assert_close(result, expected, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(top_k=2), Sampling(top_p=0.4)], ids=str)
 def test_of_tokens_that_are_tied_no_more_are_kept_than_asked_for(sampling):
-    found = spread(torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0]]), sampling)
-    assert found[0] == 0
-    assert sorted(found.tolist()) == pytest.approx([0, 0, 0, 0.5, 0.5], abs=1e-3)
+    result = spread(torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0]]), sampling)
+    assert result[0] == 0
+    assert sorted(result.tolist()) == pytest.approx([0, 0, 0, 0.5, 0.5], abs=1e-3)
 
 
 def test_noise_at_both_ends_falls_on_a_token_that_can_be():
@@ -176,7 +176,7 @@ def test_without_a_seed_noise_follows_torchs_own_generator():
 
 
 @pytest.mark.parametrize(
-    "told, message",
+    "options, message",
     [
         ({"temperature": -0.1}, r"temperature \(-0.1\) must be a number of at least 0; 0 takes the best token"),
         ({"temperature": math.nan}, r"temperature \(nan\) must be a number of at least 0"),
@@ -187,9 +187,9 @@ def test_without_a_seed_noise_follows_torchs_own_generator():
         ({"top_p": 1.01}, r"top_p \(1.01\) must be above 0 and at most 1"),
     ],
 )
-def test_what_cannot_be_sampled_by_says_what_could(told, message):
+def test_what_cannot_be_sampled_by_says_what_could(options, message):
     with pytest.raises(ValueError, match=message):
-        Sampling(**told)
+        Sampling(**options)
 
 
 @says_it_ourselves

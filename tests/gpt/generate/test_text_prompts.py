@@ -1,4 +1,4 @@
-"""Prompts in every form become the same rows; what is no prompt is told why."""
+"""Prompts in every form become the same rows; what is no prompt is options why."""
 
 import pytest
 import torch

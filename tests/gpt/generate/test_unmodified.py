@@ -42,9 +42,9 @@ def longer(model):
     model.position_embedding = nn.Embedding(31, 24)
 
 
-def other_attention(**told):
+def other_attention(**options):
     def change(model):
-        model.blocks[1].attention = MultiHeadAttention(24, 24, 29, 0.2, 3, True, **told)
+        model.blocks[1].attention = MultiHeadAttention(24, 24, 29, 0.2, 3, True, **options)
 
     return change
 

@@ -123,7 +123,7 @@ def _check_row(row: list[int], config: GPTConfig) -> list[int]:
     if len(row) > config.context_length:
         raise ValueError(
             f"{len(row)} tokens do not fit context_length={config.context_length}; "
-            f"give a prompt of fewer than {config.context_length}, so that there is room to go on"
+            f"give a prompt of fewer than {config.context_length}, so that new tokens fit"
         )
     if not row and not config.ends:
         raise ValueError("the prompt is empty, and this model has no end token to start from; give it a token at least")
