@@ -135,7 +135,7 @@ def _verified(plan: Plan, module: nn.Module, T: int) -> Plan:
 
 
 def _first_run(plan: Plan, module: nn.Module, T: int, generator: torch.Generator) -> tuple[nn.Module, Tensor]:
-    """A copy of the module that runs, and the input that it ran on: float64, or float32 where the code insists on it."""
+    """A copy of the module that runs, and its input: in float64, or in float32 where the module insists on it."""
     for dtype in (torch.float64, torch.float32):
         generator.manual_seed(T)
         twin = copy_for_trial(module, dtype)

@@ -100,7 +100,7 @@ def stored_mask(state: Mapping[str, Tensor], stems: dict[str, str]) -> int | Non
 def orientation(
     state: Mapping[str, Tensor], stems: dict[str, str], module: Any, transposed: bool | None
 ) -> dict[str, bool]:
-    """For each projection: is its weight (in, out), so that it is used as x @ weight? `transposed` decides, if given."""
+    """For each projection: is its weight (in, out), as for x @ weight? `transposed` decides where it is given."""
     by_shape = _by_shape(state, stems)
     result = {}
     for ours, stem in stems.items():

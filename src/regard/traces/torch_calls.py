@@ -1,8 +1,8 @@
 """Torch calls: every torch function that runs inside a trace, recorded with its operation and result.
 
-For code that names steps, labels.py writes each step's operation from the calls. For code that names none, the calls are
-the steps: around the softmax they get the usual names (scores, mask, scaled, weights, context); elsewhere a step is
-named after the submodule or the function that made it.
+For code that names steps, labels.py writes each step's operation from the calls. For code that names none, the calls
+are the steps: around the softmax they get the usual names (scores, mask, scaled, weights, context); elsewhere a step
+is named after the submodule or the function that made it.
 """
 
 from __future__ import annotations
