@@ -14,7 +14,7 @@ from regard.cli import app
 from regard.commands.generate import run
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.checkpoint import model_directory
-from regard.gpt.generate.generate import Stream
+from regard.gpt.generate.generate import GenerationStream as Stream
 from regard.gpt.tokenizer import Tokenizer
 
 cli = CliRunner()

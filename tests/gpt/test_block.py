@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import regard
 from regard import GPT, GPTConfig, Rotary
-from regard.gpt.block import Block, FeedForward, GatedFeedForward, norm, normed
+from regard.gpt.block import Attend, Block, FeedForward, GatedFeedForward, apply_norm, make_norm
 
 GPT2 = GPTConfig(vocab_size=11, context_length=13, num_layers=1, d_model=12, num_heads=3)
 LLAMA = GPT2.with_(
@@ -77,7 +78,7 @@ def test_dropout_falls_on_both_halves_in_training_alone():
 
 
 def test_norms_are_what_the_config_asks_for():
-    plain, bare, rms = norm(GPT2), norm(GPT2.with_(bias=False)), norm(LLAMA)
+    plain, bare, rms = make_norm(GPT2), make_norm(GPT2.with_(bias=False)), make_norm(LLAMA)
     assert isinstance(plain, nn.LayerNorm)
     assert plain.bias is not None
     assert isinstance(bare, nn.LayerNorm)
@@ -87,8 +88,8 @@ def test_norms_are_what_the_config_asks_for():
 
 
 def test_a_narrow_x_is_evened_out_in_the_wide_type_of_the_weight():
-    by, x = norm(GPT2), torch.randn(2, 3, 12).bfloat16()
-    found = normed(by, x)
+    by, x = make_norm(GPT2), torch.randn(2, 3, 12).bfloat16()
+    found = apply_norm(by, x)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, by(x.float()), rtol=0, atol=0)
 
@@ -108,3 +109,40 @@ def test_a_trace_names_both_halves_of_every_block(config):
     table = t.table()
     assert "second norm 2" in table
     assert ("split keys 2" in table) == (config is LLAMA)  # told once, where all have as many heads
+
+
+@pytest.mark.parametrize("config", [GPT2, LLAMA, LLAMA.with_(qk_norm=True, window=3)], ids=["gpt2", "llama", "qwen"])
+def test_the_operations_of_a_block_are_its_forward(config):
+    block, x = random_weights(Block(config)), torch.randn(2, 7, config.d_model, dtype=torch.float64)
+    result, stream = x, x
+    for operation in block.operations():
+        if isinstance(operation, Attend):
+            result = by_projections_of_nothing(operation.layer, result)
+            continue
+        source = result if operation.norm is None else operation.norm(stream)
+        result = torch.cat([F.linear(source, weight, bias) for weight, bias in operation.weights], dim=-1)
+        if operation.gate is not None:
+            result = operation.activation.function(F.linear(source, *operation.gate)) * result
+        elif operation.activation is not None:
+            result = operation.activation.function(result)
+        if operation.residual:
+            stream = stream + result
+    torch.testing.assert_close(stream, block(x))
+
+
+def by_projections_of_nothing(layer, qkv):
+    """The layer's attention over q, k and v that are projected already: its own projections only select from them."""
+    sizes = [m.out_features for m in (layer.W_query, layer.W_key, layer.W_value)]
+    bare = regard.MultiHeadAttention(
+        sum(sizes), layer.d_out, None, 0.0, layer.num_heads, num_kv_heads=layer.num_kv_heads, window=layer.window,
+        rotary=layer.rotary, qk_norm=layer.q_norm is not None, out_bias=False,
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        parts = torch.eye(sum(sizes), dtype=torch.float64).split(sizes)
+        for module, part in zip((bare.W_query, bare.W_key, bare.W_value), parts, strict=True):
+            module.weight.copy_(part)
+        bare.out_proj.weight.copy_(torch.eye(layer.d_out))
+        if layer.q_norm is not None:
+            bare.q_norm.weight.copy_(layer.q_norm.weight)
+            bare.k_norm.weight.copy_(layer.k_norm.weight)
+    return bare(qkv)

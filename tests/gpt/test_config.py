@@ -25,7 +25,7 @@ def test_a_text_may_end_in_several_ways():
         ({"d_model": 31}, r"d_out \(31\) must be divisible by num_heads \(3\); try 30 or 33"),
         ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
         ({"norm": "batch"}, r"norm \('batch'\) must be one of 'layer', 'rms'"),
-        ({"feed_forward": "relu"}, r"feed_forward \('relu'\) must be one of 'gelu', 'swiglu'"),
+        ({"feed_forward": "relu"}, r"feed_forward \('relu'\) must be one of 'gelu', 'gelu_exact', 'swiglu'"),
         ({"norm_eps": 0.0}, r"norm_eps \(0.0\) must be above 0 and below 1; 1e-5 is usual"),
         ({"end": 97}, r"end \(97\) must be a token id below vocab_size \(97\)"),
         ({"end": (5, -1)}, r"end \(\(5, -1\)\) must be a token id below vocab_size \(97\)"),

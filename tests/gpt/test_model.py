@@ -114,7 +114,9 @@ def test_positions_may_start_as_waves_as_long_as_the_token_vectors():
     torch.testing.assert_close(start.norm(dim=1), torch.full((23,), 0.02 * math.sqrt(30)))
     for name, was in others.items():
         torch.testing.assert_close(model.get_parameter(name), was, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="this model has rotary positions; there are no learned ones to start"):
+    with pytest.raises(
+        ValueError, match="this model has rotary positions; there is no position embedding to initialise"
+    ):
         GPT(LLAMA).start_sinusoidal()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from regard.gpt.checkpoint import model_directory
-from regard.gpt.generate.generate import Stream
+from regard.gpt.generate.generate import GenerationStream
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
@@ -31,7 +31,7 @@ def run(
     seed: int | None = None,
     stop: Sequence[str] = (),
     device: str | None = None,
-) -> Stream:
+) -> GenerationStream:
     """Write a text to stdout, piece by piece, and on stderr how it went."""
     loaded = load(model, device)
     seed = random.randrange(2**31) if seed is None else seed  # one that can be named afterwards
@@ -89,7 +89,7 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _reason(stream: Stream, model: GPT) -> str:
+def _reason(stream: GenerationStream, model: GPT) -> str:
     return {
         "end": "its end token",
         "stop": "--stop",

@@ -1,69 +1,78 @@
-"""A transformer block: look around, then think it over. Each half is added to what was there before.
+"""A transformer block: attention, then a feed-forward network, each added to its input.
 
-Adds to attention: a feed-forward that works on every token alone, norms before both (pre-norm), and residuals.
+Adds to attention: a feed-forward that works on each token separately, norms before both (pre-norm), and residuals.
 x → x + attention(norm(x)) → x + feed_forward(norm(x)).
+
+`Block.forward` runs the modules. `Block.operations` describes the same computation as plain values, for the decoders
+that run it without modules (generate/cpu_step.py, generate/gpu_step.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import Slot
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
+from regard.gpt.activations import ACTIVATIONS, Activation, FeedForwardName
 from regard.gpt.config import GPTConfig
 from regard.steps import step
 
+Norm = nn.LayerNorm | nn.RMSNorm
+
 
 class FeedForward(nn.Module):
-    """Two linear layers with a bend between them: GPT-2's.
+    """Two linear layers with an activation between them: GPT-2's.
 
     >>> import torch
     >>> FeedForward(d_model=8, d_ff=32)(torch.zeros(1, 3, 8)).shape
     torch.Size([1, 3, 8])
 
-    out = down(gelu(up(x))), with the tanh form of gelu that GPT-2 was trained with.  (arXiv:1606.08415.)
+    out = down(activation(up(x))).
     """
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool = True) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool = True, kind: FeedForwardName = "gelu") -> None:
         super().__init__()
+        self.kind = kind
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-        """Widen, bend, narrow."""
-        out: Tensor = self.down(F.gelu(self.up(x), approximate="tanh"))
+        """Project up, apply the activation, project down."""
+        out: Tensor = self.down(ACTIVATIONS[self.kind].function(self.up(x)))
         return step("feed-forward", out, why="each token alone")
 
 
 class GatedFeedForward(nn.Module):
-    """A feed-forward whose bend is a gate: Llama's SwiGLU.
+    """A feed-forward with a gate: Llama's SwiGLU.
 
     >>> import torch
     >>> GatedFeedForward(d_model=8, d_ff=32)(torch.zeros(1, 3, 8)).shape
     torch.Size([1, 3, 8])
 
-    out = down(silu(gate(x)) · up(x)).  (arXiv:2002.05202, section 2.)
+    out = down(activation(gate(x)) · up(x)).
     """
 
-    def __init__(self, d_model: int, d_ff: int, bias: bool = False) -> None:
+    def __init__(self, d_model: int, d_ff: int, bias: bool = False, kind: FeedForwardName = "swiglu") -> None:
         super().__init__()
+        self.kind = kind
         self.gate = nn.Linear(d_model, d_ff, bias=bias)
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-        """Widen twice, let one gate the other, narrow."""
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        """Project up twice, multiply one by the activation of the other, project down."""
+        out: Tensor = self.down(ACTIVATIONS[self.kind].function(self.gate(x)) * self.up(x))
         return step("feed-forward", out, why="each token alone")
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to its input.
+    """Attention and feed-forward, each with a norm before it and a residual around it.
 
     >>> import torch
     >>> block = Block(GPTConfig.preset("tiny"))
@@ -73,7 +82,7 @@ class Block(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.attention_norm = norm(config)
+        self.attention_norm = make_norm(config)
         self.attention = MultiHeadAttention(
             config.d_model,
             config.d_model,
@@ -87,9 +96,9 @@ class Block(nn.Module):
             qk_norm=config.qk_norm,
             out_bias=config.bias,
         )
-        self.feed_forward_norm = norm(config)
-        kind = GatedFeedForward if config.feed_forward == "swiglu" else FeedForward
-        self.feed_forward = kind(config.d_model, config.inner, config.bias)
+        self.feed_forward_norm = make_norm(config)
+        feed_forward = GatedFeedForward if ACTIVATIONS[config.feed_forward].gated else FeedForward
+        self.feed_forward = feed_forward(config.d_model, config.inner, config.bias, config.feed_forward)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -100,23 +109,78 @@ class Block(nn.Module):
         cache: Slot | None = None,
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """Look around, then think it over."""
-        near = step("attention norm", normed(self.attention_norm, x), why="lengths evened out")
-        around = self.dropout(self.attention(near, mask=mask, cache=cache, positions=positions))
-        x = step("attended", x + around, why="added to what was there")
-        near = step("second norm", normed(self.feed_forward_norm, x), why="lengths evened out")
-        return step("block out", x + self.dropout(self.feed_forward(near)), why="the block's result")
+        """Attend to other tokens, then process each token separately."""
+        normed = step("attention norm", apply_norm(self.attention_norm, x), why="vectors of equal length")
+        attended = self.dropout(self.attention(normed, mask=mask, cache=cache, positions=positions))
+        x = step("attended", x + attended, why="added to the input")
+        normed = step("second norm", apply_norm(self.feed_forward_norm, x), why="vectors of equal length")
+        return step("block out", x + self.dropout(self.feed_forward(normed)), why="the block's result")
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What `forward` computes in eval mode, as a sequence for decoders that call no modules."""
+        attention, feed_forward = self.attention, self.feed_forward
+        qkv = (attention.W_query, attention.W_key, attention.W_value)
+        gate = LinearWeights.of(feed_forward.gate) if isinstance(feed_forward, GatedFeedForward) else None
+        activation = ACTIVATIONS[feed_forward.kind]
+        return (
+            Product(tuple(map(LinearWeights.of, qkv)), norm=self.attention_norm),
+            Attend(attention),
+            Product((LinearWeights.of(attention.out_proj),), residual=True),
+            Product(
+                (LinearWeights.of(feed_forward.up),), norm=self.feed_forward_norm, activation=activation, gate=gate
+            ),
+            Product((LinearWeights.of(feed_forward.down),), residual=True),
+        )
 
 
-def norm(config: GPTConfig) -> nn.LayerNorm | nn.RMSNorm:
-    """The norm that a config asks for: LayerNorm centres and scales, RMSNorm only scales."""
+class LinearWeights(NamedTuple):
+    """The weight and bias of a linear layer."""
+
+    weight: Float[Tensor, "out in"]
+    bias: Float[Tensor, "out"] | None = None
+
+    @staticmethod
+    def of(layer: nn.Linear) -> LinearWeights:
+        """The parameters of a linear layer, not copied."""
+        return LinearWeights(layer.weight, layer.bias)
+
+
+@dataclass(frozen=True)
+class Product:
+    """One or more linear layers over the same input, whose outputs are concatenated.
+
+    out = activation(input · weightᵀ + bias), or activation(input · gateᵀ + its bias) · (input · weightᵀ + bias).
+
+    norm: the input is norm(x), where x is the residual stream; without one, it is the result of the operation before.
+    residual: the result is added to x.
+    """
+
+    weights: tuple[LinearWeights, ...]
+    norm: Norm | None = None
+    activation: Activation | None = None
+    gate: LinearWeights | None = None
+    residual: bool = False
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Attention over projected queries, keys and values: everything in `layer` but its four projections."""
+
+    layer: MultiHeadAttention
+
+
+Operation = Product | Attend
+
+
+def make_norm(config: GPTConfig) -> Norm:
+    """The norm that a config asks for: LayerNorm subtracts the mean and scales, RMSNorm only scales."""
     if config.norm == "rms":
         return nn.RMSNorm(config.d_model, eps=config.norm_eps)
     return nn.LayerNorm(config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
-def normed(norm: nn.Module, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-    """norm(x), in the wider type of the norm's weight where autocast has made x narrow."""
+def apply_norm(norm: nn.Module, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+    """norm(x), in the dtype of the norm's weight: under autocast x may be narrower."""
     weight = norm.weight
     assert isinstance(weight, Tensor)
     out: Tensor = norm(x if x.dtype is weight.dtype else x.to(weight.dtype))

@@ -1,7 +1,7 @@
-"""GPTConfig: all that tells one model from another. The blocks read it; the layers never do.
+"""GPTConfig: the sizes and options of a model. Blocks read it; attention layers do not.
 
-GPT-2 is the default. Four changes make the Llama family of it: rms norms, rotary positions, a gated feed-forward and
-no biases; grouped queries are one number more.
+GPT-2 is the default. The Llama family differs by RMS norms, rotary positions, a gated feed-forward and no biases; some
+of its models also have fewer key/value heads.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from typing import Any, Literal
 from regard.arguments import check_dropout, check_heads, check_whole
 from regard.attention.positions import Rotary
 from regard.attention.presets import GPT2_CONFIGS
+from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a model and the parts it is made of.
+    """The sizes and options of a model.
 
     >>> GPTConfig.preset("gpt2-small").num_layers
     12
 
-    vocab_size, context_length: how many tokens there are, and how many fit into one text.
-    num_layers, d_model, num_heads: blocks, width of a token's vector, heads in each block.
-    num_kv_heads: fewer key/value heads than heads (grouped queries).
-    d_ff: width inside the feed-forward; 4 × d_model unless given.
-    rotary: turn queries and keys by position; None is a learned vector for each position.
-    norm, feed_forward: "layer" or "rms"; "gelu" or "swiglu".
+    vocab_size, context_length: the number of different tokens, and the maximum length of a text.
+    num_layers, d_model, num_heads: number of blocks, width of a token's vector, heads per block.
+    num_kv_heads: key/value heads, if fewer than num_heads (grouped queries).
+    d_ff: inner width of the feed-forward; 4 × d_model by default.
+    rotary: rotate queries and keys by position; None is a learned position embedding.
+    norm: "layer" or "rms".
+    feed_forward: a name in regard.gpt.activations, such as "gelu" or "swiglu".
     qkv_bias, bias: biases in the three projections of attention; in all other linear layers and norms.
-    tied: the head that scores the next token is the token embedding, used backwards.
-    end: the token that ends a text, or several (Llama 3's); an empty prompt starts from the first.
+    tied: the head's weight is the token embedding.
+    end: the id of the token that ends a text, or several ids; an empty prompt starts from the first.
     """
 
     vocab_size: int
@@ -46,7 +48,7 @@ class GPTConfig:
     qk_norm: bool = False
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
-    feed_forward: Literal["gelu", "swiglu"] = "gelu"
+    feed_forward: FeedForwardName = "gelu"
     qkv_bias: bool = True
     bias: bool = True
     tied: bool = True
@@ -66,7 +68,7 @@ class GPTConfig:
         check_heads(self.d_model, self.num_heads)
         for name, value, known in (
             ("norm", self.norm, ("layer", "rms")),
-            ("feed_forward", self.feed_forward, ("gelu", "swiglu")),
+            ("feed_forward", self.feed_forward, tuple(ACTIVATIONS)),
         ):
             if value not in known:
                 raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
@@ -77,7 +79,7 @@ class GPTConfig:
 
     @property
     def kv_heads(self) -> int:
-        """Key/value heads: as many as heads unless fewer were asked for."""
+        """Key/value heads per block."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
@@ -92,7 +94,7 @@ class GPTConfig:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """All tokens that end a text.
+        """The ids of all tokens that end a text.
 
         >>> GPTConfig.preset("tiny").ends, GPTConfig.preset("tiny", end=(5, 7)).ends, GPTConfig.preset("tiny", end=None).ends
         ((0,), (5, 7), ())

@@ -1,7 +1,7 @@
 """GPT: from token ids to a score for every possible next token.
 
-Token and position vectors are added, blocks follow one another, a last norm, and the head. With rotary positions
-nothing is added: each block's attention turns queries and keys instead.
+Token and position embeddings are added, then come the blocks, a final norm and the head. With rotary positions there
+is no position embedding: attention rotates queries and keys instead.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from regard.arguments import autocast_dtype, check_length
 from regard.attention.cache import Cache
 from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
-from regard.gpt.block import Block, norm, normed
+from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.steps import step
 
 if TYPE_CHECKING:
-    from regard.gpt.generate.generate import Stream
+    from regard.gpt.generate.generate import GenerationStream
     from regard.gpt.tokenizer import Tokenizer
 
 
 class GPT(nn.Module):
-    """A language model, from GPT-2 to the Llama family, by its config.
+    """A language model: GPT-2, the Llama family and models between, according to its config.
 
     >>> model = GPT("tiny")
     >>> model(torch.tensor([[5, 6, 7]])).shape  # a score for each of 4096 tokens, after each of three
@@ -48,14 +48,14 @@ class GPT(nn.Module):
         self.position_embedding = nn.Embedding(config.context_length, config.d_model) if learned else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.final_norm = norm(config)
+        self.final_norm = make_norm(config)
         # A tied head is the token embedding itself: one tensor, one name.
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.initialise()
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """GPT-2's start: small random weights; what is added to the residuals smaller still, the more layers there are."""
+        """Initialise weights as GPT-2 does: normal with std 0.02, scaled by 1/√(2 · layers) where a residual is added."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 parameter.zero_()
@@ -70,15 +70,15 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def start_sinusoidal(self) -> None:
-        """Let the learned positions start as sines and cosines: so neighbours can be told apart from the first step.
+        """Initialise the position embedding with sines and cosines, so that neighbouring positions differ from the start.
 
-        Each position's vector is then about as long as a token's.
+        A position's vector is then about as long as a token's.
         """
         if self.position_embedding is None:
-            raise ValueError("this model has rotary positions; there are no learned ones to start")
-        places = self.position_embedding.weight
-        length, width = places.shape
-        places.copy_(0.02 * 2**0.5 * sinusoidal(length, width, places.device))
+            raise ValueError("this model has rotary positions; there is no position embedding to initialise")
+        weight = self.position_embedding.weight
+        length, width = weight.shape
+        weight.copy_(0.02 * 2**0.5 * sinusoidal(length, width, weight.device))
 
     def forward(
         self,
@@ -88,11 +88,11 @@ class GPT(nn.Module):
         cache: Cache | None = None,
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Score every token as the next one, after each token of the text.
+        """Logits for the token after each token of the text.
 
         mask: a rule from regard.attention.masks, a bool tensor (True = may attend) or key lengths; added to causal.
         cache: a regard.Cache for this model, `model.cache()`; it is advanced once all blocks have written.
-        positions: (T,) or (B, T); they count on from the cache unless given.
+        positions: (T,) or (B, T); by default they continue from the cache.
         """
         return self.score(self.hidden(ids, mask=mask, cache=cache, positions=positions))
 
@@ -104,32 +104,32 @@ class GPT(nn.Module):
         cache: Cache | None = None,
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
-        """What the model thinks after each token, before it is made into scores."""
+        """The final hidden state of each token, from which `score` computes logits."""
         start = 0 if cache is None else cache.length
         self._check(ids, start)
         if positions is None:
             positions = torch.arange(start, start + ids.shape[1], device=ids.device)
         x = step("token vectors", self.token_embedding(step("tokens", ids, why="text as numbers")))
         if self.position_embedding is not None:
-            places = step("position vectors", self.position_embedding(positions))
-            x = step("embeddings", x + places, why="what, and where")
-        narrow = autocast_dtype(x.device.type)
-        if narrow is not None:  # blocks add 16-bit numbers to it: no need to carry 32 along
-            x = x.to(narrow)
+            added = step("position vectors", self.position_embedding(positions))
+            x = step("embeddings", x + added, why="what, and where")
+        dtype = autocast_dtype(x.device.type)
+        if dtype is not None:  # blocks add 16-bit numbers, so the residual stream needs no more
+            x = x.to(dtype)
         x = self.dropout(x)
-        turned = None if self.config.rotary is None else positions
+        rotary_positions = None if self.config.rotary is None else positions
         for i, block in enumerate(self.blocks):
-            x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=turned)
+            x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=rotary_positions)
         if cache is not None:
             cache.advance(ids.shape[1])
-        return step("final norm", normed(self.final_norm, x), why="lengths evened out")
+        return step("final norm", apply_norm(self.final_norm, x), why="vectors of equal length")
 
     def score(self, x: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
-        """The head: how well each token of the vocabulary fits as the next."""
+        """The head: a logit for every token of the vocabulary."""
         return step("logits", F.linear(x, self.head_weight), why="a score for every token")
 
     def loss(self, ids: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-        """How surprised the model is by the next tokens: mean cross-entropy, without keeping a score for every token.
+        """Mean cross-entropy of the next tokens, without keeping all logits in memory.
 
         >>> _ = torch.manual_seed(5)
         >>> model, ids = GPT("tiny"), torch.tensor([[5, 6, 7, 8]])
@@ -140,14 +140,26 @@ class GPT(nn.Module):
         return next_token_loss(x.flatten(0, 1), self.head_weight, targets.flatten())
 
     @property
+    def is_subclassed(self) -> bool:
+        """Is this a subclass of GPT, which may compute something else?"""
+        return type(self) is not GPT
+
+    def operations(self) -> list[Operation]:
+        """What follows the embeddings, from the first block to the logits, for decoders that call no modules."""
+        blocks = [operation for block in self._blocks() for operation in block.operations()]
+        return [*blocks, Product((LinearWeights(self.head_weight),), norm=self.final_norm)]
+
+    @property
     def head_weight(self) -> Float[Tensor, "V E"]:
         """The head's weight: the token embedding where they are tied."""
         return self.token_embedding.weight if self.head is None else self.head.weight
 
     def cache(self, batch: int = 1, capacity: int | None = None) -> Cache:
-        """An empty cache for this model; room for the whole context unless `capacity` says less."""
-        layers = [block.attention for block in self.blocks if isinstance(block, Block)]
-        return Cache.of(*layers, batch=batch, capacity=capacity)
+        """An empty cache for this model; its capacity is the whole context by default."""
+        return Cache.of(*(block.attention for block in self._blocks()), batch=batch, capacity=capacity)
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
 
     def generate(
         self,
@@ -161,25 +173,32 @@ class GPT(nn.Module):
         stop: int | str | Sequence[int] | Sequence[str] | None = None,
         mask: Tensor | None = None,
     ) -> Any:
-        """Go on from a prompt, and hand back what comes after it: a str for a str, ids for ids, a list for a list.
+        """Continue a prompt; returns only what comes after it: a str for a str, ids for ids, a list for a list.
 
         >>> len(GPT("tiny").generate([5, 6, 7], max_new_tokens=3))
         3
 
-        prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows need not be of one length.
-        temperature, top_k, top_p: how the next token is chosen; temperature 0 takes the best. See regard.gpt.generate.sample.Sampling.
+        prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows may have different lengths.
+        temperature, top_k, top_p: how the next token is sampled; temperature 0 is greedy. See regard.gpt.generate.sample.Sampling.
         seed: the same seed, the same text; row i of a batch is the text of seed + i alone.
-        stop: a string, a token id, or several; the text ends before it. The model's end token always ends it.
+        stop: a string, a token id, or several; the text ends before it. It also ends at the model's end token.
         mask: for a tensor (B, T), True or 1 where a token is real; padding may be on the left or on the right.
 
-        A text also ends where the context is full.
+        A text also ends when the context is full.
         """
         from regard.gpt.generate.generate import generate
 
         return generate(
-            self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop,
+            self,
+            prompt,
+            max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            stop=stop,
             mask=mask,
-        )  # fmt: skip
+        )
 
     def stream(
         self,
@@ -191,16 +210,16 @@ class GPT(nn.Module):
         top_p: float | int | None = None,
         seed: int | None = None,
         stop: int | str | Sequence[int] | Sequence[str] | None = None,
-    ) -> Stream:
-        """Go on from a prompt, and hand out pieces of text (or ids, for ids) as they come; then `.reason` says why it ended.
+    ) -> GenerationStream:
+        """Continue a prompt; yields pieces of text (or ids, for ids) as they come. `.reason` says why the text ended.
 
-        >>> writing = GPT("tiny").stream([5, 6, 7], max_new_tokens=3)
-        >>> len(list(writing)), writing.reason
+        >>> stream = GPT("tiny").stream([5, 6, 7], max_new_tokens=3)
+        >>> len(list(stream)), stream.reason
         (3, 'length')
         """
-        from regard.gpt.generate.generate import Stream
+        from regard.gpt.generate.generate import GenerationStream
 
-        return Stream(
+        return GenerationStream(
             self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
         )
 
@@ -217,7 +236,7 @@ class GPT(nn.Module):
                 f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
             )
         check_length(start + ids.shape[1], self.config.context_length)
-        # Looking costs nothing on the CPU; on a GPU it would wait for all that is still under way.
+        # On a GPU, the check would wait for all queued kernels.
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():
             outside = ids[(ids < 0) | (ids >= V)]
             if len(outside):
@@ -237,8 +256,8 @@ class GPT(nn.Module):
         """A trained model: from a directory, or by its name on the Hugging Face Hub.
 
         It takes transformers' GPT-2, Llama, Mistral, Qwen 2 and Qwen 3, safetensors only. tokenizer.json, where there
-        is one, becomes model.tokenizer. dtype is the file's unless told, and float32 for "tiny", the model in the box.
-        The model is in eval mode.
+        is one, becomes model.tokenizer. dtype defaults to the file's, and to float32 for "tiny", the model in the
+        package. The model is in eval mode.
         """
         from regard.gpt.checkpoint.pretrained import load
 

@@ -9,8 +9,8 @@ from torch import nn
 import regard
 from helpers import says_it_ourselves
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.generate import cpu_decoder as vector
-from regard.gpt.generate.generate import Decoder, Plain, decode, decoder_for, prefill
+from regard.gpt.generate import cpu_step
+from regard.gpt.generate.generate import Decoder, EagerDecoder, decode, decoder_for, prefill
 from regard.gpt.generate.sample import Sampling
 from regard.gpt.tokenizer import Tokenizer
 
@@ -24,14 +24,17 @@ def tokenizer():
     return Tokenizer.train(["the cat sat on the mat, the cat sat on the hat → naïve"] * 3, vocab_size=V)
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
+@pytest.fixture(scope="module", params=["gpt2", "gpt2 with exact gelu", "llama"])
 def both(request, tmp_path_factory):
     """A tiny transformers model with random weights, and ours loaded from its files."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(3)
     told = {"vocab_size": V, "initializer_range": 0.4, "bos_token_id": None, "eos_token_id": None}
-    if request.param == "gpt2":
-        config = transformers.GPT2Config(n_positions=61, n_embd=20, n_layer=2, n_head=5, **told)
+    if request.param.startswith("gpt2"):
+        activation = "gelu" if "exact" in request.param else "gelu_new"
+        config = transformers.GPT2Config(
+            n_positions=61, n_embd=20, n_layer=2, n_head=5, activation_function=activation, **told
+        )
         theirs = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.LlamaConfig(
@@ -81,11 +84,11 @@ def test_a_padded_batch_is_transformers_token_for_token(both):
     assert ours.generate(PROMPTS, 19, temperature=0) == expected
 
 
-@pytest.mark.parametrize("straight", [True, False])
-def test_prompts_in_a_batch_give_the_texts_they_give_alone(both, straight, monkeypatch):
+@pytest.mark.parametrize("fast", [True, False])
+def test_prompts_in_a_batch_give_the_texts_they_give_alone(both, fast, monkeypatch):
     ours, _ = both
-    if not straight:
-        monkeypatch.setattr(vector.Straight, "fits", lambda model, batch: False)
+    if not fast:
+        monkeypatch.setattr(cpu_step.CPUStep, "supports", lambda model, batch: False)
     alone = [ours.generate(p, 11, temperature=0) for p in PROMPTS]
     assert ours.generate(PROMPTS, 11, temperature=0) == alone
     alone = [ours.generate(p, 11, seed=7 + i, **SAMPLED) for i, p in enumerate(PROMPTS)]
@@ -181,8 +184,8 @@ def test_any_of_several_end_tokens_ends_a_row(model):
 def test_no_token_is_made_once_every_row_has_ended(model, monkeypatch):
     end = model.generate([5], 3, seed=7)[2]
     ours, asked = ends_with(model, end), []
-    more = Plain.more
-    monkeypatch.setattr(Plain, "more", lambda self, n: asked.append(n) or more(self, n))
+    next_tokens = EagerDecoder.next_tokens
+    monkeypatch.setattr(EagerDecoder, "next_tokens", lambda self, n: asked.append(n) or next_tokens(self, n))
     ours.generate([5], 31, seed=7)
     assert len(asked) <= 3
 
@@ -301,7 +304,7 @@ def test_other_dtypes_generate_too(model, dtype):
 
 
 def test_many_rows_go_side_by_side(model):
-    rows = [[i, i + 1] for i in range(vector.MOST_ROWS + 3)]
+    rows = [[i, i + 1] for i in range(cpu_step.MAX_BATCH + 3)]
     assert model.generate(rows, 7, seed=3) == [model.generate(row, 7, seed=3 + i) for i, row in enumerate(rows)]
 
 
@@ -309,18 +312,18 @@ def test_a_decoder_makes_as_many_tokens_as_it_is_asked_for(model):
     with torch.inference_mode():
         decoder = decoder_for(model, 2, 20, Sampling(0), None)
         assert isinstance(decoder, Decoder)
-        assert isinstance(decoder, Plain)
+        assert isinstance(decoder, EagerDecoder)
         decoder.prefill(torch.tensor([[5, 6], [0, 7]]), torch.tensor([0, 1]))
-        found = torch.cat([decoder.more(3), decoder.more(1), decoder.more(4)])
+        found = torch.cat([decoder.next_tokens(3), decoder.next_tokens(1), decoder.next_tokens(4)])
     assert found.mT.tolist() == model.generate([[5, 6], [7]], 8, temperature=0)
 
 
 def test_the_cache_is_set_aside_once(model):
     with torch.inference_mode():
-        decoder = Plain(model, 1, 20, Sampling(0), None)
+        decoder = EagerDecoder(model, 1, 20, Sampling(0), None)
         decoder.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
         where = decoder.cache.keys.data_ptr(), decoder.cache.values.data_ptr()
-        decoder.more(7)
+        decoder.next_tokens(7)
     assert (decoder.cache.keys.data_ptr(), decoder.cache.values.data_ptr()) == where
     assert (decoder.cache.capacity, decoder.cache.length) == (20, 8)  # the last token need not be read
 

@@ -1,6 +1,6 @@
-"""Generation by recordings: on a GPU the text of the modules, whatever was recorded before; and when it is left to them.
+"""Generation by CUDA graphs: on a GPU it gives the text of the modules; and when the modules are used instead.
 
-How it computes is tested without a GPU in test_gpu_kernels.py, and its bookkeeping in test_gpu_step.py.
+The step is tested without a GPU in test_gpu_step.py, the bookkeeping in test_gpu_decoder_interpreted.py.
 """
 
 import copy
@@ -9,21 +9,20 @@ import threading
 
 import pytest
 import torch
-from torch import nn
 
 import regard
-from gpt.generate.test_unmodified import TOUCHED
+from gpt.generate.test_unmodified import MODIFICATIONS
 from regard.attention.positions import Rotary, Stretch
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
-from regard.gpt.generate.generate import Plain, decoder_for
+from regard.gpt.generate.generate import EagerDecoder, decoder_for
 from regard.gpt.generate.sample import Sampling
-from regard.gpt.generate.unmodified import look
+from regard.gpt.generate.unmodified import fingerprint
 
 pytest.importorskip("triton")
 from regard.gpt.generate import gpu_decoder as decoder
-from regard.gpt.generate.gpu_decoder import Graphed, Kept
-from regard.gpt.generate.gpu_step import MOST_ROWS, OneToken, fits
+from regard.gpt.generate.gpu_decoder import GraphDecoder, KeptGraphs
+from regard.gpt.generate.gpu_step import MAX_BATCH, GPUStep, supports
 
 V = 283
 GPT2 = GPTConfig(vocab_size=V, context_length=331, num_layers=2, d_model=48, num_heads=3)
@@ -48,72 +47,70 @@ def model_of(config=GPT2, device="cuda", dtype=torch.float32):
 def plainly(model, prompt, n, **told):
     """The same by the modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generate, "decoder_for", Plain)
+        patch.setattr(generate, "decoder_for", EagerDecoder)
         return model.generate(prompt, n, **told)
 
 
 def kept(model):
-    return decoder._kept[model].recording
+    return decoder._kept[model].graphs
 
 
 def test_what_is_kept_with_a_model_is_left_out_of_its_copies():
     model = model_of(device="cpu")
-    decoder._kept[model] = Kept(threading.Lock(), (1, 2, GREEDY, GPT2), look(model))  # what nobody can copy
+    decoder._kept[model] = KeptGraphs(
+        threading.Lock(), (1, 2, GREEDY, GPT2), fingerprint(model)
+    )  # what nobody can copy
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         torch.testing.assert_close(twin.state_dict(), model.state_dict())
         assert twin not in decoder._kept
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_the_programs_fit_our_models(dtype):
+def test_our_models_are_supported(dtype):
     for config in CONFIGS.values():
-        assert fits(model_of(config, "cpu", dtype), 1)
-        assert fits(model_of(config, "cpu", dtype), MOST_ROWS)
+        assert supports(model_of(config, "cpu", dtype), 1)
+        assert supports(model_of(config, "cpu", dtype), MAX_BATCH)
 
 
-@pytest.mark.parametrize("how", TOUCHED)
-def test_they_do_not_fit_where_somebody_has_a_say(how):
+@pytest.mark.parametrize("how", MODIFICATIONS)
+def test_modified_models_are_not_supported(how):
     model = GPT(GPT2.with_(vocab_size=53, context_length=29, d_model=24, num_layers=3, dropout=0.2))
-    assert fits(model, 1)
-    TOUCHED[how](model)
-    assert not fits(model, 1)
+    assert supports(model, 1)
+    MODIFICATIONS[how](model)
+    assert not supports(model, 1)
 
 
-def test_they_do_not_fit_other_batches_dtypes_or_weights_that_lie_apart():
+def test_other_batch_sizes_dtypes_and_transposed_weights_are_not_supported():
     model = model_of(device="cpu")
-    assert not fits(model, 0)
-    assert not fits(model, MOST_ROWS + 1)
-    assert not fits(model_of(device="cpu", dtype=torch.float64), 1)
-    layer = model.blocks[1].attention
-    layer.W_key.weight = nn.Parameter(layer.W_key.weight.clone())
-    assert not fits(model, 1)
-    model = model_of(device="cpu")
+    assert not supports(model, 0)
+    assert not supports(model, MAX_BATCH + 1)
+    assert not supports(model_of(device="cpu", dtype=torch.float64), 1)
     model.blocks[1].feed_forward.up.weight.data = model.blocks[1].feed_forward.up.weight.data.mT.contiguous().mT
-    assert not fits(model, 1)
+    assert not supports(model, 1)
 
 
-@pytest.mark.parametrize("room", [48, 99, 227])
+@pytest.mark.parametrize("kilobytes", [48, 99, 227])
 @pytest.mark.parametrize("batch", [2, 17, 64])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_what_a_program_holds_fits_into_shared_memory(dtype, batch, room):
-    token = OneToken(model_of(device="cpu", dtype=dtype), batch, 256, greedy=True)
-    token.shared = room << 10
+def test_what_a_program_holds_fits_into_shared_memory(dtype, batch, kilobytes):
+    step = GPUStep(model_of(device="cpu", dtype=dtype), batch, 256, greedy=True)
+    step.shared_memory = kilobytes << 10
     for N, matrices in ((96, 1), (11008, 2), (50257, 1)):
-        shape = token._shape(N, 4096, matrices)
+        shape = step._block_sizes(N, 4096, matrices)
         held = shape["BK"] * (shape["BB"] + shape["BN"] * matrices) * dtype.itemsize
-        assert held * (3 if batch == 64 else 2) <= token.shared
+        assert held * (3 if batch == 64 else 2) <= step.shared_memory
         assert 16 <= shape["BK"] <= 256
 
 
 def test_a_cpu_is_left_to_the_modules():
-    assert isinstance(decoder_for(model_of(device="cpu"), 1, 20, GREEDY, None), Plain)
+    assert isinstance(decoder_for(model_of(device="cpu"), 1, 20, GREEDY, None), EagerDecoder)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CONFIGS)
 def test_alone_and_in_a_batch_it_is_the_text_of_the_modules(name):
     model = model_of(CONFIGS[name])
-    assert isinstance(decoder_for(model, 1, 20, GREEDY, None), Graphed)
+    assert isinstance(decoder_for(model, 1, 20, GREEDY, None), GraphDecoder)
     for told in ({"temperature": 0}, {"seed": 7, **SAMPLED}):
         alone = [
             plainly(model, p, 83, **told | ({"seed": 7 + i} if "seed" in told else {})) for i, p in enumerate(PROMPTS)
@@ -131,10 +128,10 @@ def test_wide_layers_fit_into_the_gpu_whatever_the_batch(dtype, batch):
     model = model_of(LLAMA.with_(vocab_size=5003, d_ff=4099, num_layers=1), dtype=dtype)
     with torch.inference_mode():
         maker = decoder_for(model, batch, 20, GREEDY, None)  # a warning, which is an error here, if they did not
-        assert isinstance(maker, Graphed)
+        assert isinstance(maker, GraphDecoder)
         ids = torch.randint(0, 5003, (batch, 5))
         maker.prefill(ids, torch.zeros(batch, dtype=torch.long))
-        found = maker.more(3)
+        found = maker.next_tokens(3)
         texts = torch.cat([ids, found[:2].mT], dim=1).cuda()
         scores = model.double()(texts)[:, -1]
     # Whatever the dtype, what was chosen is the best but for rounding.
@@ -147,14 +144,14 @@ def test_wide_layers_fit_into_the_gpu_whatever_the_batch(dtype, batch):
 def test_a_second_text_is_played_from_the_same_recording():
     model = model_of()
     model.generate(PROMPTS[1], 40, temperature=0)
-    first, graph = kept(model), kept(model).step
+    first, graph = kept(model), kept(model).decode
     for prompt in ([5, 6], list(range(64))):
         assert model.generate(prompt, 40, temperature=0) == plainly(model, prompt, 40, temperature=0)
     assert kept(model) is first
-    assert kept(model).step is graph
-    assert list(first.prompts) == [64]
+    assert kept(model).decode is graph
+    assert list(first.prefills) == [64]
     assert model.generate(list(range(65)), 40, temperature=0) == plainly(model, list(range(65)), 40, temperature=0)
-    assert list(first.prompts) == [64, 128]
+    assert list(first.prefills) == [64, 128]
 
 
 @pytest.mark.gpu
@@ -234,7 +231,7 @@ def test_inference_mode_leaves_nothing_that_others_cannot_write_to():
         with mode:
             maker = decoder_for(model, 1, 25, GREEDY, None)
             maker.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
-            assert maker.more(23)[:, 0].tolist() == text
+            assert maker.next_tokens(23)[:, 0].tolist() == text
     assert kept(model) is first
 
 
@@ -247,7 +244,7 @@ def test_whoever_watches_sees_every_token():
         assert model.generate([5, 6, 7], 11, temperature=0) == text
     assert seen[0].entropy.shape[-1] == 13
     with torch.inference_mode(), torch.autocast("cuda", dtype=torch.bfloat16):
-        assert isinstance(decoder_for(model, 1, 20, GREEDY, None), Plain)
+        assert isinstance(decoder_for(model, 1, 20, GREEDY, None), EagerDecoder)
     heard = []
     handle = model.blocks[1].register_forward_hook(lambda *_: heard.append(1))
     assert model.generate([5, 6, 7], 11, temperature=0) == text
@@ -294,8 +291,8 @@ def test_a_gpu_that_is_not_the_current_one_will_do():
 
 @pytest.mark.gpu
 def test_as_many_tokens_as_there_is_room_for_and_no_more():
-    maker = decoder.graphed(model_of(), 1, 7, GREEDY, None)
+    maker = decoder.graph_decoder_for(model_of(), 1, 7, GREEDY, None)
     maker.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="6 tokens were asked for, but this decoder can make 5 after a prompt of 2"):
-        maker.more(6)
-    assert maker.more(5).shape == (5, 1)
+        maker.next_tokens(6)
+    assert maker.next_tokens(5).shape == (5, 1)

@@ -1,214 +1,88 @@
-"""One token more by the Triton programs, against the model itself in float64: run by Triton's interpreter, without a GPU.
+"""Single Triton kernels against torch, run by Triton's interpreter without a GPU.
 
-    TRITON_INTERPRET=1 pytest, the third command of `make test`
-
-Triton reads that word once, when it is first imported, so these tests have a process of their own.
+TRITON_INTERPRET=1 pytest, the third command of `make test`
 """
 
-import copy
 import os
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
 
-import regard
-from regard.attention.positions import Rotary, Stretch
-from regard.gpt import GPT, GPTConfig
+from regard.gpt.activations import ACTIVATIONS
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
-one_token = pytest.importorskip("regard.gpt.generate.gpu_step")
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy meets infinities
+kernels = pytest.importorskip("regard.gpt.generate.gpu_kernels")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy overflows in exp, as it may
 
-V = 53
-GPT2 = GPTConfig(vocab_size=V, context_length=97, num_layers=1, d_model=24, num_heads=3, d_ff=37)
-LLAMA = GPT2.with_(
-    num_heads=2, num_kv_heads=1, d_model=48, d_ff=29, rotary=Rotary(), norm="rms", feed_forward="swiglu", qkv_bias=False,
-    bias=False, tied=False,
-)  # fmt: skip
-CONFIGS = {
-    "gpt2": GPT2,  # heads of 8
-    "two layers without biases": GPT2.with_(bias=False, qkv_bias=False, num_layers=2),
-    "llama": LLAMA,  # heads of 24
-    "qwen": LLAMA.with_(qk_norm=True, qkv_bias=True, num_heads=4, num_kv_heads=2, d_model=32),
-    "interleaved window": GPT2.with_(rotary=Rotary(interleaved=True), window=7, num_heads=1, d_model=64),
-    "llama 3": LLAMA.with_(rotary=Rotary(500.0, stretch=Stretch(8.0, original=16)), num_heads=4, d_model=32),
-    "linear": GPT2.with_(rotary=Rotary(interleaved=True, stretch=Stretch(3.0))),
-    "biases in the gate": GPT2.with_(feed_forward="swiglu"),
-}
-STARTS = {1: [0], 2: [5, 0], 3: [0, 12, 7]}
+K = 19
+SIZES = [(24, 24, 24), (24, 8, 8), (37, 11, 11), (5, 3, 3)]  # queries, keys, values; blocks hold 8 or 16
 
 
-@pytest.fixture(autouse=True)
-def _few_programs(monkeypatch):
-    """Few programs with several blocks each, as large models have them; and blocks so large that it does not take long."""
-    shape = one_token.OneToken._shape
-    monkeypatch.setattr(one_token, "AT_ONCE", 3)
-    monkeypatch.setattr(
-        one_token.OneToken, "_shape", lambda self, *sizes, **told: {**shape(self, *sizes, **told), "BN": 32}
-    )
+def separate_weights(sizes):
+    """Weights and biases in memory of their own, surrounded by NaN that no kernel may read."""
+
+    def alone(*shape):
+        memory = torch.full((shape[0] + 2, *shape[1:]), float("nan"))
+        memory[1:-1] = torch.randn(shape)
+        return memory[1:-1]
+
+    return [alone(n, K) for n in sizes], [alone(n) for n in sizes]
 
 
-def model_of(config, dtype=torch.float32):
-    model = GPT(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model.to(dtype)
+def run_linear_one(x, weights, biases, out, *, gate=None, activation="none", programs=3):
+    gate_weight, gate_bias = (x, x) if gate is None else gate
+    kernels.linear_one[(programs,)](
+        x, *weights, gate_weight, *biases, gate_bias, x, x, out, x, x, len(weights[0]), len(weights[-1]), 0.0,
+        K=K, BN=8, BK=32, NORM="none", NORM_BIAS=False, ACTIVATION=activation, GATED=gate is not None,
+        THREE=weights[0] is not weights[-1], BIAS=True, ADD=False, BEST=False, EARLY=False,
+    )  # fmt: skip
 
 
-class Reading:
-    """Texts that are read by a model up to T tokens, to go on by the programs; and by the same model in float64."""
-
-    def __init__(self, model, T, starts, *, capacity=128, greedy=False, block=None):
-        self.right, self.starts = copy.deepcopy(model).double(), starts
-        self.ids = torch.randint(0, V, (len(starts), T))
-        assert one_token.fits(model, len(starts))
-        self.token = one_token.OneToken(model, len(starts), capacity, greedy, block)
-        begins = torch.tensor(starts, dtype=torch.int32)
-        self.token.start.copy_(begins)
-        self.token.slot.fill_(T - 1)
-        places = torch.arange(T) - begins[:, None]
-        told = {"mask": regard.padding(places >= 0), "positions": places.clamp(min=0)}
-        model.hidden(self.ids, cache=self.token.cache, **told)
-
-    def go_on(self, ids=None):
-        """Read one token more of each row: a new one, or the one that is best."""
-        if ids is not None:
-            self.token.ids.copy_(ids)
-        self.token.take(picked=ids is not None)
-        self.ids = torch.cat([self.ids, self.token.ids[:, None]], dim=1)
-        self.token.run()
-
-    def scores(self):
-        """What the model in float64 scores for each text alone."""
-        return torch.stack([self.right(row[None, s:])[0, -1] for row, s in zip(self.ids, self.starts, strict=True)])
+def run_linear_some(x, weights, biases, out, *, gate=None, activation="none"):
+    gate_weight, gate_bias = (x, x) if gate is None else gate
+    three = weights[0] is not weights[-1]
+    blocks = sum(-(-len(w) // 16) for w in (weights if three else weights[:1]))
+    kernels.linear_some[(blocks, 1)](
+        x, *weights, gate_weight, *biases, gate_bias, out, x, x, len(x), len(weights[0]), len(weights[-1]),
+        K=K, BB=16, BN=16, BK=16, PARTS=1, ACTIVATION=activation, GATED=gate is not None, THREE=three, BIAS=True,
+        BEST=False, EARLY=False, PRECISION="ieee",
+    )  # fmt: skip
 
 
-def check(reading, steps=2, **close):
-    for _ in range(steps):
-        reading.go_on(torch.randint(0, V, (len(reading.starts),)))
-        close = close or {"rtol": 1e-5, "atol": 1e-5}
-        torch.testing.assert_close(reading.token.logits, reading.scores(), check_dtype=False, **close)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("programs", [1, 3, 100])
+def test_one_row_is_projected_by_three_weights_in_separate_memory(sizes, programs):
+    (weights, biases), x, out = separate_weights(sizes), torch.randn(1, K), torch.empty(1, sum(sizes))
+    run_linear_one(x, weights, biases, out, programs=programs)
+    torch.testing.assert_close(out, F.linear(x, torch.cat(weights), torch.cat(biases)))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(
-    "name, batch", [("gpt2", 2), ("qwen", 2), *((name, batch) for name in CONFIGS for batch in (1, 3))]
-)
-def test_the_programs_score_as_the_model_does(name, batch):
-    check(Reading(model_of(CONFIGS[name]), 13, STARTS[batch]))
+@pytest.mark.parametrize("sizes", SIZES)
+def test_several_rows_are_projected_by_three_weights_in_separate_memory(sizes):
+    (weights, biases), x, out = separate_weights(sizes), torch.randn(5, K), torch.empty(5, sum(sizes))
+    run_linear_some(x, weights, biases, out)
+    torch.testing.assert_close(out, F.linear(x, torch.cat(weights), torch.cat(biases)))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("T", [1, 16, 17, 95])
-@pytest.mark.parametrize("name", ["gpt2", "qwen"])
-def test_keys_may_fill_less_than_a_block_or_more_blocks_than_there_are_programs(name, T, monkeypatch):
-    monkeypatch.setattr(one_token, "SPLITS", 2)
-    check(Reading(model_of(CONFIGS[name]), T, [0], block=16), steps=1)
+@pytest.mark.parametrize("run, rows", [(run_linear_one, 1), (run_linear_some, 3)])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_is_the_one_of_the_modules(name, run, rows):
+    activation, x, out = ACTIVATIONS[name], 3 * torch.randn(rows, K), torch.empty(rows, 29)
+    (weight, gate), (bias, gate_bias) = separate_weights((29, 29))
+    y = F.linear(x, weight, bias)
+    if activation.gated:
+        run(x, [weight] * 3, [bias] * 3, out, gate=(gate, gate_bias), activation=activation.name)
+        expected = activation.function(F.linear(x, gate, gate_bias)) * y
+    else:
+        run(x, [weight] * 3, [bias] * 3, out, activation=activation.name)
+        expected = activation.function(y)
+    torch.testing.assert_close(out, expected)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["gpt2", "qwen"])
-def test_rows_that_start_blocks_apart_see_their_own_keys(name):
-    reading = Reading(model_of(CONFIGS[name]), 70, [0, 33, 69], block=32)
-    assert reading.token.splits == 4
-    reading.token.cache.keys[:, 1, :, :33] = reading.token.cache.values[:, 1, :, :33] = 1e4  # padding is never read
-    check(reading)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("window", [1, 16, 23, 200])
-def test_a_window_may_begin_anywhere_in_a_block(window):
-    config = GPT2.with_(window=window, num_heads=2, num_kv_heads=1, d_model=16, d_ff=7)
-    check(Reading(model_of(config), 62, [0, 50], block=16), steps=1)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-def test_sixteen_bits_are_read_and_written_and_sums_are_of_thirty_two(batch):
-    check(Reading(model_of(LLAMA, torch.float16), 13, STARTS[batch]), rtol=0, atol=0.01)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_best_token_is_taken_and_noted(batch):
-    reading = Reading(model_of(GPT2.with_(tied=False)), 13, STARTS[batch], greedy=True)
-    token = reading.token
-    reading.go_on(torch.randint(0, V, (batch,)))
-    made = [token.ids.clone()]
-    for _ in range(2):
-        best = reading.scores().argmax(-1)
-        reading.go_on()
-        assert torch.equal(token.ids, best)
-        made.append(best)
-    assert torch.equal(token.tokens[:3], torch.stack(made))
-    assert token.tokens[3:].eq(0).all()
-    assert token.step.tolist() == [3] * batch
-    assert token.slot.tolist() == [15] * batch
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-def test_of_equal_scores_the_first_token_is_best(batch, monkeypatch):
-    monkeypatch.setattr(one_token, "AT_ONCE", 1)
-    model = model_of(GPT2.with_(tied=False))
-    model.head.weight.zero_()
-    model.head.weight[[47, 3, 31]] = model.final_norm.bias  # for every text the same, whatever is normed
-    model.final_norm.weight.zero_()
-    reading = Reading(model, 5, STARTS[batch][:1] * batch, greedy=True)
-    reading.go_on(torch.randint(0, V, (batch,)))
-    reading.token.take(picked=False)
-    assert reading.token.ids.tolist() == [3] * batch
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-def test_scores_that_are_no_numbers_give_a_token_all_the_same(batch):
-    model = model_of(GPT2)
-    reading = Reading(model, 5, [0] * batch, greedy=True)
-    model.final_norm.weight.fill_(float("nan"))
-    reading.go_on(torch.randint(0, V, (batch,)))
-    reading.token.take(picked=False)
-    assert all(0 <= i < V for i in reading.token.ids.tolist())
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-def test_a_taken_token_brings_its_vector_and_its_place(batch):
-    model = model_of(GPT2)
-    reading = Reading(model, 13, STARTS[batch])
-    ids = torch.randint(0, V, (batch,))
-    reading.token.ids.copy_(ids)
-    reading.token.take(picked=True)
-    places = 13 - torch.tensor(STARTS[batch])
-    x = model.token_embedding.weight[ids] + model.position_embedding.weight[places]
-    torch.testing.assert_close(reading.token.x, x)
-    assert torch.equal(reading.token.ids, ids)
-    assert torch.equal(reading.token.tokens[0], ids)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-def test_the_last_place_of_the_context_is_used_and_none_after_it(batch):
-    model = model_of(GPT2.with_(context_length=7))
-    room = torch.full((8, 24), float("nan"))  # what lies behind the table of positions
-    room[:7] = model.position_embedding.weight
-    model.position_embedding.weight = nn.Parameter(room[:7])
-    reading = Reading(model, 5, [0] * batch, capacity=16)
-    check(reading)  # reads tokens 6 and 7 of 7
-    reading.token.take(picked=True)
-    torch.testing.assert_close(reading.token.x, model.token_embedding.weight[reading.token.ids])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("where", ["embedding", "bias"])
-def test_a_row_far_from_zero_keeps_its_digits_through_the_norm(where, batch):
-    model = model_of(GPT2.with_(tied=False))
-    if where == "embedding":
-        model.token_embedding.weight += 1000
-    else:  # the row gets there between two norms
-        model.blocks[0].attention.out_proj.bias += 1000
-    check(Reading(model, 13, STARTS[batch]), steps=1, rtol=0, atol=2e-3)
+def test_an_activation_without_an_expression_is_an_error():
+    (weight,), (bias,) = separate_weights((29,))
+    x, out = torch.randn(1, K), torch.empty(1, 29)
+    with pytest.raises(Exception, match="this activation has no expression here"):
+        run_linear_one(x, [weight] * 3, [bias] * 3, out, activation="relu")

@@ -25,6 +25,8 @@ CLASSES = {
 }
 # Default end-of-text tokens of transformers.
 ENDS = {"gpt2": 50256, "llama": 2, "mistral": 2}
+# transformers' names for the feed-forwards that its GPT-2 can have.
+GPT2_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu": "gelu_exact"}
 
 
 def kind_of(config: GPTConfig) -> str:
@@ -35,7 +37,7 @@ def kind_of(config: GPTConfig) -> str:
     """
     c = config
     if c.rotary is None:
-        plain = c.norm == "layer" and c.feed_forward == "gelu" and c.qkv_bias and c.bias
+        plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
         return "gpt2" if plain and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm else "regard"
     if c.norm != "rms" or c.feed_forward != "swiglu" or c.rotary.interleaved:
         return "regard"
@@ -73,7 +75,7 @@ def config_to_transformers(config: GPTConfig) -> dict[str, Any]:
             "n_layer": c.num_layers,
             "n_head": c.num_heads,
             "n_inner": c.d_ff,
-            "activation_function": "gelu_new",
+            "activation_function": next(k for k, v in GPT2_ACTIVATIONS.items() if v == c.feed_forward),
             "layer_norm_epsilon": c.norm_eps,
             "attn_pdrop": c.dropout,
         }
@@ -204,7 +206,7 @@ class _ConfigReader:
 
 
 def _gpt2_config(reader: _ConfigReader) -> dict[str, Any]:
-    reader.one_of("activation_function", ("gelu_new", "gelu_pytorch_tanh"), "gelu_new", "GPT-2's own")
+    activation = reader.one_of("activation_function", tuple(GPT2_ACTIVATIONS), "gelu_new", "a GELU, exact or by tanh")
     reader.one_of("scale_attn_weights", (True,), True, "scores are always divided by √head_dim")
     reader.one_of("scale_attn_by_inverse_layer_idx", (False,), False, "scores are scaled alike in all layers")
     reader.one_of("reorder_and_upcast_attn", (False,), False, "attention is computed in the dtype of the weights")
@@ -215,6 +217,7 @@ def _gpt2_config(reader: _ConfigReader) -> dict[str, Any]:
         "d_model": reader.integer("n_embd"),
         "num_heads": reader.integer("n_head"),
         "d_ff": None if reader.content.get("n_inner") is None else reader.integer("n_inner"),
+        "feed_forward": GPT2_ACTIVATIONS[activation],
         "norm_eps": reader.number("layer_norm_epsilon", 1e-5),
         "dropout": reader.dropout("resid_pdrop", "embd_pdrop", "attn_pdrop", default=0.1),
     }

@@ -1,7 +1,7 @@
-"""Generation: read the prompt once, then make one token after the other.
+"""Generation: read the prompt once, then compute one token after another.
 
-prefill and decode are the two halves, over a cache that is set aside once. Around them: a Decoder makes tokens for a
-batch of rows, generate() asks it for whole texts, and a Stream hands out one text while it is being made.
+`prefill` and `decode` are the two halves, over a preallocated cache. A Decoder computes tokens for a batch of rows,
+`generate` returns complete texts, and a GenerationStream yields one text while it is generated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -19,65 +19,64 @@ from torch import Tensor, nn
 from regard.arguments import check_whole
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
-from regard.gpt.generate.cpu_decoder import Straight
-from regard.gpt.generate.prompt import read, side_by_side
-from regard.gpt.generate.sample import Sampling, a_seed, choose, noises
-from regard.gpt.generate.stopping import Reason, Stops, Text
-from regard.gpt.generate.unmodified import looked_at
-from regard.gpt.model import GPT
+from regard.gpt.generate.cpu_step import CPUStep
+from regard.gpt.generate.sample import Sampling, a_seed, check_scores, choose, noises
+from regard.gpt.generate.text import GeneratedText, Reason, StopConditions, pad_left, read_prompts
+from regard.gpt.generate.unmodified import needs_module_calls
 
-NO_NUMBERS = "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 
 def prefill(
     model: GPT, ids: Int[Tensor, "B T"], cache: Cache, starts: Int[Tensor, "B"] | None = None
 ) -> Float[Tensor, "B V"]:
-    """Read a prompt into the cache, and score the token that comes after it.
+    """Read a prompt into the cache, and score the token that follows.
 
-    starts: how many pads stand before each row's text, where rows were padded on the left.
+    starts: the length of each row's padding, where rows were padded on the left.
     """
-    told = {"cache": cache, **_padded(ids, cache, starts)}
-    if looked_at() or model._forward_hooks or model._forward_pre_hooks:
-        scores: Tensor = model(ids, **told)
+    options = {"cache": cache, **_padding_options(ids, cache, starts)}
+    if needs_module_calls() or model._forward_hooks or model._forward_pre_hooks:
+        scores: Tensor = model(ids, **options)
         return scores[:, -1]
-    return model.score(model.hidden(ids, **told)[:, -1])  # the other tokens' scores would be large, and for nobody
+    return model.score(model.hidden(ids, **options)[:, -1])  # the scores of earlier tokens would be large, and unused
 
 
 def decode(
     model: GPT, ids: Int[Tensor, "B"], cache: Cache, starts: Int[Tensor, "B"] | None = None
 ) -> Float[Tensor, "B V"]:
-    """Read one token more of each row into the cache, and score the next."""
+    """Read one more token of each row into the cache, and score the next."""
     return prefill(model, ids[:, None], cache, starts)
 
 
-def _padded(ids: Tensor, cache: Cache, starts: Tensor | None) -> dict[str, Any]:
-    """Hide the pads, and count positions from each row's own first token."""
+def _padding_options(ids: Tensor, cache: Cache, starts: Tensor | None) -> dict[str, Any]:
+    """Mask the padding, and count positions from each row's first token."""
     if starts is None:
         return {}
-    places = torch.arange(cache.length + ids.shape[1], device=ids.device) - starts[:, None]  # (B, S)
-    return {"mask": padding(places >= 0), "positions": places[:, cache.length :].clamp(min=0)}
+    positions = torch.arange(cache.length + ids.shape[1], device=ids.device) - starts[:, None]  # (B, S)
+    return {"mask": padding(positions >= 0), "positions": positions[:, cache.length :].clamp(min=0)}
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """Whatever makes tokens for a batch of rows."""
+    """Computes the next tokens of a batch of rows."""
 
-    stride: int  # how many tokens it likes to make before anybody looks at them
+    tokens_per_call: int  # the n for which `next_tokens` is fastest
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens."""
 
-    def more(self, n: int) -> Int[Tensor, "n B"]:
-        """The next n tokens of every row, each read before the next is made."""
+    def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
+        """The next n tokens of every row, each read before the next is chosen."""
 
 
-class Plain:
-    """A decoder for any model on any device: one token at a time, by the model itself.
+class EagerDecoder:
+    """A decoder for any model on any device: one token at a time, by the modules or by CPUStep.
 
-    noise: (n, B), one number for each token; None where the best token is taken.
+    noise: (n, B), one number for each token; None if sampling is greedy.
     """
 
-    stride = 1
+    tokens_per_call = 1
 
     def __init__(
         self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
@@ -86,50 +85,49 @@ class Plain:
         self.device = model.token_embedding.weight.device
         self.cache = model.cache(batch, capacity)
         self.noise = None if noise is None else noise.to(self.device)
-        self.straight = Straight(model) if Straight.fits(model, batch) else None
+        self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
         self.starts: Tensor | None = None
-        self.made, self.last = 0, torch.zeros(batch, dtype=torch.long, device=self.device)
+        self.count, self.last = 0, torch.zeros(batch, dtype=torch.long, device=self.device)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens."""
-        padded = bool(starts.any())
-        self.starts = starts.to(self.device) if padded else None
-        self.skipped: list[int] | None = starts.tolist() if padded else None
+        is_padded = bool(starts.any())
+        self.starts = starts.to(self.device) if is_padded else None
+        self.start_list: list[int] | None = starts.tolist() if is_padded else None
         self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
-        if bool(self.logits.isnan().any()):
-            raise ValueError(NO_NUMBERS)
+        check_scores(has_nan=bool(self.logits.isnan().any()))
 
-    def more(self, n: int) -> Int[Tensor, "n B"]:
-        """The next n tokens of every row. A token is read when the next is asked for: the last one never needs to be."""
+    def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
+        """The next n tokens of every row. A token is read when the next is requested, so the last one never is."""
         tokens = []
         for _ in range(n):
-            if self.made:
+            if self.count:
                 self.logits = self._read(self.last)
-            noise = None if self.noise is None else self.noise[self.made]
+            noise = None if self.noise is None else self.noise[self.count]
             self.last = choose(self.logits, self.sampling, noise)
-            self.made += 1
+            self.count += 1
             tokens.append(self.last)
         return torch.stack(tokens)
 
     def _read(self, ids: Tensor) -> Tensor:
-        if self.straight is not None and not looked_at():
-            return self.straight(ids, self.cache, self.skipped)
+        if self.cpu_step is not None and not needs_module_calls():
+            return self.cpu_step(ids, self.cache, self.start_list)
         return decode(self.model, ids, self.cache, self.starts)
 
 
 def decoder_for(
     model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
 ) -> Decoder:
-    """The fastest decoder that can stand for this model here."""
-    if model.token_embedding.weight.device.type == "cuda" and not looked_at():
+    """The fastest decoder that supports this model on its device."""
+    if model.token_embedding.weight.device.type == "cuda" and not needs_module_calls():
         try:
-            from regard.gpt.generate.gpu_decoder import graphed
+            from regard.gpt.generate.gpu_decoder import graph_decoder_for
         except ImportError:  # no Triton
-            return Plain(model, batch, capacity, sampling, noise)
-        found = graphed(model, batch, capacity, sampling, noise)
-        if found is not None:
-            return found
-    return Plain(model, batch, capacity, sampling, noise)
+            return EagerDecoder(model, batch, capacity, sampling, noise)
+        decoder = graph_decoder_for(model, batch, capacity, sampling, noise)
+        if decoder is not None:
+            return decoder
+    return EagerDecoder(model, batch, capacity, sampling, noise)
 
 
 def generate(
@@ -144,35 +142,35 @@ def generate(
     stop: Any = None,
     mask: Any = None,
 ) -> Any:
-    """Go on from a prompt, or from several at once; see GPT.generate."""
+    """Continue one prompt or several; see GPT.generate."""
     check_whole(max_new_tokens=max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
-    prompts = read(prompt, mask, model.config, model.tokenizer)
-    stops = Stops.read(stop, model.config.ends, prompts.text)
+    prompts = read_prompts(prompt, mask, model.config, model.tokenizer)
+    stops = StopConditions.read(stop, model.config.ends, prompts.is_text)
     rows, seed = prompts.rows, a_seed(seed)
-    texts = [Text(stops, model.tokenizer if prompts.text else None) for _ in rows]
-    written = [""] * len(rows)
-    with torch.inference_mode(), evaluating(list(model.modules())):
+    texts = [GeneratedText(stops, model.tokenizer if prompts.is_text else None) for _ in rows]
+    strings = [""] * len(rows)
+    with torch.inference_mode(), eval_mode(list(model.modules())):
         for group in _groups(rows, max_new_tokens, model.config.context_length):
             noise = None if sampling.greedy else torch.cat([noises(seed, max_new_tokens, 1, i) for i in group], dim=1)
-            maker = _Maker(model, [rows[i] for i in group], max_new_tokens, sampling, noise)
-            while any(texts[i].reason is None for i in group) and (columns := maker.next()):
+            generation = _Generation(model, [rows[i] for i in group], max_new_tokens, sampling, noise)
+            while any(texts[i].reason is None for i in group) and (columns := generation.next()):
                 for column in columns:
                     for i, token in zip(group, column, strict=True):
-                        written[i] += texts[i].take(token)
+                        strings[i] += texts[i].append(token)
             for i in group:
-                written[i] += texts[i].finish(maker.limited_by)
-            del maker  # its memory may serve the next group
-    found: list[Any] = written if prompts.text else [text.ids for text in texts]
-    return found if prompts.many else found[0]
+                strings[i] += texts[i].finish(generation.limit)
+            del generation  # the next group may reuse its memory
+    results: list[Any] = strings if prompts.is_text else [text.ids for text in texts]
+    return results if prompts.is_batch else results[0]
 
 
-class Stream:
-    """One text while it is being made: pieces of text, or token ids where the prompt was ids.
+class GenerationStream:
+    """Iterates over one text while it is generated: pieces of text, or token ids if the prompt was ids.
 
-    Pieces are whole letters, and never the beginning of what turns out to be a stop string. `tokens` and `seconds`
-    count on as it goes; `reason` is None until the text has ended: by "end" (the end token), "stop", "length"
-    (max_new_tokens) or "context" (the model's context is full).
+    Pieces are complete characters, and never the beginning of a stop string. `tokens` and `seconds` count up during
+    generation; `reason` is None until the text has ended: by "end" (the end token), "stop", "length" (max_new_tokens)
+    or "context" (the model's context is full).
     """
 
     def __init__(
@@ -189,29 +187,29 @@ class Stream:
     ) -> None:
         check_whole(max_new_tokens=max_new_tokens)
         sampling = Sampling(temperature, top_k, top_p)
-        prompts = read(prompt, None, model.config, model.tokenizer)
+        prompts = read_prompts(prompt, None, model.config, model.tokenizer)
         if len(prompts.rows) != 1:
             raise ValueError(
                 f"a stream is one text, but here are {len(prompts.rows)} prompts; use generate() for several"
             )
-        stops = Stops.read(stop, model.config.ends, prompts.text)
+        stops = StopConditions.read(stop, model.config.ends, prompts.is_text)
         self.seconds, self.seed = 0.0, a_seed(seed)
-        self._text = Text(stops, model.tokenizer if prompts.text else None)
-        self._as_text = prompts.text
+        self._text = GeneratedText(stops, model.tokenizer if prompts.is_text else None)
+        self._is_text = prompts.is_text
         self._modules = list(model.modules())
         noise = None if sampling.greedy else noises(self.seed, max_new_tokens)
-        self._maker: _Maker | None = None
-        self._begin = partial(_Maker, model, prompts.rows, max_new_tokens, sampling, noise, stride=1)
+        self._generation: _Generation | None = None
+        self._begin = partial(_Generation, model, prompts.rows, max_new_tokens, sampling, noise, tokens_per_call=1)
 
     @property
     def reason(self) -> Reason | None:
-        """What ended the text; None while it goes on."""
+        """What ended the text; None until then."""
         return self._text.reason
 
     @property
     def tokens(self) -> int:
-        """How many tokens were made, the one that ended the text included."""
-        return self._text.taken
+        """How many tokens were generated, including the one that ended the text."""
+        return self._text.count
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -220,58 +218,60 @@ class Stream:
         """The next piece."""
         while self._text.reason is None:
             before = time.perf_counter()
-            with torch.inference_mode(), evaluating(self._modules):
-                self._maker = self._begin() if self._maker is None else self._maker
-                columns = self._maker.next()
+            with torch.inference_mode(), eval_mode(self._modules):
+                self._generation = self._begin() if self._generation is None else self._generation
+                columns = self._generation.next()
             self.seconds += time.perf_counter() - before
-            piece = self._text.take(columns[0][0]) if columns else self._text.finish(self._maker.limited_by)
-            if self._as_text and piece:
+            piece = self._text.append(columns[0][0]) if columns else self._text.finish(self._generation.limit)
+            if self._is_text and piece:
                 return piece
-            if not self._as_text and columns and self._text.reason is None:
+            if not self._is_text and columns and self._text.reason is None:
                 return columns[0][0]
-        self._maker = None  # its memory may serve the next text
+        self._generation = None  # the next text may reuse its memory
         raise StopIteration
 
 
-class _Maker:
-    """Tokens for rows side by side, until as many are made as were asked for, or as fit."""
+class _Generation:
+    """Tokens for a batch of rows, up to a number of tokens or the end of the context."""
 
     def __init__(
         self,
         model: GPT,
         rows: list[list[int]],
-        most: int,
+        max_new_tokens: int,
         sampling: Sampling,
         noise: Tensor | None,
-        stride: int | None = None,
+        tokens_per_call: int | None = None,
     ) -> None:
         longest = max(map(len, rows))
-        self.left = min(most, model.config.context_length - longest)
-        self.limited_by: Reason = "length" if self.left == most else "context"
-        if self.left:
-            self.decoder = decoder_for(model, len(rows), longest + self.left, sampling, noise)
-            self.stride = self.decoder.stride if stride is None else stride
-            self.decoder.prefill(*side_by_side(rows))
+        self.remaining = min(max_new_tokens, model.config.context_length - longest)
+        self.limit: Reason = "length" if self.remaining == max_new_tokens else "context"
+        if self.remaining:
+            self.decoder = decoder_for(model, len(rows), longest + self.remaining, sampling, noise)
+            self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
+            self.decoder.prefill(*pad_left(rows))
 
     def next(self) -> list[list[int]]:
-        """The next tokens, a list for each step with one of every row; none where there is an end of it."""
-        n = min(self.stride, self.left) if self.left else 0
-        self.left -= n
-        found: list[list[int]] = self.decoder.more(n).tolist() if n else []
-        return found
+        """The next tokens: for each step a list with one token per row; empty at the limit."""
+        if not self.remaining:
+            return []
+        n = min(self.tokens_per_call, self.remaining)
+        self.remaining -= n
+        columns: list[list[int]] = self.decoder.next_tokens(n).tolist()
+        return columns
 
 
-def _groups(rows: list[list[int]], most: int, context_length: int) -> list[list[int]]:
-    """Which rows go side by side: all, unless pads would take room in the context that a shorter row may still need."""
+def _groups(rows: list[list[int]], max_new_tokens: int, context_length: int) -> list[list[int]]:
+    """The rows of each batch: all in one, unless a short row would lose context to the padding before it."""
     longest = max(map(len, rows), default=0)
-    if not rows or longest + most <= context_length:
+    if not rows or longest + max_new_tokens <= context_length:
         return [list(range(len(rows)))] if rows else []
     return [[i for i, row in enumerate(rows) if len(row) == size] for size in sorted({len(row) for row in rows})]
 
 
 @contextmanager
-def evaluating(modules: list[nn.Module]) -> Iterator[None]:
-    """No dropout meanwhile; those that were training go on training afterwards."""
+def eval_mode(modules: list[nn.Module]) -> Iterator[None]:
+    """Switch dropout off, and restore each module's mode afterwards."""
     training = [module for module in modules if module.training]
     for module in training:
         module.training = False

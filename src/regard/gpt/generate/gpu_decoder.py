@@ -1,8 +1,8 @@
-"""Graphed: generation on a GPU, recorded once and played again for every token.
+"""Generation on a GPU: the steps are captured once as CUDA graphs and replayed for every token.
 
-Without a recording, a token of a small model costs thirty times as long in Python as on the GPU. The recordings, the
-cache and the other memory are kept with the model, for the next text of the same size; they are made anew where the
-model's weights have moved, or where another text still needs them.
+Without graphs, a token of a small model takes thirty times as long in Python as on the GPU. The graphs, the key/value
+cache and the other buffers are kept with the model for the next text of the same size; they are captured again if the
+model's weights have moved in memory, or while another text still uses them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -23,52 +23,53 @@ from triton.errors import TritonError
 
 from regard.attention.masks import padding
 from regard.gpt.config import GPTConfig
-from regard.gpt.generate.generate import NO_NUMBERS
-from regard.gpt.generate.gpu_step import OneToken, fits
-from regard.gpt.generate.sample import Sampling, choose
-from regard.gpt.generate.unmodified import look
-from regard.gpt.model import GPT
+from regard.gpt.generate.gpu_step import GPUStep, supports
+from regard.gpt.generate.sample import Sampling, check_scores, choose
+from regard.gpt.generate.unmodified import fingerprint
 
-PROMPTS = 64  # prompts are padded to a multiple of so many tokens, so that one recording serves several lengths
-ROOM = 256  # and the cache to a multiple of so many
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
-_one_at_a_time = threading.RLock()  # torch records on one stream
-_refused: set[tuple[Any, ...]] = set()  # models and batches that no programs can be built for
+PROMPT_MULTIPLE = 64  # prompts are padded to a multiple of this, so that one graph serves several lengths
+CAPACITY_MULTIPLE = 256  # and the cache to a multiple of this
+
+_capture_lock = threading.RLock()  # torch captures on one stream
+_unsupported: set[tuple[Any, ...]] = set()  # models and batch sizes whose kernels do not compile
 
 
-def graphed(
+def graph_decoder_for(
     model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
-) -> Graphed | None:
-    """A decoder by recordings; or None, where none can stand for the model on this GPU."""
+) -> GraphDecoder | None:
+    """A decoder that replays CUDA graphs; None where its kernels do not support the model or this GPU."""
     weight = model.token_embedding.weight
-    what = (weight.device, weight.dtype, model.config, batch)
-    if what in _refused or torch.is_autocast_enabled(weight.device.type):
+    key = (weight.device, weight.dtype, model.config, batch)
+    if key in _unsupported or torch.is_autocast_enabled(weight.device.type):
         return None
-    seen = look(model)
-    if not _known(model, batch, seen) and not fits(model, batch):
+    state = fingerprint(model)
+    if not _was_supported(model, batch, state) and not supports(model, batch):
         return None
     try:
-        return Graphed(model, batch, capacity, sampling, noise, seen)
+        return GraphDecoder(model, batch, capacity, sampling, noise, state)
     except TritonError as error:
         warnings.warn(
-            f"regard's programs cannot be built for this GPU, model and batch of {batch} ({type(error).__name__}); "
-            "generation goes on by torch's operations, more slowly",
+            f"regard's kernels cannot be compiled for this GPU, model and batch of {batch} ({type(error).__name__}); "
+            "generation continues with torch's operations, more slowly",
             stacklevel=2,
         )
-        _refused.add(what)
+        _unsupported.add(key)
         return None
 
 
-def _known(model: GPT, batch: int, seen: list[object]) -> bool:
-    """Is there a recording for such a batch, and is the model as it was then? So it fits as it did."""
+def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
+    """Were graphs captured for this batch size, and has the model not changed since?"""
     kept = _kept.get(model)
-    return kept is not None and kept.key[0] == batch and kept.seen == seen
+    return kept is not None and kept.key[0] == batch and kept.state == state
 
 
-class Graphed:
-    """Tokens for a batch of texts, on a GPU; see regard.gpt.generate.Decoder."""
+class GraphDecoder:
+    """Tokens for a batch of texts on a GPU; a regard.gpt.generate.generate.Decoder."""
 
-    stride = 16
+    tokens_per_call = 16
 
     def __init__(
         self,
@@ -77,200 +78,200 @@ class Graphed:
         capacity: int,
         sampling: Sampling,
         noise: Float[Tensor, "n B"] | None,
-        seen: list[object],
+        state: list[object],
     ) -> None:
         if noise is None and not sampling.greedy:
             raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
         self.model, self.capacity, self.noise = model, capacity, noise
-        # A recording reads the weights where they lay: should they move meanwhile, they are kept until the text is done.
+        # Graphs read weights at fixed addresses: if weights move during this text, the old ones must stay allocated.
         self.weights = [p.data for p in model.parameters()]
-        # The prompt may take up to PROMPTS more places than it has tokens.
-        room = -(-(capacity + PROMPTS) // ROOM) * ROOM
-        self.recording = recording_for(self, model, (batch, room, sampling, model.config), seen)
+        # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
+        padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+        self.graphs = graphs_for(self, model, (batch, padded, sampling, model.config), state)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
-        """Read the prompts, padded on the left by `starts` tokens; and choose the first token of each."""
+        """Read the prompts, padded on the left by `starts` tokens, and choose the first token of each row."""
         T = ids.shape[1]
         if self.capacity < T:
             raise ValueError(f"a prompt of {T} tokens does not fit; build the decoder with capacity={T + 1} or more")
-        self.prompt, self.given = T, 0
-        self.most = self.capacity - T if self.noise is None else min(self.capacity - T, len(self.noise))
-        self.recording.begin(ids, starts, self.noise)
+        self.prompt_length, self.returned = T, 0
+        self.limit = self.capacity - T if self.noise is None else min(self.capacity - T, len(self.noise))
+        self.graphs.begin(ids, starts, self.noise)
 
-    def more(self, n: int) -> Int[Tensor, "n B"]:
+    def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row."""
-        end = self.given + n
-        if end > self.most:  # nobody on the GPU would notice
+        end = self.returned + n
+        if end > self.limit:  # the kernels check no bounds
             raise ValueError(
-                f"{end} tokens were asked for, but this decoder can make {self.most} after a prompt of {self.prompt}; "
-                "build it with more capacity, and noise for each"
+                f"{end} tokens were asked for, but this decoder can make {self.limit} after a prompt of "
+                f"{self.prompt_length}; build it with more capacity, and noise for each"
             )
-        recording = self.recording
-        recording.until(end)
-        tokens = Fetched(recording.token.tokens[self.given : end])
-        broken = None if self.given else Fetched(recording.broken)
-        recording.until(min(end + n, self.most))  # the GPU goes on while somebody looks at these
-        found = tokens.wait()
-        if broken is not None and bool(broken.wait()):
-            raise ValueError(NO_NUMBERS)
-        self.given = end
-        if end == self.most:
-            recording.user = None
-        return found
+        graphs = self.graphs
+        graphs.run_until(end)
+        tokens = HostCopy(graphs.step.tokens[self.returned : end])
+        has_nan = None if self.returned else HostCopy(graphs.has_nan)
+        graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
+        result = tokens.wait()
+        if has_nan is not None:
+            check_scores(bool(has_nan.wait()))
+        self.returned = end
+        if end == self.limit:
+            graphs.user = None
+        return result
 
 
-class Fetched:
-    """A tensor on its way from the GPU. What is asked of the GPU afterwards does not delay it."""
+class HostCopy:
+    """An asynchronous copy of a tensor from the GPU to the host; later GPU work does not delay it."""
 
-    def __init__(self, of: Tensor) -> None:
-        self.copy = torch.empty(of.shape, dtype=of.dtype, pin_memory=of.is_cuda)
-        self.copy.copy_(of, non_blocking=True)
-        self.there = torch.cuda.current_stream(of.device).record_event() if of.is_cuda else None
+    def __init__(self, source: Tensor) -> None:
+        self.copy = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+        self.copy.copy_(source, non_blocking=True)
+        self.event = torch.cuda.current_stream(source.device).record_event() if source.is_cuda else None
 
     def wait(self) -> Tensor:
-        """The tensor, once it is there."""
-        if self.there is not None:
-            self.there.synchronize()
+        """The copy, once it is complete."""
+        if self.event is not None:
+            self.event.synchronize()
         return self.copy
 
 
-def recording_for(
-    user: Graphed, model: GPT, key: tuple[int, int, Sampling, GPTConfig], seen: list[object]
-) -> Recording:
-    """The recording that was kept for such texts, if nobody else is at it; or a new one in its place."""
-    with _one_at_a_time:
+def graphs_for(
+    user: GraphDecoder, model: GPT, key: tuple[int, int, Sampling, GPTConfig], state: list[object]
+) -> CapturedGraphs:
+    """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
+    with _capture_lock:
         kept = _kept.get(model)
-        # Weights may change under a recording, but not move.
-        if kept is None or kept.key != key or kept.recording.taken or kept.seen != seen:
+        # The values of weights may change under a graph, but not their addresses.
+        if kept is None or kept.key != key or kept.graphs.in_use or kept.state != state:
             kept = None
-            _kept.pop(model, None)  # its memory is free before the next one asks for some
-            # The recording goes with its model; were the model held by it, its memory would outlive the last use of it.
-            kept = _kept[model] = Kept(Recording(cast(GPT, weakref.proxy(model)), *key[:3]), key, seen)
-        kept.recording.user = weakref.ref(user)
-        return kept.recording
+            _kept.pop(model, None)  # free the old buffers before allocating new ones
+            # The graphs are freed with their model, so they must not keep it alive.
+            kept = _kept[model] = KeptGraphs(CapturedGraphs(cast("GPT", weakref.proxy(model)), *key[:3]), key, state)
+        kept.graphs.user = weakref.ref(user)
+        return kept.graphs
 
 
 @dataclass
-class Kept:
-    """A model's recording, and what the model looked like then."""
+class KeptGraphs:
+    """A model's graphs, what they were captured for, and the model's fingerprint at that time."""
 
-    recording: Recording
+    graphs: CapturedGraphs
     key: tuple[int, int, Sampling, GPTConfig]
-    seen: list[object]
+    state: list[object]
 
 
-_kept: weakref.WeakKeyDictionary[GPT, Kept] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[GPT, KeptGraphs] = weakref.WeakKeyDictionary()
 
 
-class Recording:
-    """One model, one batch size, one cache: a recorded prefill for each length of prompt, and a recorded step."""
+class CapturedGraphs:
+    """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step."""
 
-    last: torch.cuda.Event | None = None  # after all that was asked of the GPU
+    last_event: torch.cuda.Event | None = None  # after all GPU work so far
 
-    # Memory that is made in inference mode could only be written to in inference mode; this serves everybody.
+    # Tensors made in inference mode cannot be written to outside it; these buffers are used in every mode.
     @torch.inference_mode(False)
     @torch.no_grad()
     def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
         self.model, self.sampling = model, sampling
-        self.token = OneToken(model, batch, capacity, greedy=sampling.greedy)
-        device = self.token.x.device
+        self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
+        device = self.step.x.device
         self.noise = torch.zeros(capacity + 1, batch, device=device)
-        self.broken = torch.zeros((), dtype=torch.bool, device=device)
-        self.made = 0
-        self.user: weakref.ref[Graphed] | None = None
-        self.prompts: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
-        self.step: torch.cuda.CUDAGraph | None = None
+        self.has_nan = torch.zeros((), dtype=torch.bool, device=device)
+        self.count = 0  # tokens computed so far, of each row
+        self.user: weakref.ref[GraphDecoder] | None = None
+        self.prefills: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
+        self.decode: torch.cuda.CUDAGraph | None = None
         self.pool: Any = None
-        # Every program is built now, so that one that cannot be is known before a text begins.
-        with torch.cuda.device_of(self.token.x):
-            self.token.take(picked=True)
-            self.token.run()
-            self.token.take(picked=not sampling.greedy)
+        # Compile all kernels now, so that a compile error comes before the text begins.
+        with torch.cuda.device_of(self.step.x):
+            self.step.embed_next(chosen=True)
+            self.step.score()
+            self.step.embed_next(chosen=not sampling.greedy)
 
     @property
-    def taken(self) -> bool:
-        """Is a text that was begun here still being made?"""
+    def in_use(self) -> bool:
+        """Is a text that was begun with these graphs still being generated?"""
         return self.user is not None and self.user() is not None
 
     @torch.no_grad()
     def begin(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"], noise: Float[Tensor, "n B"] | None) -> None:
-        """Read the prompts and choose the first token."""
+        """Read the prompts and choose the first token of each row."""
         T = ids.shape[1]
-        length = min(-(-T // PROMPTS) * PROMPTS, self.model.config.context_length)
-        token, extra = self.token, length - T
-        self._follow()
-        token.start.copy_(starts.to(token.start) + extra)
-        token.slot.fill_(length - 1)
-        token.step.zero_()
+        length = min(-(-T // PROMPT_MULTIPLE) * PROMPT_MULTIPLE, self.model.config.context_length)
+        step, extra = self.step, length - T
+        self._wait_for_earlier_work()
+        step.start.copy_(starts.to(step.start) + extra)
+        step.slot.fill_(length - 1)
+        step.step.zero_()
         if noise is not None:
-            n = min(len(noise), len(self.noise))  # more tokens may be wished for than there is room for
+            n = min(len(noise), len(self.noise))  # more tokens may be requested than fit
             self.noise[:n].copy_(noise[:n], non_blocking=True)
-        known = self.prompts.get(length)
+        known = self.prefills.get(length)
         if known is None:
             with torch.inference_mode(False):
-                prompt = torch.zeros(len(ids), length, dtype=torch.long, device=token.x.device)
+                prompt = torch.zeros(len(ids), length, dtype=torch.long, device=step.x.device)
         else:
             prompt = known[0]
-        prompt[:, extra:].copy_(ids, non_blocking=True)  # what stands before it is hidden
+        prompt[:, extra:].copy_(ids, non_blocking=True)  # the padding before it is masked
         if known is None:
-            self.prompts[length] = prompt, self._record(partial(self._read, prompt))
+            self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
         else:
             known[1].replay()
-        self.made = 1
-        self._mark()
+        self.count = 1
+        self._record_event()
 
     @torch.no_grad()
-    def until(self, n: int) -> None:
-        """Make tokens until there are n in every row."""
-        self._follow()
-        while self.made < n:
-            if self.step is None:
-                self.step = self._record(self._step)
+    def run_until(self, n: int) -> None:
+        """Compute tokens until there are n in every row."""
+        self._wait_for_earlier_work()
+        while self.count < n:
+            if self.decode is None:
+                self.decode = self._capture(self._decode)
             else:
-                self.step.replay()
-            self.made += 1
-        self._mark()
+                self.decode.replay()
+            self.count += 1
+        self._record_event()
 
-    def _follow(self) -> None:
-        """What comes now comes after all that was asked before, be it on another stream."""
-        if self.last is not None:
-            torch.cuda.current_stream(self.token.x.device).wait_event(self.last)
+    def _wait_for_earlier_work(self) -> None:
+        """Order what follows after all earlier work, which may be on another stream."""
+        if self.last_event is not None:
+            torch.cuda.current_stream(self.step.x.device).wait_event(self.last_event)
 
-    def _mark(self) -> None:
-        if self.token.x.is_cuda:
-            self.last = torch.cuda.current_stream(self.token.x.device).record_event()
+    def _record_event(self) -> None:
+        if self.step.x.is_cuda:
+            self.last_event = torch.cuda.current_stream(self.step.x.device).record_event()
 
     def __del__(self) -> None:
-        """Its memory is free for others once nothing is played in it any more."""
-        with suppress(RuntimeError):  # when all of Python ends, the GPU may be gone
-            if self.last is not None and not torch.cuda.is_current_stream_capturing():
-                self.last.synchronize()
+        """Free the buffers only when no graph runs in them any more."""
+        with suppress(RuntimeError):  # at interpreter exit, the CUDA context may be gone
+            if self.last_event is not None and not torch.cuda.is_current_stream_capturing():
+                self.last_event.synchronize()
 
-    def _read(self, ids: Tensor) -> None:
-        token = self.token
-        places = torch.arange(ids.shape[1], device=ids.device)
-        real = places >= token.start[:, None]
-        positions = (places - token.start[:, None]).clamp(min=0)
-        token.cache.reset()
-        hidden = self.model.hidden(ids, mask=padding(real), cache=token.cache, positions=positions)
+    def _prefill(self, ids: Tensor) -> None:
+        step = self.step
+        slots = torch.arange(ids.shape[1], device=ids.device)
+        is_real = slots >= step.start[:, None]
+        positions = (slots - step.start[:, None]).clamp(min=0)
+        step.cache.reset()
+        hidden = self.model.hidden(ids, mask=padding(is_real), cache=step.cache, positions=positions)
         logits = self.model.score(hidden[:, -1]).float()
-        self.broken.copy_(logits.isnan().any())
+        self.has_nan.copy_(logits.isnan().any())
         self._choose(logits)
-        token.take(picked=True)
+        step.embed_next(chosen=True)
 
-    def _step(self) -> None:
-        self.token.run()
+    def _decode(self) -> None:
+        self.step.score()
         if not self.sampling.greedy:
-            self._choose(self.token.logits)
-        self.token.take(picked=not self.sampling.greedy)
+            self._choose(self.step.logits)
+        self.step.embed_next(chosen=not self.sampling.greedy)
 
     def _choose(self, logits: Tensor) -> None:
-        noise = self.noise.index_select(0, self.token.step[:1])[0]
-        self.token.ids.copy_(choose(logits, self.sampling, noise))
+        noise = self.noise.index_select(0, self.step.step[:1])[0]
+        self.step.ids.copy_(choose(logits, self.sampling, noise))
 
-    def _record(self, run: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Run for this time, and record it for the next: while it is recorded, nothing is computed."""
-        with _one_at_a_time, torch.cuda.device_of(self.token.x):
+    def _capture(self, run: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Run once, and capture the same for later: nothing is computed during a capture."""
+        with _capture_lock, torch.cuda.device_of(self.step.x):
             run()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):

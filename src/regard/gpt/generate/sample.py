@@ -85,6 +85,14 @@ def choose(
     return picked if order is None else order.gather(-1, picked[..., None])[..., 0]
 
 
+def check_scores(has_nan: bool) -> None:
+    """Refuse to choose by scores that are NaN."""
+    if has_nan:
+        raise ValueError(
+            "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
+        )
+
+
 def _best_first(probabilities: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Tokens by falling probability: all, or at least those whose probabilities add up to p."""
     if probabilities.device.type == "cpu" and probabilities.shape[-1] > FEW and not torch.compiler.is_compiling():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.gpt import GPTConfig
-from regard.gpt.generate.prompt import Prompts, read, side_by_side
+from regard.gpt.generate.text import Prompts, pad_left, read_prompts
 from regard.gpt.tokenizer import Tokenizer
 
 CONFIG = GPTConfig(vocab_size=257, context_length=7, num_layers=1, d_model=4, num_heads=1, end=0)
@@ -12,23 +12,23 @@ BYTES = Tokenizer.train([], vocab_size=257)  # every byte a token, and the end
 
 
 def rows(prompt, mask=None, config=CONFIG, tokenizer=BYTES):
-    return read(prompt, mask, config, tokenizer).rows
+    return read_prompts(prompt, mask, config, tokenizer).rows
 
 
 @pytest.mark.parametrize(
     "prompt, expected",
     [
-        ("ab", Prompts([BYTES.encode("ab")], text=True, many=False)),
-        (["ab", "c"], Prompts([BYTES.encode("ab"), BYTES.encode("c")], text=True, many=True)),
-        ([5, 6], Prompts([[5, 6]], text=False, many=False)),
-        ([[5, 6], [7]], Prompts([[5, 6], [7]], text=False, many=True)),
-        (torch.tensor([5, 6]), Prompts([[5, 6]], text=False, many=False)),
-        (torch.tensor([[5, 6]]), Prompts([[5, 6]], text=False, many=True)),
+        ("ab", Prompts([BYTES.encode("ab")], is_text=True, is_batch=False)),
+        (["ab", "c"], Prompts([BYTES.encode("ab"), BYTES.encode("c")], is_text=True, is_batch=True)),
+        ([5, 6], Prompts([[5, 6]], is_text=False, is_batch=False)),
+        ([[5, 6], [7]], Prompts([[5, 6], [7]], is_text=False, is_batch=True)),
+        (torch.tensor([5, 6]), Prompts([[5, 6]], is_text=False, is_batch=False)),
+        (torch.tensor([[5, 6]]), Prompts([[5, 6]], is_text=False, is_batch=True)),
     ],
     ids=str,
 )
 def test_every_form_is_read(prompt, expected):
-    assert read(prompt, None, CONFIG, BYTES) == expected
+    assert read_prompts(prompt, None, CONFIG, BYTES) == expected
 
 
 def test_padding_on_the_left_and_on_the_right_is_taken_off():
@@ -55,7 +55,7 @@ def test_what_a_tokenizer_puts_before_every_text_is_there_and_names_in_the_text_
 
 
 def test_rows_are_padded_on_the_left():
-    ids, starts = side_by_side([[5], [6, 7, 8], [9, 10]])
+    ids, starts = pad_left([[5], [6, 7, 8], [9, 10]])
     assert ids.tolist() == [[0, 0, 5], [6, 7, 8], [0, 9, 10]]
     assert starts.tolist() == [2, 0, 1]
 
