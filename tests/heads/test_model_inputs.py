@@ -12,6 +12,7 @@ from regard.attention.masks import Padding
 from regard.heads.call import WatchedCall
 from regard.heads.model_inputs import InputTracker
 
+pytestmark = pytest.mark.usefixtures("unchanged")
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]])
 RIGHT = LEFT.flip(1)
 
@@ -122,7 +123,7 @@ X = torch.tensor([[3, 4, 5, 6, 7]])
 
 def annotated(tracker, T, S, module="attention", B=1, **call):
     q, k = torch.zeros(B, 2, T, 3), torch.zeros(B, 2, S, 3)
-    return tracker.annotate(WatchedCall("", q, k, **call), module)
+    return tracker.annotate(WatchedCall("", q=q, k=k, **call), module)
 
 
 def entered(*modules):

@@ -172,7 +172,7 @@ def test_statistics_begin_at_the_first_key_that_no_lowest_number_hides(low):
     found = []
     for hidden in (-math.inf, LOW[low]):
         bias = torch.zeros(2, 1, 7, 7).masked_fill(~seen, hidden)
-        call = WatchedCall("", q, q, 0.3, bias=bias, real=LEFT, tokens=tokens)
+        call = WatchedCall("", q=q, k=q, scale=0.3, bias=bias, real=LEFT, tokens=tokens)
         found.append(statistics.measure(call, frozenset({*statistics.ROWS, *statistics.COLUMNS})))
     right, ours = found
     assert right.keys() == ours.keys()
@@ -234,6 +234,6 @@ def test_padded_rows_do_not_make_a_causal_model_look_bidirectional():
     for call in calls(watched(model, x, attention_mask=LEFT.long())[1]):
         count, distance = visibility.seen_keys(call)
         right = visibility.seen_keys(
-            WatchedCall("", torch.empty(2, 4, 7, 0), torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
+            WatchedCall("", q=torch.empty(2, 4, 7, 0), k=torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
         )
         torch.testing.assert_close((count, distance), right, equal_nan=True)

@@ -53,7 +53,7 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     q, k = q.detach(), k.detach().expand(q.shape[0], -1, -1, -1)
     mask = _mask_of(block_mask, q)
     if getattr(score_mod, "__name__", "") == "_identity":
-        return WatchedCall("", q, k, scale, mask)
+        return WatchedCall("", q=q, k=k, scale=scale, mask=mask)
     scores = _modified_scores(q, k, score_mod, scale)
     scores = scores.masked_fill(~mask.dense(q.shape[2], k.shape[2], q.device), -torch.inf)
     return WatchedCall("", weights=scores.softmax(-1), mask=Padding(may_see(scores).any(2).any(1)))

@@ -121,11 +121,11 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, b
         k = k[:, :, :T]
     return WatchedCall(
         "",
-        q,
-        k,
-        q.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask,
-        bias,
+        q=q,
+        k=k,
+        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=mask,
+        bias=bias,
         lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
         real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
     )

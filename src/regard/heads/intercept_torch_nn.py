@@ -143,4 +143,4 @@ def _call(
         allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
         is_padding = mask_type == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
-    return WatchedCall("", q, k, q.shape[-1] ** -0.5, mask, real=real)
+    return WatchedCall("", q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask, real=real)

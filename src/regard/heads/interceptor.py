@@ -204,7 +204,7 @@ class Interceptor:
             return  # part of another attention call
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         slopes = None if alibi is None else alibi.detach()
-        self.report(WatchedCall("", q.detach(), k.detach(), scale, mask, alibi=slopes))
+        self.report(WatchedCall("", q=q.detach(), k=k.detach(), scale=scale, mask=mask, alibi=slopes))
 
     @contextmanager
     def errors_naming_the_module(self) -> Iterator[None]:
