@@ -198,7 +198,7 @@ def test_torchscript_is_refused_by_name():
     model = nn.Sequential(nn.Identity())
     with pytest.warns(DeprecationWarning, match="torch.jit"):
         model[0] = torch.jit.script(nn.Linear(E, E))
-    with pytest.raises(ValueError, match="0 is TorchScript, which cannot be looked into; watch the module"):
+    with pytest.raises(ValueError, match="0 is TorchScript, which cannot be intercepted; watch the module"):
         watched(model, random_x())
 
 
