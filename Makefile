@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS   ?= auto
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types base bench clean
 
 demo: $(VENV)/.base
 	@$(BIN)/regard trace
@@ -22,6 +22,10 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+# The wheel alone in an empty environment, and every command and example of README.md in it.
+base:
+	PYTHON=$(PYTHON) .ci/base
 
 bench: $(VENV)/.dev
 	$(BIN)/regard bench layer

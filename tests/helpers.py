@@ -1,4 +1,4 @@
-"""What several tests need: random inputs, attention by explicit loops, the textbook's layer, a note of paths taken."""
+"""What several tests need: random inputs, attention by explicit loops, the textbook's layer, the routes taken."""
 
 import math
 from contextlib import contextmanager
@@ -30,9 +30,9 @@ def with_gradients(function, q, k, v):
 
 @contextmanager
 def paths_taken():
-    """The names of the paths that attend() takes inside, in order."""
+    """The names of the routes that attend() takes inside, in order."""
     names = []
-    with observe(lambda path, *_: names.append(path.name)):
+    with observe(lambda call, route: names.append(route.name)):
         yield names
 
 

@@ -1,15 +1,18 @@
-"""The plan of the house: imports point one way, and `import regard` is light."""
+"""The plan of the house: imports point one way, names are unique, every module has its tests, `import regard` is light."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src" / "regard"
+ROOT = Path(__file__).parent.parent
+SOURCE, TESTS = ROOT / "src" / "regard", ROOT / "tests"
+MODULES = sorted(SOURCE.rglob("*.py"))
 
-# A room may look only into rooms further down. Rooms on one line do not see each other unless a pair says so.
+# A room may import only from rooms further down. Rooms on one line do not import each other.
 FLOORS = [
-    {"cli"},
+    {"cli", "public"},
     {"commands", "bench"},
     {"show"},
     {"gpt"},
@@ -19,16 +22,26 @@ FLOORS = [
     {"steps"},
     {"arguments", "files", "drawing"},
 ]
-SEALED = {"ladder": {"steps", "arguments"}}  # these see nothing else, even below
+SEALED = {"ladder": {"steps", "arguments"}}  # these import nothing else, even from below
+LONGEST = 400  # lines of a file
 
 
 def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {dotted(path): path for path in MODULES}
+
+
 def imported(path: Path) -> set[str]:
+    """The modules of regard that a file imports, also inside functions, but not for type checkers alone."""
     tree = ast.parse(path.read_text())
-    hidden = {
+    for_types = {
         id(child)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -36,56 +49,101 @@ def imported(path: Path) -> set[str]:
     }
     found: set[str] = set()
     for node in ast.walk(tree):
-        if id(node) in hidden:
+        if id(node) in for_types:
             continue
-        names = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module] if node.module != "regard" else [f"regard.{alias.name}" for alias in node.names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in NAMES else node.module for name in names}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("regard.")}
-    return found
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name in NAMES}
+
+
+GRAPH = {name: imported(path) - {name} for name, path in NAMES.items()}
 
 
 def test_every_room_is_on_a_floor():
-    rooms = {room(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
+    rooms = {room(path) for path in MODULES} - {"__init__", "__main__"}
     assert rooms == set().union(*FLOORS)
 
 
 def test_imports_point_downward_only():
     floor = {name: level for level, names in enumerate(FLOORS) for name in names}
     wrong = []
-    for path in SOURCE.rglob("*.py"):
-        here = room(path)
-        if here == "__init__":
-            continue
-        for other in imported(path) & set(floor) - {here}:
-            if floor[other] <= floor[here]:
-                wrong.append(f"{path.relative_to(SOURCE)} imports regard.{other}")
+    for name, others in GRAPH.items():
+        here = floor.get(room(NAMES[name]))
+        rooms = {room(NAMES[other]) for other in others} - {room(NAMES[name])}
+        wrong += [f"{name} imports {other}" for other in rooms if here is not None and floor.get(other, 99) <= here]
     assert wrong == []
 
 
+def test_no_module_imports_itself_by_way_of_others():
+    cycles, done = [], set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            cycles.append(" → ".join((*path[path.index(name) :], name)))
+        elif name not in done:
+            for other in sorted(GRAPH[name]):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in sorted(set(GRAPH) - {"regard"}):
+        visit(name, ())
+    assert cycles == []
+
+
 def test_the_ladder_stands_alone():
-    rooms = set().union(*FLOORS)
     for name, allowed in SEALED.items():
         for path in (SOURCE / name).rglob("*.py"):
-            assert imported(path) & rooms - {name} <= allowed, path
+            rooms = {room(NAMES[other]) for other in GRAPH[dotted(path)]} - {name, "__init__"}
+            assert rooms <= allowed, path
+
+
+def test_every_module_has_a_test_file_of_its_name():
+    missing = [
+        str(path.relative_to(SOURCE))
+        for path in MODULES
+        if path.name not in ("__init__.py", "__main__.py")
+        and not (TESTS / path.relative_to(SOURCE).parent / f"test_{path.name}").is_file()
+    ]
+    assert missing == []
+
+
+def test_no_two_classes_share_a_name():
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    # The last rung of the ladder and the layer to ship are the same layer, once to read and once to ship.
+    assert [name for name, count in names.items() if count > 1] == ["MultiHeadAttention"]
+
+
+def test_no_function_hides_a_module_of_its_name():
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    module = importlib.import_module(name)\n"
+        "    parent, _, last = name.rpartition('.')\n"
+        "    if parent and getattr(importlib.import_module(parent), last) is not module: print(name)\n"
+    )
+    light = [name for name in NAMES if not name.endswith(("_kernel", "_kernels", "__main__")) and ".bench" not in name]
+    light = [name for name in light if "triton" not in NAMES[name].read_text()]  # only where Triton is installed
+    done = subprocess.run([sys.executable, "-c", code, *light], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_no_file_is_too_long_to_read():
+    files = [*MODULES, *TESTS.rglob("*.py"), *SOURCE.rglob("*.js")]
+    assert [f"{path.name}: {n}" for path in files if (n := path.read_text().count("\n")) > LONGEST] == []
 
 
 def test_importing_regard_loads_nothing_heavy():
-    code = "import regard, sys; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    code = "import regard, sys; regard.GPT; regard.ladder.SelfAttention; print(*{m.split('.')[0] for m in sys.modules})"
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
-    heavy = {
-        "matplotlib",
-        "typer",
-        "rich",
-        "transformers",
-        "tokenizers",
-        "huggingface_hub",
-        "starlette",
-        "uvicorn",
-        "onnx",
-    }
+    heavy = {"matplotlib", "typer", "rich", "transformers", "tokenizers", "huggingface_hub", "starlette", "uvicorn"}
     assert loaded & heavy == set()

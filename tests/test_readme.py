@@ -1,23 +1,17 @@
-"""The README's examples run, in order, as a reader would type them."""
+"""The README's examples run, in order, as a reader would type them. Its commands run in .ci/base, in an empty environment."""
 
-import doctest
-import re
 from pathlib import Path
 
+from readme import blocks, commands, run_python, shortened
+
 README = (Path(__file__).parent.parent / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_every_python_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # one of them writes a file
-    names: dict[str, object] = {}
-    assert len(BLOCKS) >= 5
-    for block in BLOCKS:
-        if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, "README", "README.md", 0)
-            assert doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed == 0
-        else:
-            exec(compile(block, "README.md", "exec"), names)
+    examples = blocks(README, "python")
+    assert len(examples) >= 5
+    names = run_python(examples, leave_out={})
     assert names["out"].shape == (2, 17, 768)
     assert names["cache"].length == 17
 
@@ -25,3 +19,30 @@ def test_every_python_example_runs(tmp_path, monkeypatch):
 def test_the_two_commands_are_there():
     assert "make demo" in README
     assert "make test" in README
+
+
+def test_commands_are_read_from_blocks_without_a_language_and_without_comments():
+    text = (
+        "regard is prose\n```python\nregard = 1\n```\n"
+        "```\nmake demo\nregard trace 'a cat'   # follow it\nsource x\n```\n"
+        "```\n$ regard watch\n\n  tiny\n$ regard watch --head 4.3\ntorchrun regard train … --parallel tp=2\n```\n"
+    )
+    assert commands(text) == [
+        "regard trace 'a cat'",
+        "regard watch",
+        "regard watch --head 4.3",
+        "torchrun regard train … --parallel tp=2",
+    ]
+
+
+def test_every_kind_of_command_is_found_in_the_readme():
+    kinds = {" ".join(command.split()[:2]) for command in commands(README)}
+    assert kinds >= {"regard trace", "regard watch", "regard generate", "regard train", "torchrun --standalone"}
+
+
+def test_training_and_generation_are_cut_short_and_many_processes_become_two():
+    assert shortened("regard trace") == "regard trace"
+    assert shortened("regard generate 'Once'") == "regard generate 'Once' --max-new-tokens 20"
+    assert shortened("regard train --out here").startswith("regard train --out here --steps 3 ")
+    two = shortened("torchrun --nproc-per-node 4 --no-python regard train … --parallel fsdp=2,tp=2")
+    assert two.startswith("torchrun --nproc-per-node 2 --no-python regard train --parallel fsdp=2 --data books/*.txt ")

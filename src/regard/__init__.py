@@ -1,57 +1,19 @@
 """Attention you can read, see, check and ship."""
 
-from regard.adoption.adopt import adopt
-from regard.attention.attend import attend, attend_in_steps
-from regard.attention.cache import Cache
-from regard.attention.explain import explain
-from regard.attention.layer import MultiHeadAttention
-from regard.attention.masks import Mask, causal, dense, documents, padding, window
-from regard.attention.positions import Rotary, alibi_slopes, sinusoidal
-from regard.attention.presets import (
-    GPT2_CONFIGS,
-    GPT3_CONFIG,
-    count_parameters,
-    create_gpt2_large_attention,
-    create_gpt2_medium_attention,
-    create_gpt2_small_attention,
-    create_gpt2_xl_attention,
-    create_gpt3_attention,
-)
-from regard.gpt import GPT, GPTConfig
-from regard.heads.watch import Seen, load_seen, watch
-from regard.steps import step
-from regard.traces.trace import Trace, trace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "GPT",
-    "GPT2_CONFIGS",
-    "GPT3_CONFIG",
-    "Cache",
-    "GPTConfig",
-    "Mask",
-    "MultiHeadAttention",
-    "Rotary",
-    "Seen",
-    "Trace",
-    "adopt",
-    "alibi_slopes",
-    "attend",
-    "attend_in_steps",
-    "causal",
-    "count_parameters",
-    "create_gpt2_large_attention",
-    "create_gpt2_medium_attention",
-    "create_gpt2_small_attention",
-    "create_gpt2_xl_attention",
-    "create_gpt3_attention",
-    "dense",
-    "documents",
-    "explain",
-    "load_seen",
-    "padding",
-    "sinusoidal",
-    "step",
-    "trace",
-    "watch",
-    "window",
-]
+if TYPE_CHECKING:
+    from regard.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names, and with them torch, when the first is used: `regard --help` must not wait for torch."""
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    public = import_module("regard.public")
+    names = {"__all__": public.__all__} | {public_name: getattr(public, public_name) for public_name in public.__all__}
+    globals().update(names)
+    if name not in globals():  # submodules are here now, too
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    return globals()[name]

@@ -1,4 +1,4 @@
-"""The rules every rung and layer shares, each answered with the rule, the values and the remedy."""
+"""Argument checks that all layers share; each error gives the rule, the values and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_width(x: Tensor, d_in: int) -> None:
 
 
 def check_length(tokens: int, context_length: int) -> None:
-    """A text must fit the layer's context."""
+    """A text must fit context_length."""
     if tokens > context_length:
         raise ValueError(
             f"{tokens} tokens do not fit context_length={context_length}; "
@@ -34,7 +34,7 @@ def check_whole(**sizes: int) -> None:
 
 
 def check_heads(d_out: int, num_heads: int) -> None:
-    """Heads share the width evenly."""
+    """The heads share the width evenly."""
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
         choices = f"{below} or {above}" if below else str(above)
@@ -47,16 +47,37 @@ def check_dropout(dropout: float) -> None:
 
 
 def check_share(name: str, share: float, usual: str) -> None:
-    """A share of something leaves at least a little of it."""
+    """A share is at least 0 and below 1."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
         raise ValueError(f"{name} ({share}) must be at least 0 and below 1; {usual}")
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
-    """What torch.autocast computes in on this kind of device; None where it is off, or unheard of (meta)."""
+    """The dtype of torch.autocast on this device type; None where it is off or not supported (meta)."""
     return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else None
 
 
-def exporting() -> bool:
-    """Is torch.export at work? Told by its flag: before torch 2.12, is_exporting() is True in every compiled graph."""
+def is_exporting() -> bool:
+    """Is torch.export running? By its own flag: before torch 2.12, torch.compiler.is_exporting() is True in every graph."""
     return bool(torch.compiler._is_exporting_flag)
+
+
+def is_integer(t: Tensor) -> bool:
+    """Does the tensor hold whole numbers? Booleans are not numbers."""
+    return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
+
+
+def describe_tensor(t: Tensor) -> str:
+    """Dtype and shape, for messages: "bool of shape (2, 3)"."""
+    return f"{name_of(t.dtype)} of shape {tuple(t.shape)}"
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """A dtype without torch's prefix: "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def list_few(t: Tensor) -> str:
+    """The first six numbers of a tensor, for messages: "5, 3, 0"."""
+    few = [str(int(i)) for i in t.flatten()[:6]]
+    return ", ".join(few) + (", …" if t.numel() > 6 else "")

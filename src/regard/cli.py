@@ -14,7 +14,8 @@ import typer
 
 import regard
 from regard import ladder
-from regard.show.terminal import weights_table
+from regard.commands.train import train
+from regard.show.weights import weights_table
 
 app = typer.Typer(
     help="Attention you can read, see, check and ship.",
@@ -143,53 +144,7 @@ def watch(
     )  # fmt: skip
 
 
-@app.command()
-def train(
-    data: Annotated[list[str], typer.Option(help="Text files: .txt, .gz or .xz; more may follow as arguments.")],
-    out: Annotated[str, typer.Option(help="The run's directory; the model will be in OUT/model.")],
-    more: Annotated[list[str] | None, typer.Argument(help="More data files.")] = None,
-    preset: Annotated[str, typer.Option(help="tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.")] = "tiny",
-    model: Annotated[
-        str | None, typer.Option(help="Go on with a trained model instead: a directory, or a name.")
-    ] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="A tokenizer.json; else one is made of the data.")] = None,
-    steps: Annotated[int, typer.Option(help="How many steps.")] = 1000,
-    batch: Annotated[int | None, typer.Option(help="Rows of a forward pass; by preset.")] = None,
-    accumulate: Annotated[int, typer.Option(help="Forward passes that make one step.")] = 1,
-    context_length: Annotated[int | None, typer.Option(help="Tokens of a row; by preset.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Share of activations left out; none.")] = None,
-    sinusoidal: Annotated[bool, typer.Option("--sinusoidal", help="Learned positions start as waves.")] = False,
-    learning_rate: Annotated[float | None, typer.Option(help="The highest; by preset.")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Steps until the highest; a tenth, at most 200.")] = None,
-    weight_decay: Annotated[float, typer.Option(help="Of matrices.")] = 0.1,
-    clip: Annotated[float, typer.Option(help="The longest gradient.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Another seed, another run.")] = 0,
-    val_fraction: Annotated[float, typer.Option(help="Share of the data to be judged by.")] = 0.01,
-    repeat: Annotated[float, typer.Option(help="Share of rows that repeat themselves; see docs/train.md.")] = 0.0,
-    dtype: Annotated[str | None, typer.Option(help="fp32 or bf16; bf16 on a GPU.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; a GPU if there is one.")] = None,
-    compile: Annotated[bool | None, typer.Option(help="torch.compile; on a GPU.")] = None,
-    parallel: Annotated[str | None, typer.Option(help="Under torchrun: fsdp=2,tp=2.")] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run, 100 to 1000.")] = None,
-    evaluate_windows: Annotated[int, typer.Option(help="Rows to be judged by.")] = 64,
-    checkpoint_every: Annotated[int | None, typer.Option(help="In steps; a tenth of the run, 100 to 1000.")] = None,
-    sample_every: Annotated[int | None, typer.Option(help="In steps; never.")] = None,
-    keep: Annotated[int, typer.Option(help="Checkpoints that stay.")] = 2,
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start anew, or go on.")] = False,
-) -> None:
-    """Teach a model to write like your text files. Stopped at any time, the same command goes on."""
-    from regard.commands.train import train as run
-
-    found = run(
-        [*data, *(more or [])], out, preset=preset, model=model, tokenizer=tokenizer, steps=steps, batch=batch,
-        accumulate=accumulate, context_length=context_length, dropout=dropout, sinusoidal=sinusoidal,
-        learning_rate=learning_rate, warmup=warmup, weight_decay=weight_decay, clip=clip, seed=seed,
-        val_fraction=val_fraction, repeat=repeat, dtype=dtype, device=device, compile=compile, parallel=parallel,
-        evaluate_every=evaluate_every, evaluate_windows=evaluate_windows, checkpoint_every=checkpoint_every,
-        sample_every=sample_every, keep=keep, fresh=fresh,
-    )  # fmt: skip
-    if not found.finished:
-        raise typer.Exit(130)  # as after any Ctrl-C
+app.command()(train)
 
 
 @app.command()

@@ -1,22 +1,34 @@
 """Drawing: how an object of regard looks as text and as HTML.
 
-Objects know their numbers, regard.show knows how to draw them: it registers a function here for each type. That way the
-code that measures does not depend on the code that draws.
+Objects hold numbers; regard.show knows how to draw them and registers a function here for each type. That way the code
+that measures does not depend on the code that draws. regard.show is imported when something is drawn for the first time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import singledispatch
+from importlib import import_module
 from typing import Any
 
 
 @singledispatch
 def as_text(thing: Any, width: int | None = None, **options: Any) -> str:
-    """Draw the object as lines of at most `width` columns; those of the terminal unless given."""
-    raise TypeError(f"regard.show has no text form of {type(thing).__name__}")
+    """Draw the object as lines of at most `width` columns; by default, the width of the terminal."""
+    return str(_registered(as_text.dispatch, as_text.dispatch(object), thing)(thing, width, **options))
 
 
 @singledispatch
 def as_html(thing: Any) -> str:
     """Draw the object as HTML for a notebook, every string in it escaped."""
-    raise TypeError(f"regard.show has no HTML form of {type(thing).__name__}")
+    return str(_registered(as_html.dispatch, as_html.dispatch(object), thing)(thing))
+
+
+def _registered(
+    dispatch: Callable[[type], Callable[..., str]], default: Callable[..., str], thing: object
+) -> Callable[..., str]:
+    """The function for this type after importing regard.show, which registers all of them."""
+    import_module("regard.show")
+    if (draw := dispatch(type(thing))) is default:
+        raise TypeError(f"regard.show cannot draw a {type(thing).__name__}")
+    return draw

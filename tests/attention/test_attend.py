@@ -1,5 +1,4 @@
 import math
-import sys
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import regard
 from helpers import by_loops, paths_taken, random_qkv, with_gradients
 from regard import alibi_slopes, attend, attend_in_steps, causal, dense, documents, padding, trace, window
+from regard.attention import fused
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -87,9 +87,7 @@ every_path = pytest.mark.parametrize("name", PATHS)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 16 rows, the fewest that attend() takes."""
-    monkeypatch.setattr(
-        sys.modules["regard.attention.attend"], "TILE", 1
-    )  # regard.attention.attend itself is the function
+    monkeypatch.setattr(fused, "TILE", 1)
 
 
 def in_steps(q, k, v, **options):

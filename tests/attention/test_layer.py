@@ -4,10 +4,9 @@ import math
 import pytest
 import torch
 
-from helpers import Textbook, paths_taken, says_it_ourselves
+from helpers import Textbook, paths_taken
 from helpers import layer_by_hand as by_hand
 from regard import (
-    Cache,
     MultiHeadAttention,
     Rotary,
     alibi_slopes,
@@ -181,104 +180,3 @@ def test_a_layer_shows_what_it_was_told():
     for told in ("d_in=7, d_out=12, context_length=13, dropout=0.0", "num_heads=3", "num_kv_heads=1", "causal=False",
                  "window=5", "scale=0.5", "alibi=True", "parameters=296"):  # fmt: skip
         assert told in shown
-
-
-REFUSED = {
-    "d_in": ({"d_in": 0}, r"d_in \(0\) must be a whole number of at least 1"),
-    "d_out": ({"d_out": -12}, r"d_out \(-12\) must be a whole number of at least 1"),
-    "num_heads": ({"num_heads": 0}, r"num_heads \(0\) must be a whole number of at least 1"),
-    "bool heads": ({"num_heads": True}, r"num_heads \(True\) must be a whole number of at least 1"),
-    "num_kv_heads": ({"num_kv_heads": 0}, r"num_kv_heads \(0\) must be a whole number of at least 1"),
-    "context_length": ({"context_length": 0}, r"context_length \(0\) must be a whole number of at least 1"),
-    "dropout 1": ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1; 0.1 is usual, 0.0 is none"),
-    "dropout -": ({"dropout": -0.1}, r"dropout \(-0.1\) must be at least 0 and below 1"),
-    "dropout nan": ({"dropout": math.nan}, r"dropout \(nan\) must be at least 0 and below 1"),
-    "division": ({"d_in": 770, "d_out": 770, "num_heads": 12}, r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780"),
-    "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3$"),
-    "sharing": ({"num_kv_heads": 2}, r"num_heads \(3\) must be divisible by num_kv_heads \(2\); try one of 1, 3"),
-    "more": ({"num_kv_heads": 6}, r"num_heads \(3\) must be divisible by num_kv_heads \(6\); try one of 1, 3"),
-    "window": ({"window": 0}, r"window \(0\) must be a whole number of at least 1; 1 sees only oneself"),
-    "scale 0": ({"scale": 0.0}, r"scale \(0.0\) must be above 0; 1/√head_dim = 0.5 is usual"),
-    "scale inf": ({"scale": math.inf}, r"scale \(inf\) must be above 0; 1/√head_dim = 0.5 is usual"),
-    "base": ({"rotary": -1.0}, r"the rotary base \(-1.0\) must be above 1; 10000 is usual"),
-    "odd": ({"rotary": True, "d_out": 9}, r"rotary turns channels in pairs, but head_dim \(3\) is odd; choose an even head_dim"),
-    "both": ({"rotary": True, "alibi": True}, r"rotary and alibi are two answers to one question.*; choose one"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_layer_that_cannot_be_says_the_rule_the_values_and_the_remedy(name):
-    options, message = REFUSED[name]
-    with pytest.raises(ValueError, match=message):
-        MultiHeadAttention(**SIZES | options)
-
-
-@says_it_ourselves
-@pytest.mark.parametrize("name", ["d_in", "d_out", "num_heads", "context_length"])
-def test_a_size_that_is_not_whole_is_refused(name):
-    with pytest.raises(ValueError, match=rf"{name} \(3.0\) must be a whole number of at least 1"):
-        MultiHeadAttention(**SIZES | {name: 3.0})
-
-
-@says_it_ourselves
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        (
-            (2, 5, 9),
-            r"x has width 9 but this layer was built with d_in=7; project it first, or build the layer with d_in=9",
-        ),
-        (
-            (2, 17, 7),
-            r"17 tokens do not fit context_length=13; pass at most 13, or build the layer with context_length=17 or more",
-        ),
-        ((5, 7), r"x must be \(B, T, d_in\), but has shape \(5, 7\); add a batch axis with x\[None\]"),
-    ],
-)
-def test_an_x_that_does_not_fit_says_why(shape, message):
-    with pytest.raises(ValueError, match=message):
-        new_layer()(torch.randn(shape, dtype=torch.float64))
-
-
-@says_it_ourselves
-@pytest.mark.parametrize("shape", [(2, 11, 9), (3, 11, 7), (11, 7)])
-def test_a_context_that_does_not_fit_says_what_would(shape):
-    message = rf"context has shape \({', '.join(map(str, shape))}\) but must be \(B=2, S, d_in=7\); project it to the layer's width"
-    with pytest.raises(ValueError, match=message):
-        new_layer(causal=False)(new_x(), torch.randn(shape, dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, r"context is another sequence, where causal means nothing; .* cross-attention with causal=False"),
-        (
-            {"window": 3, "alibi": True},
-            r"where causal and window and alibi means nothing; .* causal=False, window=None, alibi=False",
-        ),
-        (
-            {"rotary": True, "causal": False},
-            r"where rotary means nothing; build a layer for cross-attention with rotary=False",
-        ),
-    ],
-)
-def test_what_needs_one_sequence_is_refused_across_two(options, message):
-    with pytest.raises(ValueError, match=message):
-        new_layer(**options)(new_x(), new_x())
-
-
-def test_a_cache_of_a_context_is_refused():
-    layer = new_layer(causal=False)
-    with (
-        pytest.raises(ValueError, match="a cache holds keys of x, not of context; pass one or the other"),
-        torch.no_grad(),
-    ):
-        layer(new_x(), new_x(), cache=Cache.of(layer, batch=2)[0])
-
-
-@pytest.mark.parametrize(
-    "positions", [torch.arange(6), torch.arange(4), torch.arange(15).view(3, 5), torch.tensor([3])]
-)
-def test_positions_that_do_not_fit_are_refused(positions):
-    with pytest.raises(ValueError, match=r"positions has shape \(.*\) but x has B=2, T=5; give \(5,\) or \(2, 5\)"):
-        new_layer(rotary=True)(new_x(), positions=positions)

@@ -3,8 +3,6 @@
 import copy
 import io
 import pickle
-import subprocess
-import sys
 
 import pytest
 import safetensors.torch
@@ -292,12 +290,13 @@ def test_moving_nowhere_moves_nothing():
     assert {name: p.data_ptr() for name, p in layer.named_parameters()} == before
 
 
-def test_assigned_weights_are_laid_side_by_side_again():
+def test_assigned_weights_are_used_as_they_are():
     layer, other = (MultiHeadAttention(6, 6, 8, 0.0, 2) for _ in range(2))
-    layer.load_state_dict({name: t.clone() for name, t in other.state_dict().items()}, assign=True)
+    given = {name: t.clone() for name, t in other.state_dict().items()}
+    layer.load_state_dict(given, assign=True)
     x = torch.randn(2, 5, 6)
     torch.testing.assert_close(layer(x), other(x))
-    assert layer.W_key.weight.data_ptr() == layer.W_query.weight.data_ptr() + layer.W_query.weight.nbytes
+    assert layer.W_key.weight.data_ptr() == given["W_key.weight"].data_ptr()
 
 
 def test_every_parameter_has_a_storage_of_its_own():
@@ -312,24 +311,6 @@ def test_a_stored_mask_that_is_not_causal_is_refused():
         layer.load_state_dict({**layer.state_dict(), "mask": torch.zeros(8, 8)})
 
 
-def test_weights_of_another_dtype_are_refused_with_the_three_ways_out(without_shape_checks):
-    layer = MultiHeadAttention(6, 6, 8, 0.0, 2)
-    with pytest.raises(
-        ValueError,
-        match=r"x is bfloat16 but this layer's weights are float32; use x.to\(torch.float32\), layer.to\(torch.bfloat16\), or torch.autocast",
-    ):
-        layer(torch.randn(2, 5, 6, dtype=torch.bfloat16))
-
-
 def test_positions_without_rotary_are_refused():
     with pytest.raises(ValueError, match=r"positions are for rotary, and this layer has none"):
         MultiHeadAttention(6, 6, 8, 0.0, 2)(torch.randn(1, 5, 6), positions=torch.arange(5))
-
-
-def test_it_loads_where_torch_was_built_without_onednn():
-    code = (
-        "import torch; torch.backends.mkldnn.is_available = lambda: False; "
-        "torch.ops.mkldnn = None; import regard; print(regard.MultiHeadAttention(4, 4, 8, 0.0, 2)(torch.ones(1, 3, 4)).shape)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.stdout.strip() == "torch.Size([1, 3, 4])", found.stderr

@@ -1,28 +1,41 @@
-"""The door of attend(): who is told of what, in which thread."""
+"""Observers of attend(): what they get, in which thread."""
 
 import threading
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from helpers import random_qkv
 from regard import MultiHeadAttention, attend, causal
-from regard.attention.observers import busy, observe, observed
+from regard.attention.observers import inside_observed_attention, is_observed, observe
 
 
-def test_the_observer_is_told_all_that_goes_in_before_it_runs():
+def test_the_observer_gets_the_call_and_its_route_before_it_runs():
     q, k, v = random_qkv(2, 3, 5, 5, 4)
-    told = []
+    seen = []
     mask, slopes = causal(), torch.rand(3)
-    with observe(lambda *what: told.append((busy(), *what))):
+    with observe(lambda call, route: seen.append((inside_observed_attention(), call, route))):
         attend(q, k, v, mask=mask, scale=0.5, alibi=slopes)
-    ((was_busy, path, *tensors, dropout, rule, scale, alibi),) = told
-    assert (was_busy, path.name, dropout, rule, scale) == (False, "tiled", 0.0, mask, 0.5)
-    assert alibi is slopes
-    assert [t is u for t, u in zip(tensors, (q, k, v), strict=True)] == [True] * 3
+    ((inside, call, route),) = seen
+    assert (inside, route.name, call.dropout, call.mask, call.scale) == (False, "tiled", 0.0, mask, 0.5)
+    assert call.alibi is slopes
+    assert [t is u for t, u in zip(call.qkv, (q, k, v), strict=True)] == [True] * 3
 
 
-def test_nobody_is_told_outside_nor_after_an_error():
+def test_an_attention_knows_that_it_is_observed_while_it_runs(monkeypatch):
+    q, k, v = random_qkv(1, 1, 3, 3, 4)
+    inside, sdpa = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *a, **b: inside.append(inside_observed_attention()) or sdpa(*a, **b)
+    )
+    attend(q, k, v)
+    with observe(lambda *_: None):
+        attend(q, k, v)
+    assert inside == [False, True]
+
+
+def test_nothing_is_observed_outside_nor_after_an_error():
     q, k, v = random_qkv(1, 1, 3, 3, 4)
 
     def refuse(*_):
@@ -30,12 +43,12 @@ def test_nobody_is_told_outside_nor_after_an_error():
 
     with pytest.raises(RuntimeError, match="not this one"), observe(refuse):
         attend(q, k, v)
-    assert not observed()
-    assert not busy()
+    assert not is_observed()
+    assert not inside_observed_attention()
     attend(q, k, v)
 
 
-def test_the_inner_of_two_observers_is_told_and_the_outer_one_again_afterwards():
+def test_the_inner_of_two_observers_is_called_and_the_outer_one_again_afterwards():
     q, k, v = random_qkv(1, 1, 3, 3, 4)
     outer, inner = [], []
     with observe(lambda *_: outer.append(1)):
@@ -50,13 +63,13 @@ def test_threads_observe_their_own_attention_only():
     both, counts = threading.Barrier(2), {}
 
     def run(name, times):
-        told = []
-        with observe(lambda *_: told.append(1)):
+        seen = []
+        with observe(lambda *_: seen.append(1)):
             both.wait()
             for _ in range(times):
                 layer(x)
             both.wait()
-        counts[name] = len(told)
+        counts[name] = len(seen)
 
     threads = [threading.Thread(target=run, args=what) for what in (("a", 3), ("b", 5))]
     for thread in threads:
@@ -64,4 +77,4 @@ def test_threads_observe_their_own_attention_only():
     for thread in threads:
         thread.join()
     assert counts == {"a": 3, "b": 5}
-    assert not observed()
+    assert not is_observed()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from regard.cli import app
 from regard.commands.generate import run
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.checkpoint import pretrained as checkpoint
+from regard.gpt.checkpoint import model_directory
 from regard.gpt.generate.generate import Stream
 from regard.gpt.tokenizer import Tokenizer
 
@@ -93,8 +93,8 @@ def test_whoever_reads_may_stop_reading(directory):
 
 
 def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "tiny")
-    with pytest.raises(ValueError, match=r"there is no model in the box: .*tiny is missing; install regard again, or"):
+    monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "tiny")
+    with pytest.raises(ValueError, match=r"the model in the package, .*tiny, is missing; install regard again, or"):
         run("the")
     with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
         run("the", model=directory, device="nowhere")

@@ -12,9 +12,8 @@ import regard
 from regard.cli import app, main
 from regard.gpt import GPT
 from regard.gpt.tokenizer import Tokenizer
-from regard.gpt.train import loop as run
 from regard.gpt.train.parallel import Parallel
-from regard.gpt.train.processes import Alone
+from regard.gpt.train.processes import SingleProcess
 from regard.gpt.train.state import read_log
 
 TEXT = "".join(f"The {a} cat sat on the {b} mat.\n" for a in ("old", "red", "shy") for b in ("new", "wet", "big")) * 20
@@ -25,7 +24,7 @@ SMALL = ["--context-length", "16", "--batch", "2", "--steps", "4", "--device", "
 def _fast(monkeypatch):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(run, "plot", lambda lines, path: True)
+    monkeypatch.setattr("regard.show.training.plot_loss", lambda lines, path: True)  # slow, and tested on its own
     yield
     torch.set_num_threads(threads)
 
@@ -97,7 +96,7 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     [
         (["--data", "gone.txt"], "data file gone.txt is not there; check the path"),
         (["--data", "empty.txt"], "data file empty.txt is empty; give it some text"),
-        (["--data", "short.txt", "--preset", "tiny"], "context_length=512 needs 513 tokens to learn from"),
+        (["--data", "short.txt", "--preset", "tiny"], "context_length=512 needs 513 tokens for training"),
         (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
         (["--data", "text.txt", "--dtype", "fp16"], "dtype ('fp16') must be 'fp32' or 'bf16'"),
         (["--data", "text.txt", "--model", "./nowhere"], "there is no directory nowhere"),
@@ -108,12 +107,12 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
         (["--data", "text.txt", "--weight-decay", "-1"], "weight_decay (-1.0) must be at least 0; 0.1 is usual"),
         (["--data", "text.txt", "--evaluate-every", "-3"], "evaluate_every (-3) must be at least 0; 0 is never"),
         (["--data", "text.txt", "--evaluate-windows", "-3"], "evaluate_windows (-3) must be at least 0; 0 is none"),
-        (["--data", "text.txt", "--keep", "0"], "keep (0) must be at least 1: the last checkpoint is what"),
+        (["--data", "text.txt", "--keep", "0"], "keep (0) must be at least 1: a run resumes from its last checkpoint"),
         (["--data", "text.txt", "--seed", "-1"], "seed (-1) must be a whole number of at least 0"),
         (["--data", "text.txt", "--device", "nonsense"], "device (nonsense) is none that torch knows; try cpu or cuda"),
         (["--data", "text.txt", "--device", "meta"], "nothing can be computed on device (meta) here; try cpu"),
         (["--data", "text.txt", "--steps", "0"], "steps (0) must be a whole number of at least 1"),
-        (["--data", "text.txt", "--parallel", "fsdp=2"], "was started alone; run torchrun"),
+        (["--data", "text.txt", "--parallel", "fsdp=2"], "was started without torchrun; run torchrun"),
     ],
 )
 def test_what_cannot_work_is_one_line(arguments, message, text, tmp_path, monkeypatch, capsys, without_shape_checks):
@@ -155,7 +154,7 @@ def test_a_full_disk_is_one_line_too(last_line_on_a_full_disk):
 def test_a_disk_that_fills_up_later_names_the_checkpoint_to_go_on_from(text, tmp_path, last_line_on_a_full_disk):
     train("--data", text, "--out", str(tmp_path / "a"), *SMALL)
     told = last_line_on_a_full_disk()
-    assert "The same command then goes on from checkpoint-00000004.safetensors" in told
+    assert "The same command then resumes from checkpoint-00000004.safetensors" in told
 
 
 def test_a_directory_that_cannot_be_written_is_named(text, tmp_path, monkeypatch, capsys):
@@ -172,11 +171,11 @@ def test_a_directory_that_cannot_be_written_is_named(text, tmp_path, monkeypatch
 def test_a_plan_that_does_not_fit_is_said_before_the_data_is_read(text, tmp_path, monkeypatch):
     @contextmanager
     def joined(*_):
-        world = Alone("cpu")
+        world = SingleProcess("cpu")
         world.check = lambda config, batch: Parallel(tp=3).check(config)
         yield world
 
-    monkeypatch.setattr("regard.commands.train.joined", joined)
+    monkeypatch.setattr("regard.gpt.train.fit.join_processes", joined)
     with pytest.raises(ValueError, match=r"tp \(3\) must divide num_heads \(8\) and num_kv_heads \(8\)"):
         train("--data", text, "--out", str(tmp_path / "a"), *SMALL)
     assert not (tmp_path / "a").exists()

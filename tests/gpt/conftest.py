@@ -3,7 +3,7 @@
 import pytest
 
 from gpt.directories import ours, theirs
-from regard.gpt.checkpoint.pretrained import save
+from regard.gpt.checkpoint.saving import save
 
 
 @pytest.fixture

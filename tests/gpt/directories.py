@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard import GPT, GPTConfig
-from regard.gpt.checkpoint.pretrained import INDEX, WHOLE
+from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 
 GPT2 = {"vocab_size": 97, "n_positions": 23, "n_embd": 21, "n_layer": 2, "n_head": 3, "eos_token_id": 96}
 LLAMA = {
@@ -67,9 +67,9 @@ def ours(**changes):
 
 def rewrite(directory, change):
     """Change the tensors of model.safetensors, by a function of the dict."""
-    tensors = {name: t.clone() for name, t in load_file(directory / WHOLE).items()}
+    tensors = {name: t.clone() for name, t in load_file(directory / SINGLE).items()}
     change(tensors)
-    save_file(tensors, directory / WHOLE)
+    save_file(tensors, directory / SINGLE)
 
 
 def snapshot(directory):

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.gpt.tokenizer import Tokenizer
-from regard.gpt.train.text_files import END
+from regard.gpt.tokenizer import END, Tokenizer
 
 TEXT = [
     "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness.",
@@ -208,7 +207,7 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused(size):
 
 
 def test_one_text_where_many_belong_is_refused():
-    with pytest.raises(ValueError, match=r"texts is one text, which would be read letter by letter; pass a list"):
+    with pytest.raises(ValueError, match=r"texts is one text, which would be read character by character; pass a list"):
         Tokenizer.train("to be", vocab_size=300)
 
 

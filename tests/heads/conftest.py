@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from regard.attention.observers import observed
+from regard.attention.observers import is_observed
 
 OPERATORS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 
@@ -19,7 +19,7 @@ def global_state():
         *(getattr(torch, name) for name in OPERATORS),
         torch._dynamo.eval_frame._stance.stance,
         _get_current_function_mode_stack(),
-        observed(),
+        is_observed(),
     )
 
 

@@ -1,12 +1,13 @@
 """Every statistic by its definition, in float64, from weights that are written out: the oracle of the tests.
 
-The functions have the names and arguments of regard.heads.statistics, so they can stand in for it; sizes are small,
+The functions have the names and arguments of regard.heads.statistics and on_demand, so they can replace them; sizes are small,
 and nothing here is meant to be fast.
 """
 
 import torch
 
 from regard.heads.call import WatchedCall
+from regard.heads.statistics import MAP, TOP
 
 ROWS = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "induction", "duplicate")
 
@@ -123,6 +124,12 @@ def measure(call: WatchedCall, collect) -> dict:
     queries = (visible(call) & rows[..., None]).sum(2)  # (B, H, S)
     found["received_mean"] = torch.where(queries > 0, found["received"] / queries, torch.nan)
     found["histogram"] = torch.stack([histogram(call, None, h) for h in range(H)], 1)
+    if "top" in collect:
+        both = [top(call, None, h, TOP) for h in range(H)]
+        found["top_keys"], found["top_weights"] = (torch.stack(part, 1) for part in zip(*both, strict=True))
+        collect |= {"top_keys", "top_weights"}
+    if "map" in collect:
+        found["map"] = torch.stack([pooled(call, None, h, MAP) for h in range(H)], 1)
     return {name: value for name, value in found.items() if name in collect}
 
 
@@ -174,10 +181,11 @@ def carry(call: WatchedCall, lse, amounts):
 
 def stand_in(monkeypatch):
     """Let regard.heads.statistics be these definitions, so that a test is about the report and nothing else."""
-    from regard.heads import statistics
+    from regard.heads import on_demand, statistics
 
-    for function in (measure, weights, top, pooled, histogram, carry):
-        monkeypatch.setattr(statistics, function.__name__, function)
+    monkeypatch.setattr(statistics, "measure", measure)
+    for function in (weights, top, pooled, histogram, carry):
+        monkeypatch.setattr(on_demand, function.__name__, function)
 
 
 def random_call(B=2, H=3, T=5, S=None, D=7, Hkv=None, module="attention", **others):

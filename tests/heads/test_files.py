@@ -35,7 +35,7 @@ def same_reports(one, other):
     for mine, its in zip(one.forwards, other.forwards, strict=True):
         for layer in range(len(mine)):
             ours, theirs = mine[layer]._record, its[layer]._record
-            names = [n for n in (*EVERY, "top_keys", "top_weights") if all(n in step.found for step in ours.steps)]
+            names = [n for n in (*EVERY, "top_keys", "top_weights") if all(n in step.measured for step in ours.steps)]
             for name in names:
                 same(ours.read(name), theirs.read(name))
 

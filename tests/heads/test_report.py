@@ -283,12 +283,12 @@ def test_without_pandas_the_remedy_is_named(monkeypatch):
         two_layers().to_pandas()
 
 
-def test_a_listener_is_told_of_each_call():
-    seen, heard = Seen(), []
-    seen.told = lambda forward, layer: heard.append((forward, layer))
+def test_the_callback_is_called_after_each_call():
+    seen, called = Seen(), []
+    seen.on_call = lambda forward, layer: called.append((forward, layer))
     for layer in range(3):
         seen.add(7, layer, random_call())
-    assert heard == [(7, 0), (7, 1), (7, 2)]
+    assert called == [(7, 0), (7, 1), (7, 2)]
 
 
 def test_rollout_is_the_product_of_the_layers():

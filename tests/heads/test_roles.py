@@ -75,7 +75,7 @@ def test_a_head_that_looks_about_nearby_is_local():
     weights = ((apart >= 0) & (apart < 7)).double()[None, None]
     role = head_of(weights / weights.sum(-1, keepdim=True)).role
     assert role.name == "local"
-    assert "looks 3.0 tokens away on average where an even look would be 52.5" in role.evidence
+    assert "looks 3.0 tokens away on average where uniform attention would be 52.5" in role.evidence
 
 
 def test_a_head_that_looks_everywhere_is_broad():

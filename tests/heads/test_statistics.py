@@ -12,7 +12,7 @@ from heads.dense import random_call
 from regard import alibi_slopes, causal, documents, padding, window
 from regard.attention.kernels import exact_weights as tiles
 from regard.attention.masks import EVERYTHING
-from regard.heads import statistics
+from regard.heads import on_demand, statistics
 
 ALL = frozenset({*statistics.ROWS, *statistics.COLUMNS, "histogram"})
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
@@ -68,19 +68,19 @@ def check(call):
             torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
     lse = found["lse"]
     for head in range(call.sizes[1]):
-        keys, weights = statistics.top(call, lse, head, 3)
+        keys, weights = on_demand.top(call, lse, head, 3)
         best, most = dense.top(call, lse, head, 3)
         torch.testing.assert_close(weights, most, **CLOSE)
         assert torch.equal(keys >= 0, best >= 0)
         for n in (1, 3, 128):
-            torch.testing.assert_close(statistics.pooled(call, lse, head, n), dense.pooled(call, lse, head, n), **CLOSE)
+            torch.testing.assert_close(on_demand.pooled(call, lse, head, n), dense.pooled(call, lse, head, n), **CLOSE)
         _, _, T, S = call.sizes
         rows, cols = torch.randperm(T)[: T // 2 + 1], torch.randperm(S)[: S // 2 + 1]
         torch.testing.assert_close(
-            statistics.weights(call, lse, head, rows, cols), dense.weights(call, lse, head, rows, cols), **CLOSE
+            on_demand.weights(call, lse, head, rows, cols), dense.weights(call, lse, head, rows, cols), **CLOSE
         )
     amounts = torch.rand(call.sizes[0], 2, call.sizes[2])
-    torch.testing.assert_close(statistics.carry(call, lse, amounts), dense.carry(call, lse, amounts), **CLOSE)
+    torch.testing.assert_close(on_demand.carry(call, lse, amounts), dense.carry(call, lse, amounts), **CLOSE)
 
 
 SHAPES = [(1, 1), (5, 5), (7, 13), (13, 7), (63, 63), (65, 65), (129, 129), (131, 192), (1, 37)]
@@ -176,7 +176,7 @@ def test_torchs_own_kernel_agrees_by_four_identities():
     edges = [c * T // 4 for c in range(5)]
     cells = torch.stack([blocks[..., a:b, :].mean(-2) for a, b in pairwise(edges)], -2)
     width = torch.bincount(torch.arange(T) * 4 // T)
-    grid = torch.stack([statistics.pooled(call, found["lse"], h, 4) for h in range(3)], 1)
+    grid = torch.stack([on_demand.pooled(call, found["lse"], h, 4) for h in range(3)], 1)
     if torch.equal(width, torch.tensor([b - a for a, b in pairwise(edges)])):
         torch.testing.assert_close(grid, (cells / width).float(), **CLOSE)
 

@@ -37,7 +37,8 @@ from regard.adoption.layouts import (
     weight_name,
 )
 from regard.attention.layer import MultiHeadAttention
-from regard.traces.torch_calls import Operations, explain_failure
+from regard.traces.failures import explain_failure
+from regard.traces.torch_calls import TorchCalls
 
 
 def adopt(
@@ -180,7 +181,7 @@ def _run(twin: nn.Module, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor
     args = [(everything if mask is None else mask) if name in MASK else given for name in required or ["x"]]
     kwargs = {takes[0]: mask} if mask is not None and takes and takes[0] not in required else {}
     try:
-        with Operations(twin) as operations:
+        with TorchCalls(twin) as recorded:
             found = twin(*args, **kwargs)
     except Exception as error:
         raise explain_failure(error) or _failed(twin, x, error) from error
@@ -190,7 +191,7 @@ def _run(twin: nn.Module, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor
             f"{type(twin).__name__} returns {type(found).__name__}; return a tensor, or a tuple that starts with it"
         )
     # A module may compute something in float32 whatever it is given, such as torch.sqrt(torch.tensor(8.0)).
-    narrow = [t[t.isfinite()] for _, _, t in operations.calls if t.is_floating_point() and t.dtype is not torch.float64]
+    narrow = [t[t.isfinite()] for _, _, t in recorded.calls if t.is_floating_point() and t.dtype is not torch.float64]
     exact = not any(bool(t.frac().any()) for t in narrow)
     return (out if given is x else out.transpose(0, 1)), 1e-9 if exact else 1e-5
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
-from regard.traces.torch_calls import explain_failure
+from regard.traces.failures import explain_failure
 
 _QKV = ("W_query", "W_key", "W_value")
 # Other names for W_query, W_key, W_value; for the three packed in one, in this order; and for out_proj.

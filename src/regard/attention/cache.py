@@ -1,6 +1,6 @@
-"""The key/value cache: room for the whole text, set aside once, and advanced by the model, once, visibly.
+"""The key/value cache: memory for the whole text, allocated once, and advanced by the model after each forward.
 
-A layer writes its new keys and values at `cache.length` and reads all of them back; it never moves the mark.
+A layer writes its new keys and values at `cache.length` and reads all of them back; it never changes the length.
 When every layer has written, the model calls `cache.advance(T)`.
 """
 
@@ -32,26 +32,26 @@ class Slot:
     def write(
         self, k: Float[Tensor, "B Hkv T D"], v: Float[Tensor, "B Hkv T D"]
     ) -> tuple[Float[Tensor, "B Hkv S D"], Float[Tensor, "B Hkv S D"]]:
-        """Store the new keys and values behind the old ones, and hand back all of them."""
-        room, end = self.cache.keys[self.index], self.cache.length + k.shape[2]
+        """Append the new keys and values to the old ones, and return all of them."""
+        keys, end = self.cache.keys[self.index], self.cache.length + k.shape[2]
         if end > self.cache.capacity:
             raise ValueError(
                 f"{k.shape[2]} more tokens do not fit: the cache holds {self.cache.length} of {self.cache.capacity}; "
                 f"build it with capacity={end} or more, or reset() it"
             )
-        if (k.shape[0], k.shape[1], k.shape[3]) != (room.shape[0], room.shape[1], room.shape[3]):
+        if (k.shape[0], k.shape[1], k.shape[3]) != (keys.shape[0], keys.shape[1], keys.shape[3]):
             raise ValueError(
-                f"keys are {tuple(k.shape)} but the cache was built for batch={room.shape[0]}, "
-                f"num_kv_heads={room.shape[1]}, head_dim={room.shape[3]}; build it with Cache.of(layer, batch={k.shape[0]})"
+                f"keys are {tuple(k.shape)} but the cache was built for batch={keys.shape[0]}, "
+                f"num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}; build it with Cache.of(layer, batch={k.shape[0]})"
             )
         if v.shape != k.shape:
             raise ValueError(f"keys are {tuple(k.shape)} but values are {tuple(v.shape)}; every key needs a value")
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise ValueError("a cache is for inference and keeps no gradients; call the layer under torch.no_grad()")
         values = self.cache.values[self.index]
-        room[:, :, self.cache.length : end] = k
+        keys[:, :, self.cache.length : end] = k
         values[:, :, self.cache.length : end] = v
-        return room[:, :, :end], values[:, :, :end]
+        return keys[:, :, :end], values[:, :, :end]
 
 
 class Cache:
@@ -99,15 +99,15 @@ class Cache:
                 f"the layers differ in (num_kv_heads, head_dim): {sorted(shapes)}; build one cache for each"
             )
         first = layers[0]
-        room = capacity if capacity is not None else first.context_length
-        if room is None:
+        capacity = first.context_length if capacity is None else capacity
+        if capacity is None:
             raise ValueError("this layer has no context_length to go by; say Cache.of(layer, capacity=…)")
         weight = first.W_key.weight
         return cls(
             num_layers=len(layers),
             batch=batch,
             num_kv_heads=first.num_kv_heads,
-            capacity=room,
+            capacity=capacity,
             head_dim=first.head_dim,
             dtype=weight.dtype,
             device=weight.device,
@@ -119,7 +119,7 @@ class Cache:
         return self.keys.shape[3]
 
     def advance(self, tokens: int) -> None:
-        """Move the mark: every layer has written this many tokens."""
+        """Count the tokens that every layer has written."""
         if not 0 <= tokens <= self.capacity - self.length:
             raise ValueError(f"cannot advance by {tokens}: the cache holds {self.length} of {self.capacity} tokens")
         self.length += tokens

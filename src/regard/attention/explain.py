@@ -1,4 +1,4 @@
-"""explain: which way a layer's attention takes, which kernel runs, and why not a faster one."""
+"""explain: which route a layer's attention takes, which kernel runs, and why not a faster one."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.attend import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, masked_kernels
-from regard.attention.observers import Path, observe
+from regard.attention.attend import IN_STEPS
+from regard.attention.call import Call
+from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels
+from regard.attention.observers import observe
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Which ways attend() took, which kernel ran, and why not a faster one."""
+    """The route of every attention call, the kernel that ran, and why no faster one did."""
 
-    calls: tuple[tuple[Path, str, str], ...]
+    calls: tuple[tuple[Route, str, str], ...]  # route, kernel, sizes
 
     @property
     def path(self) -> str:
-        """The way the first call took."""
+        """The route of the first call."""
         return self.calls[0][0].name
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{path.name} · {sizes}\n  kernel  {kernel}\n  why     {path.why}" for path, kernel, sizes in self.calls
+            f"{route.name} · {sizes}\n  kernel  {kernel}\n  why     {route.why}" for route, kernel, sizes in self.calls
         )
 
     __repr__ = __str__
 
 
 def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
-    """Run the module once and say which way its attention takes, and why not a faster one.
+    """Run the module once and say which route its attention takes, and why not a faster one.
 
     >>> from regard import MultiHeadAttention
     >>> layer = MultiHeadAttention(d_in=8, d_out=8, context_length=16, dropout=0.0, num_heads=2)
@@ -43,12 +45,12 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
       kernel  SDPA flash attention
       why     no mask tensor: the kernel skips the future by itself
     """
-    calls: list[tuple[Path, str, str]] = []
+    calls: list[tuple[Route, str, str]] = []
 
-    def note(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float, *_: Any) -> None:
-        sizes = f"B={q.shape[0]} H={q.shape[1]} T={q.shape[2]} S={k.shape[2]} D={q.shape[3]}"
-        sizes += f" {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
-        calls.append((path, _kernel(path, q, k, v, dropout), sizes))
+    def note(call: Call, route: Route) -> None:
+        q, (B, H, T, S) = call.qkv[0], call.sizes
+        sizes = f"B={B} H={H} T={T} S={S} D={q.shape[3]} {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
+        calls.append((route, _kernel(call, route), sizes))
 
     with observe(note):
         module(*args, **kwargs)
@@ -60,24 +62,26 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     return Explanation(tuple(calls))
 
 
-def _kernel(path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str:
-    if path.name == "in steps":
+def _kernel(call: Call, route: Route) -> str:
+    """The kernel that SDPA chooses for this route."""
+    if route == IN_STEPS:
         return "none: plain tensor operations"
+    q, k, v = call.qkv
     choose = getattr(torch, "_fused_sdp_choice", None)
     if choose is None or q.is_meta:
         return "SDPA"
-    if path == FUSED_CAUSAL_KEYS:
+    if route == FUSED_CAUSAL_KEYS:
         q, k, v = (F.pad(t, (0, 8)) for t in (q, k, v))
     mask: Tensor | None = None
     kernels: AbstractContextManager[Any] = nullcontext()
-    if path not in (FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS):
+    if route not in (FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS):
         mask = q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
         kernels = masked_kernels(q)
-    causal = path in (FUSED_CAUSAL, FUSED_CAUSAL_KEYS)
+    causal = route in (FUSED_CAUSAL, FUSED_CAUSAL_KEYS)
     with kernels:
-        number = int(choose(q, k, v, mask, dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
+        number = int(choose(q, k, v, mask, call.dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
     names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
-    found = "SDPA " + names.get(number, "default")
-    if number == 0 and dropout and q.device.type == "cpu":
-        found += ": the CPU's fused kernel has no dropout; call .eval() or build the layer with dropout=0.0"
-    return found
+    kernel = "SDPA " + names.get(number, "default")
+    if number == 0 and call.dropout and q.device.type == "cpu":
+        kernel += ": the CPU's fused kernel has no dropout; call .eval() or build the layer with dropout=0.0"
+    return kernel

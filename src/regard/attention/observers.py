@@ -1,67 +1,53 @@
-"""The door of attend(): whoever observes is told of every attention that goes in, and of the way it takes."""
+"""Observers: code that wants to know of every attention call, and of the route it takes."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
-from torch import Tensor
+import torch
 
-from regard.attention.masks import Mask
+from regard.attention.call import Call
+from regard.attention.fused import Route
 
-
-@dataclass(frozen=True)
-class Path:
-    """The way attend() takes, and why not a faster one."""
-
-    name: str
-    why: str
-
-
-# observer(path, q, k, v, dropout, mask, scale, alibi)
-Observer = Callable[[Path, Tensor, Tensor, Tensor, float, Mask, float | None, Tensor | None], None]
-_observers: dict[int, Observer] = {}  # by thread: each observes its own attention only
-_inside: set[int] = set()  # threads in which an observed attention runs
+Observer = Callable[[Call, Route], None]
+_observer: ContextVar[Observer | None] = ContextVar("regard_attention_observer", default=None)
+_inside: ContextVar[bool] = ContextVar("regard_inside_observed_attention", default=False)
 
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """Tell `observer(path, q, k, v, dropout, mask, scale, alibi)` of every attention inside, whichever way it takes."""
-    thread = threading.get_ident()
-    before = _observers.get(thread)
-    _observers[thread] = observer
+    """Call `observer(call, route)` before every attention of this thread, inside the block. The innermost block wins."""
+    token = _observer.set(observer)
     try:
         yield
     finally:
-        if before is None:
-            del _observers[thread]
-        else:
-            _observers[thread] = before
+        _observer.reset(token)
 
 
-def observed() -> bool:
-    """Does anybody in this thread want to be told?"""
-    return bool(_observers) and threading.get_ident() in _observers
+def is_observed() -> bool:
+    """Is an observer active in this thread?"""
+    return not torch.compiler.is_compiling() and _observer.get() is not None
 
 
-def busy() -> bool:
-    """Is an observed attention of ours running? What torch does meanwhile is its inside, not another attention."""
-    return threading.get_ident() in _inside
+def inside_observed_attention() -> bool:
+    """Is an observed attention running in this thread? What torch runs meanwhile is part of it, not another one."""
+    return _inside.get()
+
+
+def observed(call: Call, route: Route) -> AbstractContextManager[None]:
+    """Call the observer, if there is one, and mark the attention as running inside the block."""
+    return _observed(call, route) if is_observed() else nullcontext()
 
 
 @contextmanager
-def telling(
-    path: Path, q: Tensor, k: Tensor, v: Tensor, dropout: float, mask: Mask, scale: float | None, alibi: Tensor | None
-) -> Iterator[None]:
-    """Tell the observer of an attention, and be busy while it runs."""
-    thread = threading.get_ident()
-    _observers[thread](path, q, k, v, dropout, mask, scale, alibi)
-    outer = thread in _inside
-    _inside.add(thread)
+def _observed(call: Call, route: Route) -> Iterator[None]:
+    observer = _observer.get()
+    assert observer is not None
+    observer(call, route)
+    token = _inside.set(True)
     try:
         yield
     finally:
-        if not outer:
-            _inside.discard(thread)
+        _inside.reset(token)

@@ -32,15 +32,15 @@ def sinusoidal(length: int, width: int, device: torch.device | str | None = None
 
 @dataclass(frozen=True)
 class Stretch:
-    """Slower turns, for a model that reads further than it was first trained to.
+    """RoPE scaling: slower rotations, for a model that reads longer texts than it was first trained on.
 
     >>> Stretch(8.0, original=8192)  # Llama 3.1
     Stretch(factor=8.0, original=8192, low=1.0, high=4.0)
 
     factor: how many times slower.
     original: the context the model was first trained with. Given it, only slow waves are stretched: those with fewer
-        than `low` turns in that context wholly, those with more than `high` not at all, and between the two by
-        degrees (Llama 3). Else all are stretched alike (transformers calls that linear).
+        than `low` turns in that context fully, those with more than `high` not at all, and those between the two
+        gradually (Llama 3). Otherwise all are stretched equally (transformers calls that linear).
     """
 
     factor: float
@@ -57,7 +57,7 @@ class Stretch:
             raise ValueError(f"low ({self.low}) must be above 0 and below high ({self.high}); Llama 3.1 has 1 and 4")
 
     def slowed(self, waves: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
-        """The waves, some of them or all slower."""
+        """The frequencies, some or all of them lowered."""
         if self.original is None:
             return waves / self.factor
         turns = waves * (self.original / (2 * math.pi))
@@ -73,7 +73,7 @@ class Rotary:
     Rotary(base=10000.0, interleaved=False)
 
     Channel i turns together with i + D/2 (Llama), or 2i with 2i + 1 when interleaved.  (arXiv:2104.09864.)
-    stretch: slower turns, for longer texts than the model was first trained with.
+    stretch: RoPE scaling, for longer texts than the model was first trained on.
     """
 
     base: float = 10_000.0
@@ -121,20 +121,20 @@ def alibi_slopes(num_heads: int, device: torch.device | str | None = None) -> Fl
     >>> alibi_slopes(4)
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
 
-    A geometric row from 2^(−8/H); where H is no power of two, every other slope of the next row fills up.
+    A geometric sequence from 2^(−8/H); where H is not a power of two, every other slope of the next sequence is added.
     (arXiv:2108.12409.)
     """
     check_whole(num_heads=num_heads)
-    whole = 2 ** math.floor(math.log2(num_heads))
-    first = torch.arange(1, whole + 1, device=device)
-    extra = torch.arange(num_heads - whole, device=device)
-    return torch.cat([torch.exp2(-8.0 * first / whole), torch.exp2(-4 * (2 * extra + 1) / whole)])
+    power = 2 ** math.floor(math.log2(num_heads))
+    first = torch.arange(1, power + 1, device=device)
+    extra = torch.arange(num_heads - power, device=device)
+    return torch.cat([torch.exp2(-8.0 * first / power), torch.exp2(-4 * (2 * extra + 1) / power)])
 
 
 def alibi_bias(
     slopes: Float[Tensor, "H"], rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int
 ) -> Float[Tensor, "H T S"]:
-    """What ALiBi adds to the scores: −slope × distance; query row i stands at key position i + shift."""
+    """What ALiBi adds to the scores: −slope × distance; query row i is at key position i + shift."""
     distance = (rows[:, None] + shift - cols).abs()
     return -slopes[:, None, None] * distance
 

@@ -14,7 +14,7 @@ from regard.attention.layer import MultiHeadAttention
 
 
 class ModelSize(TypedDict):
-    """What tells one model of a family from another."""
+    """The sizes of one model of a family."""
 
     num_layers: int
     d_model: int

@@ -42,7 +42,8 @@ from regard.bench.report import (
 from regard.bench.tables import NOISY
 from regard.bench.twins import QUICK, WrongError, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.train.recipe import Recipe
+from regard.gpt.train.optimizer import adamw
+from regard.gpt.train.options import Recipe
 
 THEIRS = "transformers"
 WARMUPS = 3  # steps: the first compiles, and gives AdamW its memory
@@ -101,8 +102,8 @@ class Learner:
         if name.endswith(COMPILED):
             self.loss = torch.compile(self.loss, dynamic=False)
         # A low rate, so that every round meets nearly the same weights; the work is that of any rate.
-        self.recipe = Recipe(1, batch, setting.tokens, learning_rate=1e-5, dtype=setting.dtype)
-        self.optimizer = self.recipe.optimizer(self.model)
+        self.recipe = Recipe(steps=1, batch=batch, learning_rate=1e-5, dtype=setting.dtype)
+        self.optimizer = adamw(self.model, self.recipe)
         self._precision = torch.autocast(
             torch.device(setting.device).type, torch.bfloat16, enabled=setting.dtype == "bf16"
         )

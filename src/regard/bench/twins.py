@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.checkpoint.weight_names import places
+from regard.gpt.checkpoint.weight_names import places_in_file
 
 # Small enough for a run of seconds.
 QUICK = GPTConfig(vocab_size=499, context_length=64, num_layers=2, d_model=64, num_heads=4)
@@ -35,7 +35,7 @@ def twin(ours: GPT) -> Any:
     theirs.tie_weights()
     theirs.loss_type = "ForCausalLM"  # what it would take anyway, with a warning
     state = theirs.transformer.state_dict()
-    for name, place in places(c, "gpt2").items():
+    for name, place in places_in_file(c, "gpt2").items():
         target, source = state[place.name], ours.get_parameter(name)
         target = target if place.part is None else target[..., slice(*place.part)]
         target.copy_(source.mT if place.transposed else source)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.gpt.checkpoint import pretrained as checkpoint
+from regard.gpt.checkpoint import model_directory
 from regard.gpt.generate.generate import Stream
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
@@ -69,7 +69,7 @@ def load(model: str | None, device: str | None) -> GPT:
     on = find_device(device)
     # A CPU is quickest in float32, whatever the file holds.
     dtype = torch.float32 if on.type == "cpu" else None
-    loaded = GPT.from_pretrained(checkpoint.BOX if model is None else model, device=on, dtype=dtype)
+    loaded = GPT.from_pretrained(model_directory.PACKAGED if model is None else model, device=on, dtype=dtype)
     if loaded.tokenizer is None:
         raise ValueError(f"{model} has no tokenizer.json, so no text can be read; put its tokenizer beside the weights")
     return loaded

@@ -6,9 +6,9 @@ import torch
 
 from regard.commands.generate import load
 from regard.commands.watch import Opened, check_size
-from regard.gpt.checkpoint.pretrained import BOX
+from regard.gpt.checkpoint.model_directory import PACKAGED
 
-BOXED = BOX.name  # what the model in the box is called
+BOXED = PACKAGED.name
 
 
 def opened(name: str, words: str, max_tokens: int | None, device: str) -> Opened:

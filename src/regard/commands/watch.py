@@ -239,7 +239,7 @@ def _watched(found: Opened, keep: bool | None) -> Seen:
     spared: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
     options = {name: value for name, value in spared.items() if name in takes}
     with _progress(found.layers) as advance, watch(model, keep=keep) as seen:
-        seen.told = lambda forward, layer: advance()
+        seen.on_call = lambda forward, layer: advance()
         try:
             model(**{name: value.to(device) for name, value in inputs.items()}, **options)
         except IndexError as error:
@@ -247,7 +247,7 @@ def _watched(found: Opened, keep: bool | None) -> Seen:
             raise ValueError(
                 f"the model cannot read {size} tokens ({error}); fewer: --max-tokens {size // 2}"
             ) from None
-    seen.told = None
+    seen.on_call = None
     return seen
 
 

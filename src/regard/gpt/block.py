@@ -37,7 +37,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
         """Widen, bend, narrow."""
         out: Tensor = self.down(F.gelu(self.up(x), approximate="tanh"))
-        return step("feed-forward", out, "down(gelu(up(x)))", "each token alone")
+        return step("feed-forward", out, why="each token alone")
 
 
 class GatedFeedForward(nn.Module):
@@ -59,7 +59,7 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
         """Widen twice, let one gate the other, narrow."""
         out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
-        return step("feed-forward", out, "down(silu(gate(x)) · up(x))", "each token alone")
+        return step("feed-forward", out, why="each token alone")
 
 
 class Block(nn.Module):
@@ -101,11 +101,11 @@ class Block(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Look around, then think it over."""
-        near = step("attention norm", normed(self.attention_norm, x), "norm(x)", "lengths evened out")
+        near = step("attention norm", normed(self.attention_norm, x), why="lengths evened out")
         around = self.dropout(self.attention(near, mask=mask, cache=cache, positions=positions))
-        x = step("attended", x + around, "x + out", "added to what was there")
-        near = step("second norm", normed(self.feed_forward_norm, x), "norm(x)", "lengths evened out")
-        return step("block out", x + self.dropout(self.feed_forward(near)), "x + feed-forward", "the block's result")
+        x = step("attended", x + around, why="added to what was there")
+        near = step("second norm", normed(self.feed_forward_norm, x), why="lengths evened out")
+        return step("block out", x + self.dropout(self.feed_forward(near)), why="the block's result")
 
 
 def norm(config: GPTConfig) -> nn.LayerNorm | nn.RMSNorm:

@@ -109,10 +109,10 @@ class GPT(nn.Module):
         self._check(ids, start)
         if positions is None:
             positions = torch.arange(start, start + ids.shape[1], device=ids.device)
-        x = step("token vectors", self.token_embedding(step("tokens", ids, "ids", "text as numbers")), "embedding(ids)")
+        x = step("token vectors", self.token_embedding(step("tokens", ids, why="text as numbers")))
         if self.position_embedding is not None:
-            places = step("position vectors", self.position_embedding(positions), "embedding(positions)")
-            x = step("embeddings", x + places, "token + position", "what, and where")
+            places = step("position vectors", self.position_embedding(positions))
+            x = step("embeddings", x + places, why="what, and where")
         narrow = autocast_dtype(x.device.type)
         if narrow is not None:  # blocks add 16-bit numbers to it: no need to carry 32 along
             x = x.to(narrow)
@@ -122,11 +122,11 @@ class GPT(nn.Module):
             x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=turned)
         if cache is not None:
             cache.advance(ids.shape[1])
-        return step("final norm", normed(self.final_norm, x), "final_norm(x)", "lengths evened out")
+        return step("final norm", normed(self.final_norm, x), why="lengths evened out")
 
     def score(self, x: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
         """The head: how well each token of the vocabulary fits as the next."""
-        return step("logits", F.linear(x, self.head_weight), "x @ head.mT", "a score for every token")
+        return step("logits", F.linear(x, self.head_weight), why="a score for every token")
 
     def loss(self, ids: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
         """How surprised the model is by the next tokens: mean cross-entropy, without keeping a score for every token.
@@ -246,7 +246,7 @@ class GPT(nn.Module):
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the model to a directory that `from_pretrained` and transformers load; all of it, or nothing."""
-        from regard.gpt.checkpoint.pretrained import save
+        from regard.gpt.checkpoint.saving import save
 
         save(self, directory)
 

@@ -1,7 +1,7 @@
 """Tokenizer: text to token ids and back, byte for byte.
 
-Byte-level BPE, as GPT-2 has it: every byte is a token, and pairs that often stand together become tokens too. So any
-text can be written, and comes back as it was. The work is done by Hugging Face's `tokenizers`.
+Byte-level BPE, as in GPT-2: every byte is a token, and frequent pairs become tokens too, so that any text can be
+encoded and decodes to itself. Hugging Face's `tokenizers` does the work.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from regard.arguments import check_whole
 from regard.files import atomically
-from regard.gpt.train.text_files import END
 
 if TYPE_CHECKING:
     import tokenizers
 
+END = "<|endoftext|>"  # separates documents
 SMALLEST = 257  # 256 bytes and the end
 
 
@@ -33,28 +33,28 @@ class Tokenizer:
     >>> tokenizer.pieces(ids)[:3]
     ['the', ' cat', ',']
 
-    vocab_size: how many tokens there are.
-    end: the id of <|endoftext|>, which stands between texts; None where the vocabulary has none.
+    vocab_size: the number of tokens.
+    end: the id of <|endoftext|>, which separates documents; None where the vocabulary has none.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
-        # A file may ask for texts to be cut or padded; here a text is its tokens and no others.
+        # A file may ask for truncation or padding; here a text is its tokens and nothing else.
         inner.no_truncation()
         inner.no_padding()
-        inner.encode_special_tokens = True  # tokenizers' word for: their names in a text are text
+        inner.encode_special_tokens = True  # so that their names in a text are encoded as text
         self._inner = inner
         self.vocab_size: int = inner.get_vocab_size()
         self.end: int | None = inner.token_to_id(END)
-        self._bytes = _byte_of_each_sign() if _is_byte_level(inner) else None
+        self._bytes = _byte_of_character() if _is_byte_level(inner) else None
 
     @staticmethod
     def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-        """Learn a vocabulary from texts: 256 bytes, <|endoftext|> as token 0, and the pairs most often met.
+        """Learn a vocabulary from texts: 256 bytes, <|endoftext|> as token 0, and the most frequent pairs.
 
         >>> Tokenizer.train(["to be or not to be"], vocab_size=260).vocab_size
         260
 
-        The same texts give the same vocabulary. Where they hold too few pairs, it stays smaller than `vocab_size`.
+        The same texts give the same vocabulary. If they have too few pairs, it is smaller than `vocab_size`.
         """
         from tokenizers import Tokenizer as Inner
         from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -65,7 +65,7 @@ class Tokenizer:
                 f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a small model"
             )
         if isinstance(texts, str):
-            raise ValueError('texts is one text, which would be read letter by letter; pass a list: ["…"]')
+            raise ValueError('texts is one text, which would be read character by character; pass a list: ["…"]')
         inner = Inner(models.BPE())
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = decoders.ByteLevel()
@@ -75,7 +75,7 @@ class Tokenizer:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        inner.train_from_iterator((_whole(text) for text in texts), trainer)
+        inner.train_from_iterator((_checked(text) for text in texts), trainer)
         return Tokenizer(inner)
 
     @staticmethod
@@ -93,7 +93,7 @@ class Tokenizer:
             raise ValueError(f"{path} is no tokenizer that can be read: {error}; get the file again") from error
 
     def save(self, path: Path | str) -> None:
-        """Write tokenizer.json: to this path, or into this directory. Whole or not at all, and without blanks."""
+        """Write tokenizer.json, atomically and without whitespace, to this path or into this directory."""
         path = Path(path)
         with atomically(path / "tokenizer.json" if path.is_dir() else path) as temporary:
             temporary.write_text(str(self), encoding="utf-8")
@@ -101,24 +101,24 @@ class Tokenizer:
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The token ids of a text.
 
-        A special token's name in the text, such as <|endoftext|>, is plain text like any other, so that nobody ends
-        a text from inside it; decode gives the text back byte for byte. With special=True such names are the tokens
-        they name, and what the tokenizer puts before and after a text (Llama's <s>) is there too, as in transformers.
+        A special token's name in the text, such as <|endoftext|>, is encoded as plain text, so that a text cannot
+        contain its own end; decode returns the text byte for byte. With special=True such names become the tokens they
+        name, and the tokenizer's own special tokens (Llama's <s>) are added, as in transformers.
 
-        Tokenizers that tidy the text first (Qwen's joins accents to their letters) give it back tidied.
+        Tokenizers that normalize the text (Qwen's composes accents with their letters) return it normalized.
         """
         return self.encode_batch([text], special)[0]
 
     def encode_batch(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
         """The token ids of many texts, on all cores."""
-        texts = [_whole(text) for text in texts]
-        inner = self._heeding_names if special else self._inner
+        texts = [_checked(text) for text in texts]
+        inner = self._with_special_names if special else self._inner
         return [encoding.ids for encoding in inner.encode_batch_fast(texts, add_special_tokens=special)]
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
-        """The text of token ids. Bytes that are no UTF-8, and ids that name no token, are U+FFFD: �."""
+        """The text of token ids. Invalid UTF-8 and ids without a token become U+FFFD: �."""
         text, known = "", list[int]()
-        for i in _listed(ids):
+        for i in _as_list(ids):
             if self._inner.id_to_token(i) is not None:
                 known.append(i)
                 continue
@@ -126,8 +126,8 @@ class Tokenizer:
         return text + self._inner.decode(known, skip_special_tokens=False)
 
     def pieces(self, ids: Iterable[int] | Tensor) -> list[str]:
-        r"""Each token as text of its own, for tables and pictures; a byte that is half a letter is written \xe4."""
-        return [self._piece(i) for i in _listed(ids)]
+        r"""Each token as its own text, for tables and figures; a byte of a multi-byte character is written \xe4."""
+        return [self._piece(i) for i in _as_list(ids)]
 
     def token(self, id: int) -> str:
         """A token as the vocabulary spells it: Ġcat for " cat" in GPT-2's."""
@@ -136,34 +136,34 @@ class Tokenizer:
             raise ValueError(
                 f"token id {id} is not among this tokenizer's {self.vocab_size} (0 to {self.vocab_size - 1})"
             )
-        found: str = token
-        return found
+        spelling: str = token
+        return spelling
 
-    def stream(self) -> Stream:
-        """For text that comes token by token."""
-        return Stream(self)
+    def stream(self) -> StreamingDecoder:
+        """A decoder for tokens that arrive one by one."""
+        return StreamingDecoder(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read, (str(self),)  # tokenizers' own copies forget what is not in the file
+        return _read, (str(self),)  # copies made by tokenizers lose what is not in the file
 
     @cached_property
-    def _heeding_names(self) -> tokenizers.Tokenizer:
-        """A second one: a switch on the first would be a trap for threads."""
+    def _with_special_names(self) -> tokenizers.Tokenizer:
+        """A second tokenizer: switching the setting of the first would not be thread-safe."""
         return type(self._inner).from_str(str(self))
 
     def _piece(self, i: int) -> str:
         token = self._inner.id_to_token(i)
         if token is None:
             return "\ufffd"
-        if self._bytes is not None and all(sign in self._bytes for sign in token):
-            return bytes(self._bytes[sign] for sign in token).decode(errors="backslashreplace")
-        found: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a blank
-        return found
+        if self._bytes is not None and all(character in self._bytes for character in token):
+            return bytes(self._bytes[character] for character in token).decode(errors="backslashreplace")
+        text: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a space
+        return text
 
     def __str__(self) -> str:
         """The content of tokenizer.json."""
-        found: str = self._inner.to_str(pretty=False)
-        return found
+        content: str = self._inner.to_str(pretty=False)
+        return content
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, end={self.end})"
@@ -175,8 +175,8 @@ class Tokenizer:
         return hash(str(self))
 
 
-class Stream:
-    """Text as its tokens arrive: each feed gives what is complete, and no letter is ever cut in two.
+class StreamingDecoder:
+    """Decode tokens as they arrive: each feed returns the text that is complete, and never splits a character.
 
     >>> tokenizer = Tokenizer.train([], vocab_size=257)
     >>> stream = tokenizer.stream()
@@ -185,31 +185,31 @@ class Stream:
     >>> stream.finish()
     ''
 
-    All that feed and finish give, together, is what decode gives.
+    The texts of all feeds and finish, joined, are what decode returns.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._before: list[int] = []  # told already; some tokenizers write a token by what stands before it
+        self._before: list[int] = []  # returned already; some tokenizers decode a token by the one before it
         self._waiting: list[int] = []
 
     def feed(self, id: int) -> str:
-        """One more token: the text that is now complete, often its own, sometimes none."""
+        """Add a token; returns the text that is now complete, which may be empty."""
         self._waiting.append(int(id))
         text = self._text()
-        if text.endswith("\ufffd"):  # perhaps the first bytes of a letter
+        if text.endswith("\ufffd"):  # perhaps the first bytes of a character
             return ""
         self._before, self._waiting = self._waiting, []
         return text
 
     def finish(self) -> str:
-        """What is left: half a letter becomes U+FFFD."""
+        """The remaining text; an incomplete character becomes U+FFFD."""
         text, self._before, self._waiting = self._text(), [], []
         return text
 
     def _text(self) -> str:
-        told = self._tokenizer.decode(self._before)
-        return self._tokenizer.decode(self._before + self._waiting)[len(told) :]
+        returned = self._tokenizer.decode(self._before)
+        return self._tokenizer.decode(self._before + self._waiting)[len(returned) :]
 
 
 def _read(content: str) -> Tokenizer:
@@ -218,8 +218,8 @@ def _read(content: str) -> Tokenizer:
     return Tokenizer(Inner.from_str(content))
 
 
-def _whole(text: str) -> str:
-    """The text, if UTF-8 can write it."""
+def _checked(text: str) -> str:
+    """The text, if UTF-8 can encode it."""
     if not isinstance(text, str):
         raise ValueError(f"a text must be a str, but is {type(text).__name__}; bytes have .decode()")
     try:
@@ -232,12 +232,12 @@ def _whole(text: str) -> str:
     return text
 
 
-def _listed(ids: Iterable[int] | Tensor) -> list[int]:
-    found = [int(i) for i in (ids.tolist() if isinstance(ids, Tensor) else ids)]
-    wrong = next((i for i in found if not 0 <= i < 1 << 32), None)
+def _as_list(ids: Iterable[int] | Tensor) -> list[int]:
+    numbers = [int(i) for i in (ids.tolist() if isinstance(ids, Tensor) else ids)]
+    wrong = next((i for i in numbers if not 0 <= i < 1 << 32), None)
     if wrong is not None:
         raise ValueError(f"token id {wrong} must be a whole number of at least 0 and below 2³²")
-    return found
+    return numbers
 
 
 def _is_byte_level(inner: Any) -> bool:
@@ -245,8 +245,8 @@ def _is_byte_level(inner: Any) -> bool:
     return decoder is not None and "ByteLevel" in repr(decoder)
 
 
-def _byte_of_each_sign() -> dict[str, int]:
-    """GPT-2 writes each byte as a visible sign: those that are visible as themselves, the others from U+0100 on."""
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's byte alphabet: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}

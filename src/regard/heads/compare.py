@@ -6,25 +6,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from regard.drawing import as_html, as_text
+from regard.heads.registry import BY_NAME
 from regard.heads.roles import Role
-from regard.show.table import Signed, html_table, text_table
-
-_FEW = 24
-_COLUMNS = ("entropy", "distance", "sink", "previous", "self")
 
 
 @dataclass(frozen=True)
 class Portrait:
-    """A head as a report tells of it: its role and its means, and how large entropy and distance could be."""
+    """A head in a report: its role, its means, and the number of keys, which limits entropy and distance."""
 
     role: Role
     means: Mapping[str, float]
     keys: int
 
     def shares(self) -> dict[str, float]:
-        """The means on one scale from 0 to 1: entropy against ln S, distance against S − 1, weights as they are."""
-        most = {"entropy": math.log(max(self.keys, 2)), "distance": float(max(self.keys - 1, 1))}
-        return {name: value / most.get(name, 1.0) for name, value in self.means.items()}
+        """The means on one scale from 0 to 1: each divided by its largest possible value."""
+        return {name: value / BY_NAME[name].most(self.keys) for name, value in self.means.items()}
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Change:
 
 
 class Comparison(Sequence[Change]):
-    """The heads of two reports side by side, the most changed first.
+    """The heads of two reports side by side, the largest change first.
 
     The size of a change is that of its largest difference: weights as they are, entropy as a share of ln S, distance
     as a share of the text, so that texts of different length can be compared.
@@ -70,37 +67,20 @@ class Comparison(Sequence[Change]):
         few = [c for c in self._changes if c.size >= threshold or c.before.name != c.after.name]
         return Comparison(few, self._of)
 
-    def table(self, width: int = 80, all: bool = False) -> str:
-        """The changes as aligned text."""
-        if not self._changes:
-            return f"  none of {self._of} heads changed"
-        heading = f"  {len(self)} of {self._of} heads; after − before, the most changed first"
-        shown = self._changes if all else self._changes[:_FEW]
-        lines = [heading, "", text_table(*self._cells(shown), width)]
-        if len(shown) < len(self):
-            lines.append(f"  … and {len(self) - len(shown)} more: .table(all=True), or fewer: .changed(0.2)")
-        return "\n".join(lines)
+    @property
+    def heads(self) -> int:
+        """How many heads were compared; some may be left out by changed()."""
+        return self._of
 
-    def _cells(self, changes: Sequence[Change]) -> tuple[list[str], list[list[str | float]]]:
-        rows: list[list[str | float]] = [
-            [
-                f"{c.layer}.{c.head}",
-                c.role,
-                c.size,
-                *(Signed(c.differences.get(name, math.nan)) for name in _COLUMNS),
-            ]
-            for c in changes
-        ]
-        return ["head", "role", "change", *_COLUMNS], rows
+    def table(self, width: int = 80, all: bool = False) -> str:
+        """The changes as aligned text; all=True shows every one."""
+        return as_text(self, width, all=all)
 
     def __repr__(self) -> str:
-        return self.table()
+        return as_text(self, 80)
 
     def _repr_html_(self) -> str:
-        more = len(self) - _FEW
-        last = f"… and {more} more: .table(all=True), or fewer: .changed(0.2)" if more > 0 else ""
-        heading = f"{len(self)} of {self._of} heads, after − before"
-        return html_table(heading, *self._cells(self._changes[:_FEW]), last)
+        return as_html(self)
 
 
 def compare(before: Mapping[tuple[int, int], Portrait], after: Mapping[tuple[int, int], Portrait]) -> Comparison:

@@ -1,21 +1,18 @@
 """Reports as files: one safetensors file, its header a JSON text that says what each tensor is.
 
-Nothing in a file is believed before it is checked: the header first, then every shape against the sizes it states.
+A file is checked before it is used: the header first, then every shape against the sizes that the header states.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import safetensors
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.attention.masks import (
@@ -36,22 +33,20 @@ from regard.attention.masks import (
     padding,
     window,
 )
+from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
-from regard.heads.record import Record, Step
-from regard.heads.report import Forward, Seen, placed
+from regard.heads.record import Record, RecordedCall
+from regard.heads.registry import STORED
+from regard.heads.report import Forward, Seen, in_slots
 from regard.heads.visibility import seeing_queries
 
 FORMAT, VERSION = "regard.seen", 1
-_ROWS = ("B", "H", "T")
 _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
-    **dict.fromkeys(("lse", "entropy", "largest", "largest_key", "distance"), _ROWS),
-    **dict.fromkeys(("sink", "previous", "self", "induction", "duplicate"), _ROWS),
-    **dict.fromkeys(("received", "received_mean"), ("B", "H", "S")),
-    **dict.fromkeys(("histogram", "top_keys", "top_weights"), ("B", "H", "T", "?")),
-    "map": ("B", "H", "?", "?"),
+    **{tensor: one.axes for tensor, one in STORED.items()},
     **dict.fromkeys(("visible", "even_distance"), ("b", "h", "T")),
     "queries": ("b", "h", "S"),
 }
+_INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
 _PARTS: dict[str, tuple[str, ...]] = {
     "q": ("B", "H", "T", "?"),
     "k": ("B", "?", "S", "?"),
@@ -64,7 +59,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 
 
 def save(seen: Seen, path: str | Path, keep: bool | None = None) -> None:
-    """Write a report to one file, whole or not at all.
+    """Write a report to one file, completely or not at all.
 
     keep=False leaves out queries, keys and masks: statistics are read back, weights are not.
     """
@@ -83,7 +78,9 @@ def save(seen: Seen, path: str | Path, keep: bool | None = None) -> None:
             for forward in seen._forwards
         ],
     }
-    _write(Path(path), writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(report)})
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(report)})
 
 
 def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
@@ -108,11 +105,11 @@ def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
 
 
 class _Unfit(Exception):
-    """Why a file is not believed."""
+    """Why a file is refused."""
 
 
 class _Writer:
-    """Gathers tensors under names; what is the same, such as a bias used in every layer, is written once."""
+    """Collects tensors under names; equal ones, such as a bias used in every layer, are written once."""
 
     def __init__(self, keep: bool) -> None:
         self.keep = keep
@@ -120,7 +117,7 @@ class _Writer:
         self._common: list[str] = []
 
     def put(self, tensor: Tensor, common: bool = False) -> str:
-        """The name under which the tensor is written; a common one may be there already."""
+        """The name under which the tensor is written; a common one may have been written before."""
         plain = tensor.detach().cpu().contiguous()
         if common:
             for name in self._common:
@@ -133,7 +130,7 @@ class _Writer:
         return name
 
     def record(self, record: Record) -> dict[str, Any]:
-        record.visible()  # counted now, so that the file need not hold masks for it
+        record.visible()  # counted now, so that the file needs no mask for it
         B, H, _, _ = record.sizes
         return {
             "name": record.name,
@@ -143,28 +140,28 @@ class _Writer:
             "steps": [self.step(step) for step in record.steps],
         }
 
-    def step(self, step: Step) -> dict[str, Any]:
+    def step(self, step: RecordedCall) -> dict[str, Any]:
         call = step.call
-        found: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
-        found["across"], found["extra"] = call.across, call.extra
-        found["found"] = {name: self.put(value) for name, value in step.found.items()}
+        entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
+        entry["across"], entry["extra"] = call.across, call.extra
+        entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
         if not self.keep:
-            if "received_mean" in step.found and "queries" not in step.found:
-                found["found"]["queries"] = self.put(seeing_queries(call))
+            if "received_mean" in step.measured and "queries" not in step.measured:
+                entry["found"]["queries"] = self.put(seeing_queries(call))
             if call.real is not None:
-                found["real"] = self.put(call.real, common=True)
-            return found
-        found["scale"] = call.scale
-        found["mask"] = self.mask(call.mask, step)
-        found["shares_keys"] = step.shares_keys
+                entry["real"] = self.put(call.real, common=True)
+            return entry
+        entry["scale"] = call.scale
+        entry["mask"] = self.mask(call.mask, step)
+        entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
             value = getattr(call, name)
             if value is not None and not (name == "k" and step.shares_keys):
-                found[name] = self.put(value, common=name not in ("q", "k", "weights"))
-        return found
+                entry[name] = self.put(value, common=name not in ("q", "k", "weights"))
+        return entry
 
-    def mask(self, mask: Mask, step: Step) -> dict[str, Any]:
-        """A mask as its rule; one that the file does not know is written out."""
+    def mask(self, mask: Mask, step: RecordedCall) -> dict[str, Any]:
+        """A mask as its rule; one that the format has no rule for as a tensor."""
         match mask:
             case Everything() | Causal():
                 return {"kind": mask.kind}
@@ -183,25 +180,6 @@ class _Writer:
         return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(_packed(seen), common=True)}
 
 
-def _write(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """The file is whole under its name or not there at all: written beside it, flushed, and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        save_file(tensors, str(beside), metadata=header)
-        with open(beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    if hasattr(os, "O_DIRECTORY"):  # the new name, too, must survive a crash
-        folder = os.open(path.parent, os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
 def _read(file: Any, device: torch.device) -> Seen:
     header = file.metadata() or {}
     if header.get("format") != FORMAT:
@@ -214,7 +192,9 @@ def _read(file: Any, device: torch.device) -> Seen:
         collect = frozenset(map(str, report["collect"]))
         keep = report["keep"]
         forwards = [
-            Forward(_count(forward["number"], "number"), placed([reader.record(layer) for layer in forward["layers"]]))
+            Forward(
+                _count(forward["number"], "number"), in_slots([reader.record(layer) for layer in forward["layers"]])
+            )
             for forward in report["forwards"]
         ]
         _fits(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
@@ -224,7 +204,7 @@ def _read(file: Any, device: torch.device) -> Seen:
 
 
 class _Reader:
-    """Tensors of a file, each looked at from outside before it is read."""
+    """Reads the tensors of a file, each after a check of its shape."""
 
     def __init__(self, file: Any, device: torch.device) -> None:
         self._file, self._device = file, device
@@ -232,7 +212,7 @@ class _Reader:
         self._read: dict[str, Tensor] = {}
 
     def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
-        """The tensor, if its shape is what the sizes say."""
+        """The tensor, if its shape has these sizes."""
         _fits(isinstance(name, str) and name in self._known, f"{what} is missing")
         shape = tuple(self._file.get_slice(name).get_shape())
         if axes is not None:
@@ -252,25 +232,25 @@ class _Reader:
         shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
         return Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
 
-    def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> Step:
+    def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
         sizes = sizes | {"T": _count(step["T"], "T"), "S": _count(step["S"], "S")}
         B, H, T, S = (sizes[axis] for axis in "BHTS")
-        found = {}
+        measured = {}
         for statistic, where in step["found"].items():
             _fits(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
-            found[statistic] = self.get(where, _AXES[statistic], sizes, f"{name}: {statistic}")
-            whole = statistic in ("largest_key", "top_keys", "queries")
-            _fits(found[statistic].is_floating_point() != whole, f"{name}: {statistic} is {found[statistic].dtype}")
+            measured[statistic] = self.get(where, _AXES[statistic], sizes, f"{name}: {statistic}")
+            dtype = measured[statistic].dtype
+            _fits(dtype.is_floating_point != (statistic in _INTEGERS), f"{name}: {statistic} is {dtype}")
         parts = {part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step}
         _fits("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
         stands: Any = {"across": step["across"] is True, "extra": _count(step.get("extra", 0), "extra")}
         _fits(stands["extra"] <= max(S - T, 0), f"{name}: {stands['extra']} of {S} keys are said to be extra")
         if not step["kept"]:
             q, k = (torch.empty(*shape, 0, device=self._device) for shape in ((B, H, T), (B, 1, S)))
-            # Its masks stayed behind, and so must anything that would have to be counted from them.
-            counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in found else set())
-            _fits(counted <= found.keys(), f"{name}: {', '.join(sorted(counted - found.keys()))} is missing")
-            return Step(WatchedCall(name, q=q, k=k, real=parts.get("real"), **stands), False, found)
+            # The file has no masks, so it must have what would be counted from them.
+            counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
+            _fits(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
+            return RecordedCall(WatchedCall(name, q=q, k=k, real=parts.get("real"), **stands), False, measured)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
@@ -285,7 +265,8 @@ class _Reader:
         _fits(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(B, H, T, S)
-        return Step(WatchedCall(name, scale=scale, mask=mask, **stands, **cast(Any, parts)), True, found, shares)
+        call = WatchedCall(name, scale=scale, mask=mask, **stands, **cast(Any, parts))
+        return RecordedCall(call, True, measured, shares)
 
     def mask(self, rule: dict[str, Any]) -> Mask:
         """A mask from its rule."""
@@ -322,7 +303,7 @@ def _packed(seen: Tensor) -> Tensor:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Are they alike to the bit?"""
+    """Are they equal bit for bit?"""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return one.numel() == 0 or torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))

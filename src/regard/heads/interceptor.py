@@ -14,11 +14,12 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
-from regard.attention.masks import Mask
-from regard.attention.observers import busy, observe
+from regard.attention.call import Call
+from regard.attention.fused import Route
+from regard.attention.observers import inside_observed_attention, observe
 from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.call import WatchedCall
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
@@ -188,23 +189,13 @@ class Interceptor:
             softmax.heads = (self.multihead.batch, self.multihead.heads)
         self.report(softmax.call(self._batch_size(softmax.weights.shape[-2])))
 
-    def attend(
-        self,
-        path: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        dropout: float,
-        mask: Mask,
-        scale: float | None,
-        alibi: Tensor | None,
-    ) -> None:
+    def attend(self, call: Call, route: Route) -> None:
         """regard's own attend(), which calls this as its observer."""
-        if busy():
+        if inside_observed_attention():
             return  # part of another attention call
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        slopes = None if alibi is None else alibi.detach()
-        self.report(WatchedCall("", q=q.detach(), k=k.detach(), scale=scale, mask=mask, alibi=slopes))
+        q, k, _ = call.qkv
+        slopes = None if call.alibi is None else call.alibi.detach()
+        self.report(WatchedCall("", q=q.detach(), k=k.detach(), scale=call.scale, mask=call.mask, alibi=slopes))
 
     @contextmanager
     def errors_naming_the_module(self) -> Iterator[None]:
@@ -236,7 +227,7 @@ class FunctionMode(TorchFunctionMode):
         if name == "__get__":  # of a property, such as Tensor.mT
             name = getattr(func.__self__, "__name__", "")
         handler = self.interceptor.handlers.get(name.partition(".")[0])  # without the overload of an aten operator
-        if handler is None or self.interceptor.in_callback or busy():
+        if handler is None or self.interceptor.in_callback or inside_observed_attention():
             return func(*args, **kwargs)
         return handler(func, args, kwargs)
 

@@ -1,16 +1,18 @@
-"""Views of what was seen: one layer, one head. They hold nothing; every number comes from the record."""
+"""Views of a report: one layer, one head. They hold no numbers of their own; all are read from the record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.heads.record import MAP, TOP, Record
+from regard.heads.record import Record
+from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic
 from regard.heads.roles import Role, Tally
+from regard.heads.statistics import MAP, TOP
 
 Index = int | slice | Sequence[int] | Tensor | None
 
@@ -23,7 +25,7 @@ class Top(NamedTuple):
 
 
 class _View:
-    """What a layer and a head have in common: every statistic by its name."""
+    """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -31,68 +33,20 @@ class _View:
     def _read(self, name: str) -> Tensor:
         raise NotImplementedError
 
-    @property
-    def lse(self) -> Tensor:
-        """The log of the sum of exp(score) over the visible keys."""
-        return self._read("lse")
+    if TYPE_CHECKING:
 
-    @property
-    def entropy(self) -> Tensor:
-        """−Σ p ln p, in nats: 0 looks at one key, ln n at n keys alike."""
-        return self._read("entropy")
-
-    @property
-    def largest(self) -> Tensor:
-        """The largest weight of each query."""
-        return self._read("largest")
-
-    @property
-    def largest_key(self) -> Tensor:
-        """The key that has it, the first where several have."""
-        return self._read("largest_key")
-
-    @property
-    def distance(self) -> Tensor:
-        """How far away the query looks on average, in tokens."""
-        return self._read("distance")
-
-    @property
-    def sink(self) -> Tensor:
-        """The weight on the first key."""
-        return self._read("sink")
-
-    @property
-    def previous(self) -> Tensor:
-        """The weight on the previous token; NaN for the first, which has none."""
-        return self._read("previous")
-
-    @property
-    def self(self) -> Tensor:
-        """The weight on the query's own token."""
-        return self._read("self")
-
-    @property
-    def induction(self) -> Tensor:
-        """The weight on the token after the last occurrence of the current one; NaN where it did not occur."""
-        return self._read("induction")
-
-    @property
-    def duplicate(self) -> Tensor:
-        """The weight on the last earlier occurrence of the current token; NaN where it did not occur."""
-        return self._read("duplicate")
-
-    @property
-    def received(self) -> Tensor:
-        """How much weight each key got from all queries together."""
-        return self._read("received")
-
-    @property
-    def received_mean(self) -> Tensor:
-        """The same for each query that may see the key; NaN where none may."""
-        return self._read("received_mean")
+        def __getattr__(self, name: str) -> Tensor: ...
 
     def _index(self, chosen: Index, size: int, what: str) -> Tensor:
         return index(chosen, size, what, self._record.steps[0].call.device)
+
+
+def _property(statistic: Statistic) -> property:
+    return property(lambda view: view._read(statistic.name), doc=statistic.about)
+
+
+for _name in (*ROWS, *COLUMNS):
+    setattr(_View, _name, _property(BY_NAME[_name]))
 
 
 class Head(_View):
@@ -131,15 +85,15 @@ class Head(_View):
         return Top(*self._record.top(self._head, n))
 
     def map(self, n: int = MAP) -> Float[Tensor, "B rows cols"]:
-        """An exact picture of the T × S weights, mean-pooled to at most n × n cells."""
+        """The T × S weights, mean-pooled to at most n × n cells."""
         _at_least_one(n, "map")
         return self._record.map(self._head, n)
 
     def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B R C"]:
-        """The exact weights of these queries and keys, (B, R, C), computed again on demand.
+        """The exact weights of these queries and keys, (B, R, C), computed on demand.
 
         Rows and columns are a number, a slice, a list or a tensor of numbers; None is all of them, and all rows
-        with all columns is the whole T × S matrix.
+        with all columns are the full T × S matrix.
         """
         _, _, T, S = self._record.sizes
         return self._record.weights(self._head, self._index(rows, T, "row"), self._index(cols, S, "column"))
@@ -166,7 +120,9 @@ class Layer(_View):
         return iter(self._heads())
 
     def __getitem__(self, head: int) -> Head:
-        return Head(self._record, self._layer, place(head, len(self), "head", self.name), self._tally)
+        return Head(
+            self._record, self._layer, place(head, len(self), "head", f"{self.name} has {len(self)} heads"), self._tally
+        )
 
     @property
     def name(self) -> str:
@@ -190,15 +146,15 @@ class Layer(_View):
 
     def top(self, n: int = TOP) -> Top:
         """The n largest weights of each query and their keys, (B, H, T, n) each, exact."""
-        found = [head.top(n) for head in self._heads()]
-        return Top(torch.stack([one.keys for one in found], 1), torch.stack([one.weights for one in found], 1))
+        keys, weights = zip(*(head.top(n) for head in self._heads()), strict=True)
+        return Top(torch.stack(keys, 1), torch.stack(weights, 1))
 
     def map(self, n: int = MAP) -> Float[Tensor, "B H rows cols"]:
-        """An exact picture of the T × S weights of each head, mean-pooled to at most n × n cells."""
+        """The T × S weights of each head, mean-pooled to at most n × n cells."""
         return torch.stack([head.map(n) for head in self._heads()], 1)
 
     def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B H R C"]:
-        """The exact weights of these queries and keys, (B, H, R, C), computed again on demand."""
+        """The exact weights of these queries and keys, (B, H, R, C), computed on demand."""
         return torch.stack([head.weights(rows, cols) for head in self._heads()], 1)
 
     def _heads(self) -> list[Head]:
@@ -209,16 +165,19 @@ class Layer(_View):
         return f"{self._layer}  {self.name}: {H} heads, {T} queries, {S} keys; one of them: seen[{self._layer}, 0]"
 
 
-def place(number: int, size: int, what: str, whose: str) -> int:
-    """A number of a layer or head, negative ones counted from the end."""
-    number = _whole(number, what)
-    if not -size <= number < size:
-        raise ValueError(f"{what} {number} does not exist: {whose} has {size} {what}s, 0 to {size - 1}")
-    return number % size
+def place(number: object, size: int, what: str, how_many: str) -> int:
+    """An index of `size` things from 0; negative ones are counted from the end."""
+    try:
+        index: int = number.__index__()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
+    if not -size <= index < size:
+        raise ValueError(f"{what} {index} does not exist: {how_many}, 0 to {size - 1}")
+    return index % size
 
 
 def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
-    """Rows or columns in any accepted form as a tensor of places."""
+    """Rows or columns in any accepted form as a tensor of indices."""
     if chosen is None:
         return torch.arange(size, device=device)
     if isinstance(chosen, slice):
@@ -227,30 +186,18 @@ def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
     if numbers and all(isinstance(number, bool) for number in numbers):
         if len(numbers) != size:
             raise ValueError(f"a choice of {what}s by True and False needs {size} of them; this has {len(numbers)}")
-        numbers = [place for place, wanted in enumerate(numbers) if wanted]
-    places = []
-    for number in numbers:
-        whole = _whole(number, what)
-        if not -size <= whole < size:
-            raise ValueError(f"{what} {whole} does not exist: there are {size}, 0 to {size - 1}")
-        places.append(whole % size)
+        numbers = [number for number, wanted in enumerate(numbers) if wanted]
+    places = [place(number, size, what, f"there are {size}") for number in numbers]
     return torch.tensor(places, dtype=torch.long, device=device)
 
 
 def _numbers(chosen: Any) -> list[Any]:
     """A number, or a list, tensor or array of them, as a list."""
-    if hasattr(chosen, "tolist"):  # tensors and arrays; one number stands alone
+    if hasattr(chosen, "tolist"):  # tensors and arrays, also of one number
         chosen = chosen.tolist()
     if isinstance(chosen, str):
         return [chosen]
     return [number for one in chosen for number in _numbers(one)] if isinstance(chosen, Sequence) else [chosen]
-
-
-def _whole(number: object, what: str) -> int:
-    try:
-        return number.__index__()  # type: ignore[attr-defined,no-any-return]
-    except (AttributeError, TypeError):
-        raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
 
 
 def _at_least_one(n: int, what: str) -> None:

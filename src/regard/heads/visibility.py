@@ -11,6 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from regard.attention.kernels.kernel_mask import key_padding
 from regard.attention.masks import (
     CAUSAL,
     EVERYTHING,
@@ -21,17 +22,19 @@ from regard.attention.masks import (
     Everything,
     Mask,
     Padding,
+    Parts,
     Window,
     padding,
+    to_four_axes,
 )
 from regard.heads.call import HIDES, WatchedCall
 
-_TILE = 2**24  # entries of a dense mask looked at together
-_ROWS = 512  # rows of written-out weights looked at together
+_TILE = 2**24  # entries of a dense mask at a time
+_ROWS = 512  # rows of a model's own weights at a time
 
 
 def is_plain(mask: Mask) -> bool:
-    """Is the mask made of the future, a window and padding only? Then counting takes no T × S tile."""
+    """Is the mask made of causal, window and padding only? Then counting needs no T × S tile."""
     return mask.parts().rest is None
 
 
@@ -73,20 +76,19 @@ def seeing_queries(call: WatchedCall) -> Tensor:
             total = total + tile.sum(2)
         return total if total.dim() == 3 else total.expand(B, 1, S)
     parts = call.mask.parts()
-    real = torch.ones(1, T, device=call.device) if call.real is None else call.real
-    upto = torch.nn.functional.pad(real.long().cumsum(-1), (1, 0))  # upto[i]: queries that count before row i
-    row = torch.arange(S, device=call.device) - (S - T)  # the row that stands at each key
+    real = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    row = torch.arange(S, device=call.device) - (S - T)  # the query at the position of each key
     low = row if parts.causal else torch.zeros_like(row)
     high = torch.full_like(row, T)
     if parts.window is not None:
         low, high = torch.maximum(low, row - parts.window + 1), torch.minimum(high, row + parts.window)
     low = low.clamp(0, T)
-    count = upto[:, torch.maximum(high.clamp(0, T), low)] - upto[:, low]
-    return (count * _real_keys(parts.keys, S, call.device))[:, None]
+    count = _sums(real.long(), low, torch.maximum(high.clamp(0, T), low))
+    return (count * _real_keys(parts, S, call.device))[:, None]
 
 
 def keys_seen(call: WatchedCall) -> Tensor | None:
-    """(B or 1, S or 1): may any query see this key? None where no rule could hide one from all. T and S are alike.
+    """(B or 1, S or 1): may any query see this key? None where no mask hides one from all. T = S.
 
     >>> from regard.attention.masks import causal
     >>> keys_seen(WatchedCall("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
@@ -95,23 +97,23 @@ def keys_seen(call: WatchedCall) -> Tensor | None:
     """
     if isinstance(call.mask, Dense) and call.bias is None:
         seen = call.mask.seen.to(call.device)
-        return _four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
+        return to_four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
     rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
     if not all(_is_one_row(rule) for rule in rules):
         return torch.stack([_tile(call, rows).any(2).any(1) for rows in _tiles(call)]).any(0)
     keys = torch.arange(call.sizes[3], device=call.device)
     found = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
     if call.bias is not None:
-        found.append(may_see(_once(_four_axes(call.bias)).amax((1, 2))))
+        found.append(may_see(_once(to_four_axes(call.bias)).amax((1, 2))))
     return reduce(torch.logical_and, found) if found else None
 
 
 def may_see(score: Tensor) -> Tensor:
-    """What is not hidden by this score, or by what is added to it."""
+    """Which keys are visible, by their scores or by what is added to them."""
     return ~(score <= HIDES)
 
 
-_SEES_ITSELF = (Everything, Causal, Window, Documents)  # rules by which each query sees the key at its own place
+_SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
 
 
 def _all_of(mask: Mask) -> list[Mask]:
@@ -119,21 +121,21 @@ def _all_of(mask: Mask) -> list[Mask]:
 
 
 def _is_one_row(mask: Mask) -> bool:
-    """Does the rule hide the same keys from all queries and heads of a text?"""
+    """Does the mask hide the same keys from all queries and heads of a text?"""
     if not isinstance(mask, Dense):
         return isinstance(mask, Padding)
     return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
 
 
 def _rule_behind(call: WatchedCall, weights: Tensor) -> Mask:
-    """The mask that written-out weights seem to have had: the future, and keys that nobody looks at, hidden.
+    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
 
-    A single 0 says nothing: in half precision small weights are 0, too. A whole layer that leaves out the future does.
+    A single 0 is no evidence: in half precision small weights are 0, too.
     """
     T, S = weights.shape[2:]
     rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
     counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
-    ahead = any(  # a padded row that sees nothing may have its weight anywhere
+    ahead = any(  # a padded row that sees nothing may have its weights anywhere
         bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
         for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
     )
@@ -141,25 +143,36 @@ def _rule_behind(call: WatchedCall, weights: Tensor) -> Mask:
 
 
 def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
-    """Count and summed distance, from running sums over the keys that are real."""
-    _, _, T, S = call.sizes
-    parts = mask.parts()
-    keep = _real_keys(parts.keys, S, call.device)
-    place = torch.arange(S, device=call.device)
-    upto = torch.nn.functional.pad(keep.cumsum(-1), (1, 0))  # how many keys are real before place j, …
-    sums = torch.nn.functional.pad((keep * place).cumsum(-1), (1, 0))  # … and the sum of their places
+    """How many keys each query sees and the sum of their distances, (B or 1, 1, T) each, without a T × S tile.
+
+    A query sees the real keys of one range. Those up to its own position are at − j away, the others j − at.
+    """
+    T, S = call.sizes[2:]
     at = torch.arange(T, device=call.device) + call.shift
+    low, high = _visible_range(mask.parts(), at, S)
+    middle = (at + 1).clamp(low, high)
+    real = _real_keys(mask.parts(), S, call.device)
+    places = real * torch.arange(S, device=call.device)
+    behind, ahead = _sums(real, low, middle), _sums(real, middle, high)
+    distance = at * behind - _sums(places, low, middle) + _sums(places, middle, high) - at * ahead
+    return (behind + ahead)[:, None], distance[:, None].double()
+
+
+def _visible_range(parts: Parts, at: Tensor, S: int) -> tuple[Tensor, Tensor]:
+    """The keys [low, high) that a query at each of these positions may see, padding aside."""
     low, high = torch.zeros_like(at), torch.full_like(at, S)
     if parts.window is not None:
         low, high = at - parts.window + 1, at + parts.window
     if parts.causal:
         high = torch.minimum(high, at + 1)
     low = low.clamp(0, S)
-    high = torch.maximum(high.clamp(0, S), low)
-    middle = torch.minimum(torch.maximum((at + 1).clamp(0, S), low), high)  # keys behind the query end here
-    behind, ahead = upto[:, middle] - upto[:, low], upto[:, high] - upto[:, middle]
-    total = at * (behind - ahead) - (sums[:, middle] - sums[:, low]) + (sums[:, high] - sums[:, middle])
-    return (behind + ahead)[:, None], total[:, None].double()
+    return low, torch.maximum(high.clamp(0, S), low)
+
+
+def _sums(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The sums of values (B, S) over the ranges [low, high): (B, number of ranges)."""
+    running = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
+    return running[:, high] - running[:, low]
 
 
 def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,12 +183,12 @@ def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tile(call: WatchedCall, rows: Tensor) -> Tensor:
-    """Who sees whom in these rows, (B or 1, H or 1, R, S)."""
+    """The mask of these rows, (B or 1, H or 1, R, S)."""
     _, _, T, S = call.sizes
     tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
-    tile = _four_axes(tile).expand(-1, -1, len(rows), S)
+    tile = to_four_axes(tile).expand(-1, -1, len(rows), S)
     if call.bias is not None:
-        bias = _four_axes(call.bias)
+        bias = to_four_axes(call.bias)
         tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
     if call.weights is not None:
         tile = tile & (call.weights[:, :, rows] > 0)
@@ -187,17 +200,13 @@ def _tiles(call: WatchedCall) -> list[Tensor]:
     return list(torch.arange(T, device=call.device).split(max(1, _TILE // max(B * H * S, 1))))
 
 
-def _real_keys(keys: Tensor | None, S: int, device: torch.device) -> Tensor:
-    if keys is None:
+def _real_keys(parts: Parts, S: int, device: torch.device) -> Tensor:
+    """(B or 1, S): 1 for keys that are not padding."""
+    if parts.keys is None:
         return torch.ones(1, S, dtype=torch.long, device=device)
-    keys = keys.to(device)
-    return (keys if keys.dim() == 2 else torch.arange(S, device=device) < keys[:, None]).long()
-
-
-def _four_axes(t: Tensor) -> Tensor:
-    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
+    return key_padding(parts.keys, S, device).long()
 
 
 def _once(t: Tensor) -> Tensor:
-    """Heads and queries that a tensor is only spread out over, once."""
+    """The tensor without the copies along expanded axes of heads and queries."""
     return t[:, : 1 if t.stride(1) == 0 else None, : 1 if t.stride(2) == 0 else None]

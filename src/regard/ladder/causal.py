@@ -1,7 +1,7 @@
 """Rung 3, causal attention: a word may look back, never ahead.
 
 Adds to rung 2: a mask sets every score of the future to −∞, which softmax turns into a weight of exactly 0; and
-dropout sets some weights to 0 while training, so that no word leans on a single other.
+dropout sets some weights to 0 while training, so that no word depends on a single other.
 
 weights = dropout(softmax(mask(queries · keysᵀ) / √d_k)); context = weights · values.
 """
@@ -44,18 +44,18 @@ class CausalAttention(nn.Module):
         check_width(x, self.d_in)
         T = x.shape[1]
         check_length(T, self.context_length)
-        step("x", x, "input")
-        queries = step("queries", self.W_query(x), "W_query(x)")  # (B, T, d_out)
-        keys = step("keys", self.W_key(x), "W_key(x)")
-        values = step("values", self.W_value(x), "W_value(x)")
+        step("x", x)
+        queries = step("queries", self.W_query(x))  # (B, T, d_out)
+        keys = step("keys", self.W_key(x))
+        values = step("values", self.W_value(x))
 
         d_k = keys.shape[-1]
-        scores = step("scores", queries @ keys.mT, "queries @ keys.mT")  # (B, T, T)
-        masked = step("mask", scores.masked_fill(self.mask[:T, :T], -torch.inf), "−∞ where future")
-        scaled = step("scaled", masked / d_k**0.5, f"scores / √{d_k}")
-        weights = step("weights", torch.softmax(scaled, dim=-1), "softmax(scaled)")
-        kept = step("dropout", self.dropout(weights), f"dropout({self.dropout.p})")
-        return step("context", kept @ values, "weights @ values")  # (B, T, d_out)
+        scores = step("scores", queries @ keys.mT)  # (B, T, T)
+        masked = step("mask", scores.masked_fill(self.mask[:T, :T], -torch.inf))
+        scaled = step("scaled", masked / d_k**0.5)
+        weights = step("weights", torch.softmax(scaled, dim=-1))
+        kept = step("dropout", self.dropout(weights))
+        return step("context", kept @ values)  # (B, T, d_out)
 
 
 CausalSelfAttention = CausalAttention

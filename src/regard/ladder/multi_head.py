@@ -5,7 +5,10 @@ their contexts are joined again, and out_proj mixes them. The scale is √head_d
 compared, not √d_out.
 
 The wrapper does it the obvious way, a list of single heads. The layer below it does the same sums with one product
-for all heads: split with view, bring the heads side by side with transpose, attend, and go back the same way.
+for all heads: split with view, put the heads side by side with transpose, attend, and go back the same way.
+
+Shapes: B texts, H heads, T words, D = head_dim numbers per word and head. Where queries and keys may differ in number,
+as in regard.MultiHeadAttention, T counts the queries and S the keys; E is the width of a whole model.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ class MultiHeadAttentionWrapper(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T width"]:
-        """Ask every head and join the answers."""
-        return step("concat", torch.cat([head(x) for head in self.heads], dim=-1), "cat of all heads")
+        """Run every head and join their contexts."""
+        return step("concat", torch.cat([head(x) for head in self.heads], dim=-1))
 
 
 class MultiHeadAttention(nn.Module):
@@ -70,36 +73,36 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
         """Project, split, transpose, attend, concat, project."""
         check_width(x, self.d_in)
-        B, T, _ = step("x", x, "input").shape
+        B, T, _ = step("x", x).shape
         H, D = self.num_heads, self.head_dim
         check_length(T, self.context_length)
 
         # Project: one product makes the queries of all heads.
-        queries = step("queries", self.W_query(x), "W_query(x)")  # (B, T, d_out)
-        keys = step("keys", self.W_key(x), "W_key(x)")
-        values = step("values", self.W_value(x), "W_value(x)")
+        queries = step("queries", self.W_query(x))  # (B, T, d_out)
+        keys = step("keys", self.W_key(x))
+        values = step("values", self.W_value(x))
 
         # Split: view reads the same memory as H vectors of D numbers.
-        q = step("split", queries.view(B, T, H, D), "view({shape})", f"{H} heads of {D}")  # (B, T, H, D)
-        k = step("split keys", keys.view(B, T, H, D), "view({shape})")
-        v = step("split values", values.view(B, T, H, D), "view({shape})")
+        q = step("split", queries.view(B, T, H, D), why=f"{H} heads of {D}")  # (B, T, H, D)
+        k = step("split keys", keys.view(B, T, H, D))
+        v = step("split values", values.view(B, T, H, D))
 
         # Transpose: products work on the last two axes, so those must be T and D.
-        q = step("transpose", q.transpose(1, 2), "transpose(1, 2)")  # (B, H, T, D)
-        k = step("transpose keys", k.transpose(1, 2), "transpose(1, 2)")
-        v = step("transpose values", v.transpose(1, 2), "transpose(1, 2)")
+        q = step("transpose", q.transpose(1, 2))  # (B, H, T, D)
+        k = step("transpose keys", k.transpose(1, 2))
+        v = step("transpose values", v.transpose(1, 2))
 
         # Attend: rung 3, for every head at once.
-        scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, T)
-        masked = step("mask", scores.masked_fill(self.mask[:T, :T], -torch.inf), "−∞ where future")
-        scaled = step("scaled", masked / D**0.5, f"scores / √{D}")
-        weights = step("weights", torch.softmax(scaled, dim=-1), "softmax(scaled)")
-        kept = step("dropout", self.dropout(weights), f"dropout({self.dropout.p})")
-        context = step("context", kept @ v, "weights @ values")  # (B, H, T, D)
+        scores = step("scores", q @ k.mT)  # (B, H, T, T)
+        masked = step("mask", scores.masked_fill(self.mask[:T, :T], -torch.inf))
+        scaled = step("scaled", masked / D**0.5)
+        weights = step("weights", torch.softmax(scaled, dim=-1))
+        kept = step("dropout", self.dropout(weights))
+        context = step("context", kept @ v)  # (B, H, T, D)
 
         # Concat: transpose only changed the strides; view needs memory in order, so contiguous copies it there.
-        heads = step("back", context.transpose(1, 2), "transpose(1, 2)")  # (B, T, H, D)
-        concat = step("concat", heads.contiguous().view(B, T, self.d_out), "contiguous, view")  # (B, T, d_out)
+        heads = step("back", context.transpose(1, 2))  # (B, T, H, D)
+        concat = step("concat", heads.contiguous().view(B, T, self.d_out))  # (B, T, d_out)
 
         # Project: until here no head has seen another.
-        return step("out", self.out_proj(concat), "out_proj(concat)")  # (B, T, d_out)
+        return step("out", self.out_proj(concat))  # (B, T, d_out)

@@ -5,6 +5,9 @@ because a dot product of d_k independent terms has variance d_k, and a softmax o
 one-hot, where gradients vanish.
 
 weights = softmax(queries · keysᵀ / √d_k); context = weights · values.
+
+From here on x has three axes, (B, T, d_in): B texts in a batch, T words each, d_in numbers per word. Matrix products
+work on the last two axes and repeat for every text of the batch.
 """
 
 from __future__ import annotations
@@ -36,13 +39,13 @@ class SelfAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
         """Mix the values of x by how well queries match keys."""
         check_width(x, self.d_in)
-        step("x", x, "input")
-        queries = step("queries", self.W_query(x), "W_query(x)")  # (B, T, d_out)
-        keys = step("keys", self.W_key(x), "W_key(x)")
-        values = step("values", self.W_value(x), "W_value(x)")
+        step("x", x)
+        queries = step("queries", self.W_query(x))  # (B, T, d_out)
+        keys = step("keys", self.W_key(x))
+        values = step("values", self.W_value(x))
 
         d_k = keys.shape[-1]
-        scores = step("scores", queries @ keys.mT, "queries @ keys.mT")  # (B, T, T)
-        scaled = step("scaled", scores / d_k**0.5, f"scores / √{d_k}")
-        weights = step("weights", torch.softmax(scaled, dim=-1), "softmax(scaled)")
-        return step("context", weights @ values, "weights @ values")  # (B, T, d_out)
+        scores = step("scores", queries @ keys.mT)  # (B, T, T)
+        scaled = step("scaled", scores / d_k**0.5)
+        weights = step("weights", torch.softmax(scaled, dim=-1))
+        return step("context", weights @ values)  # (B, T, d_out)

@@ -1,6 +1,13 @@
 """Rung 1, simplified attention: each word becomes a mix of all words, the more alike the more of it.
 
 Nothing is trainable yet. scores = x · xᵀ; weights = softmax(scores); context = weights · x.
+
+How to read these files:
+- `Float[Tensor, "T d"]` in a signature is a tensor of floating-point numbers and its shape: T words (tokens), each a
+  vector of d numbers. A comment such as `# (T, T)` marks a new shape.
+- `x.mT` is x with its last two axes swapped, a matrix transposed: (T, d) becomes (d, T), so `x @ x.mT` is (T, T).
+- `step("scores", tensor)` returns the tensor unchanged. `regard.trace` records it under that name, with the operation
+  that made it and its shape; without a trace it does nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ def attend_by_loops(x: Float[Tensor, "T d"], query: int) -> tuple[list[float], l
     """
     rows = x.tolist()
     scores = []
-    for row in rows:  # how alike are this word and the query? the dot product tells
+    for row in rows:  # the dot product measures how alike this word and the query are
         score = 0.0
         for a, b in zip(rows[query], row, strict=True):
             score += a * b
@@ -50,7 +57,7 @@ def attend_by_loops(x: Float[Tensor, "T d"], query: int) -> tuple[list[float], l
         weights.append(math.exp(score) / total)
 
     context = [0.0] * len(rows[0])
-    for weight, row in zip(weights, rows, strict=True):  # of each word, as much as its weight says
+    for weight, row in zip(weights, rows, strict=True):  # a sum of all words, each times its weight
         for i, number in enumerate(row):
             context[i] += weight * number
     return scores, weights, context
@@ -62,7 +69,7 @@ def simplified_attention(x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
     >>> simplified_attention(VECTORS)[1]
     tensor([0.4419, 0.6515, 0.5683])
     """
-    step("x", x, "input")
-    scores = step("scores", x @ x.mT, "x @ x.mT", "every word, every word")  # (T, T)
-    weights = step("weights", torch.softmax(scores, dim=-1), "softmax(scores)")
-    return step("context", weights @ x, "weights @ x", "words mixed by weight")  # (T, d)
+    step("x", x)
+    scores = step("scores", x @ x.mT, why="every word, every word")  # (T, T)
+    weights = step("weights", torch.softmax(scores, dim=-1))
+    return step("context", weights @ x, why="words mixed by weight")  # (T, d)

@@ -1,1 +1,4 @@
-"""The same findings in a terminal, as a figure, as a page: show draws what steps and watch hand it."""
+"""Drawing: traces and heads as text and as HTML. Importing it registers the drawing functions of regard.drawing."""
+
+from regard.show import heads as heads
+from regard.show import traces as traces

@@ -1,11 +1,24 @@
-"""Heads in a terminal: roles in colour, many module names in one line."""
+"""Heads as a table: a report and a comparison in a terminal, with roles in colour, and in a notebook."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
+from regard.drawing import as_html, as_text
+from regard.heads.compare import Change, Comparison
+from regard.heads.names import names_in_short
+from regard.heads.registry import STATISTICS
+from regard.heads.report import Seen
+from regard.show.table import Cell, Signed, html_table, terminal_width, text_table
+
+__all__ = ["names_in_short", "print_heads"]
+
+_FEW = 24  # rows of a table unless all are asked for
+_NAMES = 12  # the fewest letters of module names that are worth a place in a heading
 _COLOURS = {
     "induction": "magenta",
     "duplicate": "magenta",
@@ -15,24 +28,6 @@ _COLOURS = {
     "position": "cyan",
     "local": "cyan",
 }
-
-
-def names_in_short(names: Sequence[str], width: int = 60) -> str:
-    """Many module names in one line; a run of numbers is written as one.
-
-    >>> names_in_short(["h.0.attn", "h.1.attn", "h.2.attn"])
-    'h.0–2.attn'
-    >>> names_in_short(["encoder.attn", "decoder.attn"])
-    'encoder.attn, decoder.attn'
-    """
-    runs: list[tuple[str, int, int]] = []  # a pattern with {} for the number that moves, its first and last value
-    for name in names:
-        if runs and (grown := _grown(runs[-1], name)):
-            runs[-1] = grown
-        else:
-            runs.append((name, -1, -1))
-    text = ", ".join(form.replace("{}", f"{low}–{high}") if low >= 0 else form for form, low, high in runs)
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 def print_heads(text: str) -> None:
@@ -45,18 +40,113 @@ def print_heads(text: str) -> None:
 
     page = Text(text)
     for role, colour in _COLOURS.items():
-        for found in re.finditer(rf"^  \d+\.\d+ +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
-            page.stylize(colour, *found.span(1))
+        for match in re.finditer(rf"^  \d+\.\d+ +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
+            page.stylize(colour, *match.span(1))
     Console(highlight=False, soft_wrap=True).print(page)
 
 
-def _grown(run: tuple[str, int, int], name: str) -> tuple[str, int, int] | None:
-    """The run with one more name in it, where the name is the next of it."""
-    form, low, high = run
-    if low >= 0:
-        return (form, low, high + 1) if form.replace("{}", str(high + 1)) == name else None
-    for found in re.finditer(r"\d+", form):
-        number = int(found.group())
-        if form[: found.start()] + str(number + 1) + form[found.end() :] == name:
-            return form[: found.start()] + "{}" + form[found.end() :], number, number + 1
-    return None
+@as_text.register
+def _seen_as_text(
+    seen: Seen,
+    width: int | None = None,
+    all: bool = False,
+    layer: int | str | None = None,
+    more: str = "seen.table(all=True)",
+) -> str:
+    """The heads of a report, grouped by role, rare ones first; `more` says how to see those that are left out."""
+    width = terminal_width() if width is None else width
+    if not len(seen):
+        return _heading(seen, width)
+    columns, rows = _head_rows(seen, layer)
+    shown = rows if all else rows[:_FEW]
+    lines = [_heading(seen, width), "", text_table(columns, shown, width)]
+    if len(shown) < len(rows):
+        lines += [f"  {_left_out(rows[_FEW:])}", f"  All of them: {more}"]
+    return "\n".join(lines)
+
+
+@as_html.register
+def _seen_as_html(seen: Seen) -> str:
+    columns, rows = _head_rows(seen)
+    last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True)" if len(rows) > _FEW else ""
+    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last)
+
+
+@as_text.register
+def _comparison_as_text(comparison: Comparison, width: int | None = None, all: bool = False) -> str:
+    """The heads of a comparison, the largest change first."""
+    if not len(comparison):
+        return f"  none of {comparison.heads} heads changed"
+    heading = f"  {len(comparison)} of {comparison.heads} heads; after − before, the largest change first"
+    shown = comparison if all else comparison[:_FEW]
+    table = text_table(*_change_rows(shown), terminal_width() if width is None else width)
+    more = [] if len(shown) == len(comparison) else [f"  {_more_changes(comparison)}"]
+    return "\n".join([heading, "", table, *more])
+
+
+@as_html.register
+def _comparison_as_html(comparison: Comparison) -> str:
+    heading = f"{len(comparison)} of {comparison.heads} heads, after − before"
+    last = _more_changes(comparison) if len(comparison) > _FEW else ""
+    return html_table(heading, *_change_rows(comparison[:_FEW]), last)
+
+
+def _head_rows(seen: Seen, layer: int | str | None = None) -> tuple[list[str], list[list[Cell]]]:
+    """The headings of the columns, and a row for each head."""
+    portraits = seen.portraits()
+    heads = {key: portraits[key] for key in seen.order(layer)}
+    # A column without any value is left out: no token was repeated, or all is cross-attention.
+    known = {name for one in heads.values() for name, mean in one.means.items() if not math.isnan(mean)}
+    columns = [(one.name, one.heading) for one in STATISTICS if one.heading is not None and one.name in known]
+    rows: list[list[Cell]] = [
+        [f"{number}.{head}", one.role.name, *(one.means.get(name, math.nan) for name, _ in columns)]
+        for (number, head), one in heads.items()
+    ]
+    return ["head", "role", *(heading for _, heading in columns)], rows
+
+
+def _change_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[Cell]]]:
+    """The headings of the columns, and a row for each change."""
+    columns = [(one.name, one.heading) for one in STATISTICS if one.heading is not None and one.compared]
+    rows: list[list[Cell]] = [
+        [f"{c.layer}.{c.head}", c.role, c.size, *(Signed(c.differences.get(name, math.nan)) for name, _ in columns)]
+        for c in changes
+    ]
+    return ["head", "role", "change", *(heading for _, heading in columns)], rows
+
+
+def _heading(seen: Seen, width: int) -> str:
+    """How many layers, heads and tokens, and the names of the modules where there is space for them."""
+    if not len(seen):
+        return "  nothing was seen yet"
+    sizes = seen.sizes()
+    heads = [H for (_, H, _, _), *_ in sizes]
+    tokens = [T for layer in sizes for _, _, T, _ in layer]
+    texts, runs = sizes[0][0][0], len(seen.forwards)
+    parts = [
+        f"{_plural(str(len(sizes)), 'layer')} × {_plural(_range(heads), 'head')}",
+        ("" if texts == 1 else f"{texts} × ") + _plural(_range(tokens), "token"),
+        *([f"{runs} forwards"] if runs > 1 else []),
+    ]
+    start = "  " + " · ".join(parts)
+    space = width - len(start) - 3
+    return f"{start} · {names_in_short([name or 'model' for name in seen.layers], space)}" if space >= _NAMES else start
+
+
+def _left_out(rows: Sequence[Sequence[Cell]]) -> str:
+    """How many heads are left out, and their roles."""
+    roles = Counter(str(row[1]) for row in rows)
+    return f"… and {len(rows)} more: " + " · ".join(f"{count} {role}" for role, count in roles.items())
+
+
+def _more_changes(comparison: Comparison) -> str:
+    return f"… and {len(comparison) - _FEW} more: .table(all=True), or fewer: .changed(0.2)"
+
+
+def _plural(count: str, word: str) -> str:
+    return f"{count} {word}{'' if count == '1' else 's'}"
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low}–{high}"

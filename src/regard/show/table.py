@@ -1,11 +1,11 @@
-"""Tables: aligned text for a terminal, HTML for a notebook."""
+"""Tables: aligned text for a terminal, HTML for a notebook. Everything in regard that has columns is written here."""
 
 from __future__ import annotations
 
 import html
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 Cell = str | float
 
@@ -21,43 +21,105 @@ class Signed(float):
 
 
 def terminal_width() -> int:
-    """The columns of the terminal, at most 120: longer lines are hard to follow. 80 where there is none."""
+    """The columns of the terminal: at most 120, because longer lines are hard to read, and 80 if there is no terminal."""
     return min(shutil.get_terminal_size((80, 24)).columns, 120)
 
 
-def text_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = 80) -> str:
-    """A row a head, as aligned text: words to the left, numbers to the right.
+def text_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    width: int | None = 80,
+    *,
+    words: int | None = None,
+    marked: int | None = None,
+    cut: Mapping[int, int] | None = None,
+) -> str:
+    """Aligned lines, two spaces before each column: words to the left, numbers to the right.
 
     >>> print(text_table(["head", "role", "entropy"], [["2.5", "previous token", 0.211], ["0.3", "mixed", 1.5]]))
       head  role            entropy
       2.5   previous token     0.21
       0.3   mixed              1.50
 
-    Columns that do not fit the width are left out, the last first.
+    columns: their names; without names there is no heading.
+    width: the longest line; None for no limit. Columns that do not fit are left out, the last first, or shortened by `cut`.
+    words: the first so many columns are aligned left, the others right; by default, a column without numbers is aligned left.
+    marked: the row that gets an arrow.
+    cut: shorten these columns with … where the lines are too long: {column: its least width}. The last of them gets the
+        remaining width.
+
+    >>> print(text_table(["name", "why"], [["softmax", "every row sums to 1"]], width=24, cut={1: 6}))
+      name     why
+      softmax  every row su…
     """
-    texts = [[_text(cell) for cell in row] for row in rows]
-    wide = [max([len(name), *(len(row[i]) for row in texts)]) for i, name in enumerate(columns)]
-    words = [all(isinstance(row[i], str) for row in rows) for i in range(len(columns))]
-    fit = len(columns)
-    while fit > 1 and sum(wide[:fit]) + 2 * fit > width:
-        fit -= 1
+    texts = [*([list(columns)] if columns else []), *([_text(cell) for cell in row] for row in rows)]
+    count = len(texts[0]) if texts else 0
+    widths = [max(len(row[i]) for row in texts) for i in range(count)]
+    left = [i < words if words is not None else all(isinstance(row[i], str) for row in rows) for i in range(count)]
+    if width is not None and cut:
+        widths = _shortened(widths, width, cut)
+    elif width is not None:
+        while count > 1 and sum(widths[:count]) + 2 * count > width:
+            count -= 1
     lines = []
-    for row in [list(columns), *texts]:
-        cells = [row[i].ljust(wide[i]) if words[i] else row[i].rjust(wide[i]) for i in range(fit)]
-        lines.append(("  " + "  ".join(cells)).rstrip()[: max(width, 1)])
+    for number, row in enumerate(texts, start=-bool(columns)):
+        cells = [shorten(row[i], widths[i]) for i in range(count)]
+        aligned = [cell.ljust(widths[i]) if left[i] else cell.rjust(widths[i]) for i, cell in enumerate(cells)]
+        line = (("→ " if number == marked else "  ") + "  ".join(aligned)).rstrip()
+        lines.append(line if width is None or cut else line[: max(width, 1)])
     return "\n".join(lines)
 
 
-def html_table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], last: str = "") -> str:
-    """The same for a notebook; every name is escaped.
+def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> list[int]:
+    """The widths of columns, those in `cut` reduced from the first to the last until a line has at most `width`."""
+    widths = list(widths)
+    rest = width - 2 * len(widths) - sum(size for i, size in enumerate(widths) if i not in cut)
+    *others, last = sorted(cut)
+    for at, i in enumerate(others):
+        behind = sum(cut[later] for later in [*others[at + 1 :], last])
+        widths[i] = max(cut[i], min(widths[i], rest - behind))
+        rest -= widths[i]
+    widths[last] = max(min(widths[last], rest), 1)
+    return widths
+
+
+def html_table(
+    heading: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], last: str = "", *, left: bool = False
+) -> str:
+    """A table for a notebook; every string is escaped.
 
     >>> print(html_table("1 layer", ["head"], [["<b>"]]))
     <p>1 layer</p><table><thead><tr><th>head</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>
+
+    last: a line below the table. left: align cells left, which a notebook does only on request.
     """
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(_text(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    style = " style='text-align:left'" if left else ""
+    head = "".join(f"<th{style}>{html.escape(name)}</th>" for name in columns)
+    lines = ("".join(f"<td{style}>{html.escape(_text(cell))}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     end = f"<p>{html.escape(last)}</p>" if last else ""
     return f"<p>{html.escape(heading)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"
+
+
+def shorten(text: str, width: int) -> str:
+    """Text of at most `width` characters, at least one; … stands for the rest.
+
+    >>> shorten("Donaudampfschifffahrt", 10), shorten("cat", 10)
+    ('Donaudamp…', 'cat')
+    """
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def same_digits(values: Sequence[float | None]) -> list[str]:
+    """The numbers of one column with the same number of decimals, enough to tell the smallest apart.
+
+    >>> same_digits([0.5, 12.0, None])
+    ['0.500', '12.000', '-']
+    """
+    known = [v for v in values if v is not None]
+    least, most = min(known, default=1.0), max(known, default=1.0)
+    digits = 1 if least >= 100 or most >= 9999 else 2 if least >= 10 or most >= 999 else 3
+    return ["-" if v is None else f"{v:.{digits}f}" for v in values]
 
 
 def _text(cell: Cell) -> str:

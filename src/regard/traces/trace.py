@@ -1,26 +1,24 @@
 """Trace: the named steps of one run, in order, with operation, shape, values and a reason.
 
-Code that names no steps can be traced too: its tensor operations are named by torch_calls.py.
+The operation is the text of the torch functions that made the tensor, unless the step gives one of its own. Code that
+names no steps can be traced too: torch_calls.py names its calls.
 """
 
 from __future__ import annotations
 
-import html
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.drawing import as_html, as_text
 from regard.steps import collecting
-from regard.traces.torch_calls import AROUND_SOFTMAX, Operations, explain_failure
-
-Value = TypeVar("Value")
+from regard.traces.failures import explain_failure
+from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
 
 # Why a learner should care about each step, in the words used everywhere in the project.
 WHY = {
@@ -65,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first step at which two traces part."""
+    """The first step at which two traces differ."""
 
     name: str
     reason: str
@@ -88,16 +86,16 @@ class Trace:
 
     def __init__(self, module: torch.nn.Module | None = None) -> None:
         self.out: Any = None
-        self._title = type(module).__name__ if module is not None else ""
+        self.title = type(module).__name__ if module is not None else ""
         self._named: list[Step] = []
         self._seen: dict[str, int] = {}
-        self._operations = Operations(module)
+        self._calls = TorchCalls(module)
         self._collecting: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Trace:
         self._collecting = collecting(self._record)
         self._collecting.__enter__()
-        self._operations.__enter__()  # type: ignore[no-untyped-call]
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
@@ -105,24 +103,20 @@ class Trace:
     ) -> None:
         assert self._collecting is not None
         self._collecting.__exit__(None, None, None)
-        self._operations.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
         if isinstance(error, Exception) and (clearer := explain_failure(error)):
             raise clearer from error
 
     def _record(self, name: str, value: Tensor, operation: str, why: str) -> None:
-        self._operations.forget()  # named steps say it all; until the first, nobody knew there would be any
-        with self._operations.paused():
-            count = self._seen[name] = self._seen.get(name, 0) + 1
+        self._calls.keep_labels_only()  # from the first named step on, the steps are those that the code names
+        with self._calls.paused():
+            made_by = self._calls.labels.name(value, name)
             sizes = ", ".join(str(size) for size in value.shape)
+            operation = operation.replace("{shape}", sizes) or made_by
+            self._seen[name] = self._seen.get(name, 0) + 1
+            number = f" {self._seen[name]}" if self._seen[name] > 1 else ""
             # A copy: code that comes later may change the tensor in place.
-            self._named.append(
-                Step(
-                    name if count == 1 else f"{name} {count}",
-                    operation.replace("{shape}", sizes),
-                    value.detach().clone(),
-                    why or WHY.get(name, ""),
-                )
-            )
+            self._named.append(Step(name + number, operation, value.detach().clone(), why or WHY.get(name, "")))
 
     @property
     def steps(self) -> list[Step]:
@@ -130,9 +124,9 @@ class Trace:
         if self._named:
             return self._named
         return [
-            # Of code that names nothing, only what stands around the softmax is known for sure.
+            # In code that names nothing, only the calls around the softmax are certain to be what they are called.
             Step(name, operation, value, WHY[word] if (word := name.split(" ")[0]) in AROUND_SOFTMAX else "")
-            for name, operation, value in self._operations.named()
+            for name, operation, value in named_calls(self._calls.calls)
         ]
 
     @property
@@ -174,7 +168,7 @@ class Trace:
                 return Difference(mine.name, f"only one trace has it; the other has {', '.join(theirs) or 'no steps'}")
             its = theirs.pop(mine.name)
             if mine.shape != its.shape:
-                return Difference(mine.name, f"shape {_shape(mine.shape)} against {_shape(its.shape)}")
+                return Difference(mine.name, f"shape {shape_text(mine.shape)} against {shape_text(its.shape)}")
             try:
                 torch.testing.assert_close(
                     mine.value, its.value, rtol=rtol, atol=atol, equal_nan=True, check_dtype=False
@@ -185,36 +179,15 @@ class Trace:
             return Difference(next(iter(theirs)), "only the other trace has it")
         return None
 
-    def __repr__(self) -> str:
-        return self.table(shutil.get_terminal_size((80, 24)).columns)
-
     def table(self, width: int = 80) -> str:
         """The steps as aligned text, at most `width` columns wide."""
-        rows = [("step", "operation", "shape", "why"), *_rows(self.steps)]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        widths[1] = max(9, min(widths[1], width - 2 - widths[0] - widths[2] - 6 - 12))
-        lines = [_cut(self._heading(), width), ""]
-        for row in rows:
-            cells = [_cut(row[i], widths[i]).ljust(widths[i]) for i in range(3)]
-            room = width - 2 - sum(widths) - 6
-            lines.append(("  " + "  ".join([*cells, _cut(row[3], room)])).rstrip())
-        return "\n".join(lines)
+        return as_text(self, width)
+
+    def __repr__(self) -> str:
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in ("step", "operation", "shape", "why"))
-        body = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in _rows(self.steps)
-        )
-        return (
-            f"<p>{html.escape(self._heading())}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
-
-    def _heading(self) -> str:
-        count = len(_rows(self.steps))
-        dtypes = sorted({str(s.dtype).removeprefix("torch.") for s in self.steps})
-        parts = [self._title, f"{count} step{'s' * (count != 1)}", ", ".join(dtypes)]
-        return "  " + " · ".join(part for part in parts if part)
+        return as_html(self)
 
 
 def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> Trace:
@@ -224,8 +197,8 @@ def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> T
     >>> trace(layer, torch.ones(4, 3)).names
     ['linear']
 
-    `trace(layer, x)` runs the layer once and keeps its result as `.out`. `with trace() as t:` follows whatever
-    runs inside. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names the first difference.
+    `trace(layer, x)` runs the layer once and keeps its result as `.out`. `with trace() as t:` traces whatever runs
+    inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names the first difference.
     """
     if module is None:
         return Trace()
@@ -237,24 +210,13 @@ def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> T
     return collected
 
 
-def _rows(steps: list[Step]) -> list[tuple[str, str, str, str]]:
-    """Table rows; what happens to keys and values exactly as to queries is told once."""
-    rows: list[tuple[str, str, str, str]] = []
-    for s in steps:
-        row = (s.name, s.operation, _shape(s.shape), s.why)
-        parent = re.sub(r" (keys|values)(?=( \d+)?$)", "", s.name)  # "split keys", and "split keys 2"
-        if parent != s.name and (parent, *row[1:3]) in [r[:3] for r in rows]:
-            continue
-        rows.append(row)
-    return rows
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as it is printed.
 
-
-def _shape(shape: tuple[int, ...]) -> str:
+    >>> shape_text((4, 100, 768))
+    '4 × 100 × 768'
+    """
     return " × ".join(map(str, shape)) or "one number"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 def _values_differ(mine: Step, its: Step, message: str) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from heads.dense import random_call
 from regard import causal
-from regard.attention.kernels.kernel_mask import Rule
+from regard.attention.kernels.kernel_mask import KernelMask
 from regard.attention.masks import Everything
 from regard.heads import statistics
 
@@ -56,10 +56,16 @@ class Fake:
 
 def test_it_stands_for_plain_heads_on_hopper_alone(monkeypatch, without_shape_checks):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    plain, hidden = Rule(causal=True), torch.ones(1, 8, dtype=torch.bool)
+    plain, hidden = KernelMask(causal=True), torch.ones(1, 8, dtype=torch.bool)
     assert hopper.fits(Fake(), Fake(), plain)
-    assert hopper.fits(Fake(torch.float16, 128), Fake(torch.float16, 128), Rule(shift=3))
-    for rule in (Rule(window=3), Rule(keys=hidden), Rule(dense=hidden), Rule(bias=hidden), Rule(slopes=hidden)):
+    assert hopper.fits(Fake(torch.float16, 128), Fake(torch.float16, 128), KernelMask(shift=3))
+    for rule in (
+        KernelMask(window=3),
+        KernelMask(keys=hidden),
+        KernelMask(dense=hidden),
+        KernelMask(bias=hidden),
+        KernelMask(slopes=hidden),
+    ):
         assert not hopper.fits(Fake(), Fake(), rule)
     for other in (Fake(torch.float32), Fake(torch.float16), Fake(width=60), Fake(width=128)):
         assert not hopper.fits(Fake(), other, plain)
@@ -82,10 +88,10 @@ def test_where_it_cannot_be_built_another_is_taken(error, monkeypatch):
             raise error
 
     monkeypatch.setattr(gpu, "_hopper", [Broken])
-    told = torch.zeros(1, 1, 8, 64), torch.zeros(1, 1, 8, 64), 0.5, Rule(), None
-    with pytest.warns(UserWarning, match=r"program for Hopper GPUs cannot be built by Triton .* watching goes on"):
-        assert gpu._ahead(*told) == 0
-    assert gpu._ahead(*told) == 0  # and no more is said
+    told = torch.zeros(1, 1, 8, 64), torch.zeros(1, 1, 8, 64), 0.5, KernelMask(), None
+    with pytest.warns(UserWarning, match=r"program for Hopper GPUs cannot be built by Triton .* watching continues"):
+        assert gpu._sweep_ahead(*told) == 0
+    assert gpu._sweep_ahead(*told) == 0  # and no more is said
     assert gpu._hopper == []
 
 

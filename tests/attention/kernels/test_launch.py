@@ -15,8 +15,10 @@ from heads import dense
 from heads.dense import random_call
 from heads.test_statistics import masks
 from regard import alibi_slopes, causal
+from regard.attention.kernels.kernel_mask import mask_for_kernels
 from regard.attention.masks import Everything
 from regard.heads import statistics
+from regard.heads.registry import TARGETS
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
@@ -112,9 +114,13 @@ def test_the_same_bits_every_time():
 def test_many_tiles_give_the_same_as_few(seen):
     call = random_call(1, 2, 259, 323, 8, mask=seen)
     right = dense.measure(call, EVERY)
-    rule, _ = statistics.rule_of(call)
+    mask, _ = mask_for_kernels(call)
     received = torch.zeros(1, 2, 323, dtype=torch.int64)
-    found = gpu.one_pass(call.q, call.k, call.scale, rule, right["lse"].float(), None, None, None, received)
+    names = ("sink", "previous", "self")
+    targets = [TARGETS[name] for name in names]
+    lse = right["lse"].float()
+    found = gpu.one_pass(call.q, call.k, call.scale, mask, lse, None, None, None, received, targets)
+    found |= dict(zip(names, found["chosen"], strict=True))
     for name in ("entropy", "distance", "largest", "largest_key", "sink", "previous", "self", "received"):
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 

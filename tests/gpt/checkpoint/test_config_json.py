@@ -138,7 +138,7 @@ REFUSED = {
     "scores by layer": ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx is True"),
     "upcast": ({**GPT2, "reorder_and_upcast_attn": True}, r"reorder_and_upcast_attn is True; it must be False"),
     "cross attention": ({**GPT2, "add_cross_attention": True}, r"add_cross_attention is True"),
-    "three dropouts": ({**GPT2, "attn_pdrop": 0.0}, r"resid_pdrop is 0.1, embd_pdrop is 0.1, attn_pdrop is 0.0; one dropout"),
+    "three dropouts": ({**GPT2, "attn_pdrop": 0.0}, r"resid_pdrop is 0.1, embd_pdrop is 0.1, attn_pdrop is 0.0; there is one dropout"),
     "no width": ({k: v for k, v in GPT2.items() if k != "n_embd"}, r"n_embd is missing; it must be a whole number"),
     "a width in words": ({**GPT2, "n_embd": "21"}, r"n_embd is '21'; it must be a whole number"),
     "a width of true": ({**GPT2, "n_embd": True}, r"n_embd is True; it must be a whole number"),
@@ -171,7 +171,7 @@ REFUSED = {
     "layers in words": (told("llama", layer_types="full_attention"), r"layer_types is 'full_attention'; it must be a list"),
     "yarn": (
         told("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0}),
-        r"rope_parameters: rope_type is 'yarn'; it must be one of 'default', 'linear', 'llama3': other ways",
+        r"rope_parameters: rope_type is 'yarn'; it must be one of 'default', 'linear', 'llama3': other kinds",
     ),
     "dynamic, the older way": (told("llama", rope_scaling={"type": "dynamic", "factor": 2.0}), r"type is 'dynamic'; it must"),
     "linear by nothing": (told("llama", rope_scaling={"type": "linear"}), r"factor is missing; linear needs one"),
@@ -193,7 +193,7 @@ REFUSED = {
     ),
     "ours, without a width": (
         {k: v for k, v in config_to_transformers(GPTConfig.preset("tiny", bias=False)).items() if k != "d_model"},
-        r"d_model is missing; a model cannot do without",
+        r"d_model is missing; it is required",
     ),
     "ours, with a width in words": (
         {**config_to_transformers(GPTConfig.preset("tiny", bias=False)), "d_model": "256"},

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard import GPT, GPTConfig, Rotary
-from regard.gpt.checkpoint.weight_names import places
+from regard.gpt.checkpoint.weight_names import places_in_file
 
 SMALL = {"vocab_size": 97, "context_length": 23, "num_layers": 2}
 LLAMA = {
@@ -34,7 +34,7 @@ def test_every_weight_of_a_model_has_a_place_of_its_shape(name):
     with torch.device("meta"):
         wanted = {name: tuple(weight.shape) for name, weight in GPT(config).state_dict().items()}
     found = {}
-    for ours, place in places(config, kind).items():
+    for ours, place in places_in_file(config, kind).items():
         begin, end = place.part or (0, place.shape[-1])
         shape = (*place.shape[:-1], end - begin)
         found[ours] = shape[::-1] if place.transposed else shape
@@ -43,12 +43,12 @@ def test_every_weight_of_a_model_has_a_place_of_its_shape(name):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_two_weights_have_the_same_place(name):
-    found = list(places(CONFIGS[name], name.split(",")[0]).values())
+    found = list(places_in_file(CONFIGS[name], name.split(",")[0]).values())
     assert len(set(found)) == len(found)
 
 
 def test_gpt2_small_has_the_tensors_and_the_numbers_that_openai_published():
-    found = places(GPTConfig.preset("gpt2-small"), "gpt2")
+    found = places_in_file(GPTConfig.preset("gpt2-small"), "gpt2")
     shapes = {place.name: place.shape for place in found.values()}
     assert len(shapes) == 148
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == 124_439_808

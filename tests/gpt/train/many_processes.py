@@ -58,7 +58,7 @@ def train(world, model, optimizer, steps):
             loss.backward()
             total += world.mean(loss.detach())
         losses.append(total)
-        lengths.append(world.clip(model.parameters(), MAX_NORM))
+        lengths.append(world.clip_gradients(model.parameters(), MAX_NORM))
         optimizer.step()
     return torch.stack(losses), torch.stack(lengths)
 
@@ -66,7 +66,7 @@ def train(world, model, optimizer, steps):
 def trained(world, config):
     """A run from its beginning: the model, losses and lengths, and all that it has become."""
     # Every process starts elsewhere; that they all have the main one's weights is prepare()'s work.
-    model, optimizer = fresh(config, world, seed=0 if world.main else 1 + world.data_rank)
+    model, optimizer = fresh(config, world, seed=0 if world.is_main else 1 + world.data_rank)
     losses, lengths = train(world, model, optimizer, range(STEPS))
     return model, {"losses": losses, "lengths": lengths, **world.full_state(model, optimizer)}
 
@@ -101,9 +101,9 @@ def copies(model):
 
 def narrow(world):
     """Losses of a run in bfloat16, and how many bytes of weights each process holds."""
-    from regard.gpt.train.parallel import Together
+    from regard.gpt.train.parallel import ParallelProcesses
 
-    world = Together(world.plan, world.device, torch.bfloat16)
+    world = ParallelProcesses(world.plan, world.device, torch.bfloat16)
     model, optimizer = fresh(CONFIGS["gpt2"], world, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = train(world, model, optimizer, range(2))
@@ -111,27 +111,27 @@ def narrow(world):
 
 
 def main(folder, plans):
-    from regard.gpt.train.parallel import Parallel, Together, together
+    from regard.gpt.train.parallel import Parallel, ParallelProcesses, init_parallel
 
     torch.set_num_threads(1)
     warnings.simplefilter("error")
-    with together(plans[0], device="cpu") as first:
+    with init_parallel(plans[0], device="cpu") as first:
         rank = torch.distributed.get_rank()
         for text in plans:
             plan = Parallel.parse(text, torch.distributed.get_world_size())
-            world = first if plan == first.plan else Together(plan, first.device, first.dtype)
+            world = first if plan == first.plan else ParallelProcesses(plan, first.device, first.dtype)
             found = {}
             for name, config in CONFIGS.items():
                 model, run = trained(world, config)
                 found |= {f"{name}/{key}": value for key, value in run.items()}
                 found[f"{name}/copies"] = copies(model)
-                state = load_file(folder / f"{name}.safetensors") if world.main else {}
+                state = load_file(folder / f"{name}.safetensors") if world.is_main else {}
                 found[f"{name}/resumed"] = resumed(world, config, state)
             found["noise"] = noise(world)
             found["narrow"], found["bytes"] = narrow(world)
-            found["shared"] = torch.tensor(world.share(100 + rank))
+            found["shared"] = torch.tensor(world.broadcast(100 + rank))
             found["any"] = torch.tensor([world.any(False), world.any(rank == 1)])
-            if world.main:
+            if world.is_main:
                 save_file(found, folder / f"{text}.safetensors")
             world.barrier()
         if rank == 1:

@@ -8,7 +8,7 @@ import torch
 
 from regard.gpt.tokenizer import Tokenizer
 from regard.gpt.train import data
-from regard.gpt.train.data import Batches, Tokens, mixed, tokenise, train_tokenizer
+from regard.gpt.train.data import Batches, Tokens, derive_seed, tokenize_files, train_tokenizer
 from regard.gpt.train.text_files import pieces
 
 TEXT = "The cat sat on the mat.\n\nThe dog — naïve 🐕 — sat there too.\n" * 11
@@ -27,23 +27,23 @@ def text(tmp_path):
 
 
 def test_a_text_becomes_its_tokens_and_an_end(text, tokenizer, tmp_path):
-    found = tokenise([text], tokenizer, tmp_path / "run")
+    found = tokenize_files([text], tokenizer, tmp_path / "run")
     assert found.ids.tolist() == [*tokenizer.encode(TEXT), tokenizer.end]
     assert found.ids.dtype is torch.uint16
     assert found.vocab_size == tokenizer.vocab_size
 
 
 def test_small_pieces_have_the_tokens_of_the_whole(text, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "AT_ONCE", 3)
+    monkeypatch.setattr(data, "PIECES_PER_BATCH", 3)
     monkeypatch.setattr(data, "pieces", lambda path: pieces(path, 17))
-    found = tokenise([text], tokenizer, tmp_path / "run")
+    found = tokenize_files([text], tokenizer, tmp_path / "run")
     assert found.ids.tolist() == [*tokenizer.encode(TEXT), tokenizer.end]
 
 
 def test_documents_are_parted_by_the_end_token_in_and_between_files(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("one<|endoftext|>two")
     (tmp_path / "b.txt").write_text("three<|endoftext|>")
-    found = tokenise([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "run").ids.tolist()
+    found = tokenize_files([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "run").ids.tolist()
     one, two, three = (tokenizer.encode(word) for word in ("one", "two", "three"))
     assert found == [*one, 0, *two, 0, *three, 0]
 
@@ -55,43 +55,43 @@ def test_a_large_vocabulary_needs_four_bytes(text, tokenizer, tmp_path):
         def encode_batch(self, texts):
             return [[65_536 + i for i in ids] for ids in tokenizer.encode_batch(texts)]
 
-    found = tokenise([text], Large(), tmp_path / "run")
+    found = tokenize_files([text], Large(), tmp_path / "run")
     assert found.ids.tolist() == [*(65_536 + i for i in tokenizer.encode(TEXT)), 69_999]
     assert json.loads((tmp_path / "run" / "tokens.json").read_text())["dtype"] == "uint32"
 
 
 def test_the_second_start_finds_the_tokens(text, tokenizer, tmp_path, monkeypatch):
-    first = tokenise([text], tokenizer, tmp_path / "run")
+    first = tokenize_files([text], tokenizer, tmp_path / "run")
     assert first.new == "read for the first time"
     monkeypatch.setattr(data, "_write", None)
-    again = tokenise([text], tokenizer, tmp_path / "run")
+    again = tokenize_files([text], tokenizer, tmp_path / "run")
     assert (again.new, again.sha256) == ("", first.sha256)
     assert again.ids.tolist() == first.ids.tolist()
 
 
 def test_a_changed_file_or_tokenizer_is_noticed(text, tokenizer, tmp_path):
-    first = tokenise([text], tokenizer, tmp_path / "run")
+    first = tokenize_files([text], tokenizer, tmp_path / "run")
     middle = TEXT[: len(TEXT) // 2] + "!" + TEXT[len(TEXT) // 2 + 1 :]
     text.write_text(middle)
     os.utime(text, ns=(1, 1))
-    changed = tokenise([text], tokenizer, tmp_path / "run")
+    changed = tokenize_files([text], tokenizer, tmp_path / "run")
     assert changed.new == "text.txt changed"
     assert changed.sha256 != first.sha256
     other = Tokenizer.train([TEXT], vocab_size=270)
-    assert tokenise([text], other, tmp_path / "run").new == "the tokenizer has changed"
-    assert tokenise([text, text], other, tmp_path / "run").new == "the list of files has changed"
+    assert tokenize_files([text], other, tmp_path / "run").new == "the tokenizer has changed"
+    assert tokenize_files([text, text], other, tmp_path / "run").new == "the list of files has changed"
     (tmp_path / "run" / "tokens.bin").write_bytes(b"12")
-    assert tokenise([text, text], other, tmp_path / "run").new == "tokens.bin is not whole"
+    assert tokenize_files([text, text], other, tmp_path / "run").new == "tokens.bin is incomplete"
 
 
 def test_a_write_that_fails_leaves_no_notes_that_lie(text, tokenizer, tmp_path):
-    tokenise([text], tokenizer, tmp_path / "run")
+    tokenize_files([text], tokenizer, tmp_path / "run")
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"ok\nok\xff")
     with pytest.raises(ValueError, match=r"bad.txt is not UTF-8"):
-        tokenise([text, bad], tokenizer, tmp_path / "run")
+        tokenize_files([text, bad], tokenizer, tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["tokens.bin"]
-    assert tokenise([text], tokenizer, tmp_path / "run").new == "read for the first time"
+    assert tokenize_files([text], tokenizer, tmp_path / "run").new == "read for the first time"
 
 
 def test_a_tokenizer_of_ones_own_is_made_from_the_text_and_not_of_the_end_sign(tmp_path):
@@ -112,19 +112,19 @@ def test_a_file_with_nothing_in_it_is_said(name, content, message, tokenizer, tm
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        tokenise([tmp_path / name], tokenizer, tmp_path / "run")
+        tokenize_files([tmp_path / name], tokenizer, tmp_path / "run")
 
 
 def test_no_files_and_no_end_are_said(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="no data files; name at least one"):
-        tokenise([], tokenizer, tmp_path)
+        tokenize_files([], tokenizer, tmp_path)
 
     class Endless:
         end, vocab_size = None, 280
 
     (tmp_path / "a.txt").write_text("one<|endoftext|>two")
     with pytest.raises(ValueError, match=r"a.txt holds <\|endoftext\|>, but this tokenizer has no such token"):
-        tokenise([tmp_path / "a.txt"], Endless(), tmp_path)
+        tokenize_files([tmp_path / "a.txt"], Endless(), tmp_path)
 
 
 def test_the_last_tokens_are_for_validation_at_least_one_context():
@@ -139,11 +139,11 @@ def test_the_last_tokens_are_for_validation_at_least_one_context():
 @pytest.mark.parametrize(
     ("count", "fraction", "message"),
     [
-        (15, 0.1, r"the data has 15 tokens, but context_length=7 needs 8 tokens to learn from and 8 to be judged by"),
+        (15, 0.1, r"the data has 15 tokens, but context_length=7 needs 8 tokens for training and 8 for validation"),
         (
             7,
             0.0,
-            r"the data has 7 tokens, but context_length=7 needs 8 tokens to learn from; give more text, or a shorter",
+            r"the data has 7 tokens, but context_length=7 needs 8 tokens for training; give more text, or a shorter",
         ),
         (0, 0.1, r"the data has 0 tokens.* or a longer text"),
         (99, 1.0, r"val_fraction \(1.0\) must be at least 0 and below 1"),
@@ -217,7 +217,7 @@ def test_too_few_tokens_for_a_window_is_said():
 
 
 def test_seeds_of_neighbours_have_nothing_in_common():
-    seeds = {mixed("step", seed, step) for seed in range(20) for step in range(20)}
+    seeds = {derive_seed("step", seed, step) for seed in range(20) for step in range(20)}
     assert len(seeds) == 400
 
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from gpt.train import many_processes as processes
 from gpt.train.many_processes import CONFIGS, MORE, STEPS
-from regard.gpt.train.parallel import Parallel, together
-from regard.gpt.train.processes import Alone
+from regard.gpt.train.parallel import Parallel, init_parallel
+from regard.gpt.train.processes import SingleProcess
 from regard.gpt.train.state import read_log
 
 PLANS = {"fsdp=2": 2, "tp=2": 2, "fsdp=4": 4, "fsdp=2,tp=2": 4}
@@ -40,9 +40,9 @@ def alone():
     """The same runs in one process: the first steps, what they left, and the steps after it."""
     found = {}
     for name, config in CONFIGS.items():
-        _, run = processes.trained(Alone(), config)
+        _, run = processes.trained(SingleProcess(), config)
         state = {key: value for key, value in run.items() if key not in ("losses", "lengths")}
-        found[name] = run | {"state": state, "resumed": processes.resumed(Alone(), config, state)}
+        found[name] = run | {"state": state, "resumed": processes.resumed(SingleProcess(), config, state)}
     return found
 
 
@@ -100,7 +100,7 @@ def test_weights_and_the_optimizers_memory_end_as_those_of_one_process(plan, nam
 def test_what_many_have_saved_one_takes_up(plan, name, runs, alone):
     prefix = f"{name}/"
     state = {key.removeprefix(prefix): value for key, value in runs[plan].items() if key.startswith(prefix)}
-    losses = processes.resumed(Alone(), CONFIGS[name], state)
+    losses = processes.resumed(SingleProcess(), CONFIGS[name], state)
     assert len(losses) == MORE
     torch.testing.assert_close(losses, alone[name]["resumed"], **CLOSE)
 
@@ -129,9 +129,9 @@ def test_what_tp_does_not_split_stays_the_same_to_the_bit(plan, name, runs):
 
 @each_plan
 def test_in_bfloat16_losses_stay_near_and_weights_stay_float32_and_shared_out(plan, runs):
-    model, optimizer = processes.fresh(CONFIGS["gpt2"], Alone(), dtype=torch.float32)
+    model, optimizer = processes.fresh(CONFIGS["gpt2"], SingleProcess(), dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        losses, _ = processes.train(Alone(), model, optimizer, range(2))
+        losses, _ = processes.train(SingleProcess(), model, optimizer, range(2))
     torch.testing.assert_close(runs[plan]["narrow"], losses, rtol=1e-2, atol=0.0)
     whole = sum(p.nbytes for p in model.parameters())
     largest = int(runs[plan]["bytes"].max())
@@ -181,7 +181,7 @@ def test_one_word_is_enough_and_order_and_spaces_do_not_matter(text, plan):
         (
             "fsdp=2,tp=2",
             None,
-            r"^parallel \(fsdp=2,tp=2\) is for 4 processes, but this one was started alone; "
+            r"^parallel \(fsdp=2,tp=2\) is for 4 processes, but this process was started without torchrun; "
             r"run torchrun --standalone --nproc-per-node 4 --no-python regard train …$",
         ),
     ],
@@ -205,11 +205,11 @@ def test_a_tp_that_does_not_divide_the_model_says_what_would(plan, changes, mess
         plan.check(CONFIGS["gpt2"].with_(**changes))
 
 
-def test_joining_without_torchrun_says_the_command(monkeypatch):
+def test_starting_without_torchrun_gives_the_command(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with (
-        pytest.raises(ValueError, match=r"started alone; run torchrun --standalone --nproc-per-node 2"),
-        together("fsdp=2"),
+        pytest.raises(ValueError, match=r"started without torchrun; run torchrun --standalone --nproc-per-node 2"),
+        init_parallel("fsdp=2"),
     ):
         pass
 
@@ -220,7 +220,7 @@ def test_an_error_of_one_process_ends_all_with_its_message(messages):
 
 
 def test_the_command_trains_with_two_processes_and_goes_on_with_one(tmp_path, capsys):
-    from regard.commands.train import train
+    from regard.commands.train import train_on_files
 
     text = tmp_path / "text.txt"
     text.write_text("".join(f"The cat sat on {n} mats and saw {n % 7} mice.\n" for n in range(199)))
@@ -237,10 +237,10 @@ def test_the_command_trains_with_two_processes_and_goes_on_with_one(tmp_path, ca
         return torch.tensor([[line["loss"], line["grad_norm"], line.get("val_loss", 0.0)] for line in lines])
 
     with_two = losses("many")
-    train([text], tmp_path / "one", device="cpu", progress=False, **told)
+    train_on_files([text], tmp_path / "one", device="cpu", progress=False, **told)
     torch.testing.assert_close(with_two, losses("one"), rtol=1e-4, atol=0.0)  # float32
 
     (tmp_path / "many" / "checkpoint-00000006.safetensors").unlink()
-    train([text], tmp_path / "many", device="cpu", progress=False, **told)  # from step 3 on
+    train_on_files([text], tmp_path / "many", device="cpu", progress=False, **told)  # from step 3 on
     torch.testing.assert_close(losses("many"), losses("one"), rtol=1e-4, atol=0.0)
     capsys.readouterr()

@@ -1,14 +1,15 @@
-"""The world of one process."""
+"""The interface of processes, and a single one."""
 
 import pytest
 import torch
 
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.train.processes import Alone, World, find_device
-from regard.gpt.train.recipe import Recipe
+from regard.gpt.train.optimizer import adamw
+from regard.gpt.train.options import Recipe
+from regard.gpt.train.processes import Processes, SingleProcess, find_device
 
 CONFIG = GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2)
-RECIPE = Recipe(steps=9, batch=3, context_length=7, learning_rate=1e-2)
+RECIPE = Recipe(steps=9, batch=3, learning_rate=1e-2)
 
 
 def stepped(model, optimizer, times=1):
@@ -19,9 +20,10 @@ def stepped(model, optimizer, times=1):
         optimizer.zero_grad()
 
 
-def test_alone_is_a_world():
-    assert isinstance(Alone(), World)
-    assert (Alone().main, Alone().data_rank, Alone().data_ranks) == (True, 0, 1)
+def test_a_single_process_has_the_interface_of_many():
+    assert isinstance(SingleProcess(), Processes)
+    alone = SingleProcess()
+    assert (alone.is_main, alone.data_rank, alone.data_ranks) == (True, 0, 1)
 
 
 def test_a_device_that_cannot_compute_here_is_refused():
@@ -42,36 +44,36 @@ def test_a_gpu_beyond_the_last_is_refused(monkeypatch):
 
 
 def test_a_full_state_given_back_goes_on_bit_for_bit():
-    world, model = Alone("cpu"), GPT(CONFIG)
-    world.prepare(model)
-    optimizer = RECIPE.optimizer(model)
+    alone, model = SingleProcess("cpu"), GPT(CONFIG)
+    alone.prepare(model)
+    optimizer = adamw(model, RECIPE)
     stepped(model, optimizer, 2)
-    state = world.full_state(model, optimizer)
+    state = alone.full_state(model, optimizer)
     names = [name for name, _ in model.named_parameters()]
     kinds = ("optimizer.exp_avg.", "optimizer.exp_avg_sq.", "optimizer.step.")
     assert set(state) == {prefix + name for prefix in ("model.", *kinds) for name in names}
     twin = GPT(CONFIG)
-    theirs = RECIPE.optimizer(twin)
-    world.load_full_state(twin, theirs, state)
+    theirs = adamw(twin, RECIPE)
+    alone.load_full_state(twin, theirs, state)
     stepped(model, optimizer)
     stepped(twin, theirs)
     assert all(p.equal(q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
-    again = world.full_state(twin, theirs)
-    assert all(again[name].equal(t) for name, t in world.full_state(model, optimizer).items())
+    again = alone.full_state(twin, theirs)
+    assert all(again[name].equal(t) for name, t in alone.full_state(model, optimizer).items())
     assert not any(again[name].equal(state[name]) for name in names if name in state)  # the copy did not move along
 
 
 def test_before_the_first_step_there_are_weights_alone():
     model = GPT(CONFIG)
-    optimizer = RECIPE.optimizer(model)
-    state = Alone().full_state(model, optimizer)
+    optimizer = adamw(model, RECIPE)
+    state = SingleProcess().full_state(model, optimizer)
     assert all(name.startswith("model.") for name in state)
-    Alone().load_full_state(GPT(CONFIG), RECIPE.optimizer(model), state)
+    SingleProcess().load_full_state(GPT(CONFIG), adamw(model, RECIPE), state)
 
 
 def test_gradients_are_clipped_by_their_length_together():
     one, other = (torch.zeros(3, requires_grad=True) for _ in range(2))
     one.grad, other.grad = torch.full((3,), 3.0), torch.full((3,), 4.0)
-    length = Alone().clip([one, other], 1.0)
+    length = SingleProcess().clip_gradients([one, other], 1.0)
     torch.testing.assert_close(length, torch.tensor(75.0).sqrt())
     torch.testing.assert_close(torch.cat([one.grad, other.grad]).norm(), torch.tensor(1.0))

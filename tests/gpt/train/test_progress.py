@@ -1,18 +1,16 @@
-"""The plain lines, the picture, and the clock."""
+"""The plain lines, the bar, and the remaining time."""
 
 import sys
 
-import pytest
-
 from regard.gpt.train import progress
-from regard.gpt.train.progress import Progress, clock, plot
+from regard.gpt.train.progress import ProgressBar, duration
 
 LINES = [{"step": n, "loss": 1 / n, "tokens_per_second": 12345.6} for n in range(1, 8)]
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "EVERY", 3600)
-    with Progress(7, 0, shown=True) as bar:
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 3600)
+    with ProgressBar(7, 0, shown=True) as bar:
         for line in LINES:
             bar.update(line | ({"val_loss": 0.5, "sample": "a\nb"} if line["step"] == 5 else {}), 2.0)
     assert capsys.readouterr().err.splitlines() == [
@@ -24,10 +22,10 @@ def test_without_a_terminal_there_are_plain_lines_now_and_then(capsys, monkeypat
 
 def test_on_a_terminal_there_is_a_bar_and_lines_above_it(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with Progress(7, 3, shown=True) as bar:
+    with ProgressBar(7, 3, shown=True) as bar:
         for line in LINES[3:5]:
             bar.update(line, 30.0)
-        bar.say("[bold]a line[/bold]")
+        bar.print("[bold]a line[/bold]")
     told = capsys.readouterr().err
     assert "[bold]a line[/bold]" in told
     assert "5/7" in told
@@ -35,29 +33,17 @@ def test_on_a_terminal_there_is_a_bar_and_lines_above_it(capsys, monkeypatch):
 
 
 def test_silence_is_silent(capsys):
-    with Progress(7, 0, shown=False) as bar:
+    with ProgressBar(7, 0, shown=False) as bar:
         bar.update(LINES[-1], 1.0)
-        bar.say("nothing")
+        bar.print("nothing")
     assert capsys.readouterr() == ("", "")
 
 
 def test_time_is_said_as_people_say_it():
-    assert [clock(t) for t in (0.2, 59.6, 61.0, 3600.0, 90_061.0)] == [
+    assert [duration(t) for t in (0.2, 59.6, 61.0, 3600.0, 90_061.0)] == [
         "0 s",
         "1 min 00 s",
         "1 min 01 s",
         "1 h 00 min",
         "25 h 01 min",
     ]
-
-
-def test_the_loss_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    assert plot([*LINES, {"step": 8, "loss": 0.1, "val_loss": 0.2}], tmp_path / "loss.png")
-    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_there_is_no_picture(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert not plot(LINES, tmp_path / "loss.png")
-    assert not list(tmp_path.iterdir())

@@ -5,22 +5,23 @@ import json
 import pytest
 import torch
 
+from regard.files import write_safetensors
 from regard.gpt.train import state
 
 TENSORS = {"model.x": torch.arange(5.0), "optimizer.exp_avg.x": torch.ones(5, dtype=torch.float64)}
-TOLD = {"steps": 7, "config": {"d_model": 8}}
+SETTINGS = {"steps": 7, "config": {"d_model": 8}}
 
 
 def saved(out, *steps, keep=2):
     for step in steps:
-        state.save(out, step, TENSORS, TOLD, {"val_loss": 1.5, "step": 3}, keep)
+        state.save(out, step, TENSORS, SETTINGS, {"val_loss": 1.5, "step": 3}, keep)
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     assert state.latest(tmp_path) is None
     saved(tmp_path, 5)
     found = state.latest(tmp_path)
-    assert (found.step, found.told, found.best) == (5, TOLD, {"val_loss": 1.5, "step": 3})
+    assert (found.step, found.settings, found.best) == (5, SETTINGS, {"val_loss": 1.5, "step": 3})
     tensors = found.tensors()
     assert tensors.keys() == TENSORS.keys()
     assert all(tensors[name].equal(TENSORS[name]) for name in TENSORS)
@@ -55,16 +56,14 @@ def test_a_damaged_checkpoint_is_named_with_the_one_before(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(
         ValueError,
-        match=r"checkpoint-00000006.safetensors: .* Remove checkpoint-00000006.safetensors; without it the run goes on "
+        match=r"checkpoint-00000006.safetensors: .* Remove checkpoint-00000006.safetensors; without it the run resumes "
         r"from checkpoint-00000005.safetensors",
     ):
         state.latest(tmp_path)
 
 
 def test_a_file_that_is_no_checkpoint_is_said(tmp_path):
-    from regard.files import write_safely
-
-    write_safely(tmp_path / "checkpoint-00000006.safetensors", TENSORS)
+    write_safetensors(tmp_path / "checkpoint-00000006.safetensors", TENSORS)
     with pytest.raises(ValueError, match="is no checkpoint of a run: it has no 'form'"):
         state.latest(tmp_path)
 
@@ -99,12 +98,12 @@ def test_a_log_forgets_what_came_after_the_checkpoint(tmp_path):
     path = tmp_path / "log.jsonl"
     log = state.Log(path, 0)
     for step in range(1, 8):
-        log.write([{"step": step, "loss": 0.1 * step}], safely=step == 7)
+        log.write([{"step": step, "loss": 0.1 * step}], sync=step == 7)
     with path.open("a") as file:
         file.write('{"step": 8, "lo')  # killed in the midst of a line
     log = state.Log(path, 5)
     assert log.last == {"step": 5, "loss": 0.5}
-    log.write([{"step": 6, "loss": 0.25}], safely=False)
+    log.write([{"step": 6, "loss": 0.25}], sync=False)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3, 4, 5, 6]
     assert state.read_log(path)[-1] == {"step": 6, "loss": 0.25}
 

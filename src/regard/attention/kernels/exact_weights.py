@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.kernel_mask import Attention
-from regard.attention.masks import EVERYTHING
+from regard.attention.call import Call
+from regard.attention.masks import EVERYTHING, to_four_axes
 
 HIDDEN = -1.0e4  # the log of a weight that is 0: far enough to be 0, near enough to be multiplied by 0
 ROWS = 256
@@ -32,13 +32,13 @@ class Tile(NamedTuple):
     high: int
 
 
-def rows_of(attention: Attention) -> int:
+def rows_of(attention: Call) -> int:
     """How many rows a tile has: few on a CPU, for its cache, twice as many of shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
     return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
 
-def tiles(attention: Attention, head: int | None = None, batch: int | None = None) -> Iterator[Tile]:
+def tiles(attention: Call, head: int | None = None, batch: int | None = None) -> Iterator[Tile]:
     """All tiles, or those of one head, of one batch element."""
     B, H, T, S = attention.sizes
     rows = rows_of(attention)
@@ -57,7 +57,7 @@ class Head:
     log 2, because powers of two are the faster ones.
     """
 
-    def __init__(self, attention: Attention, b: int, h: int, lse: Tensor | None = None) -> None:
+    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None = None) -> None:
         q, k = attention.q, attention.k
         assert q is not None
         assert k is not None
@@ -79,7 +79,7 @@ class Head:
             x = q @ k if out is None else torch.mm(q, k, out=out[: q.shape[0] * k.shape[1]].view(q.shape[0], -1))
         bias, slopes = self.attention.bias, self.attention.alibi
         if bias is not None:
-            bias = bias.reshape((1,) * (4 - bias.dim()) + tuple(bias.shape))
+            bias = to_four_axes(bias)
             part = bias[self.b if bias.shape[0] > 1 else 0, self.h if bias.shape[1] > 1 else 0]
             part = part if part.shape[0] == 1 else part[first:last]
             x += LOG2E * (part if part.shape[1] == 1 else part[:, low:high]).to(x.dtype)
@@ -111,7 +111,7 @@ class Head:
         return torch.arange(tile.first, tile.last, device=device), torch.arange(tile.low, tile.high, device=device)
 
 
-def weights(attention: Attention, tile: Tile, lse: Tensor | None) -> Tensor:
+def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
     """The weights of a tile; rows whose lse is not finite have none."""
     b, h, first, last, low, high = tile
     if attention.weights is not None:
@@ -123,7 +123,7 @@ def weights(attention: Attention, tile: Tile, lse: Tensor | None) -> Tensor:
     return x.exp2_().masked_fill_(~known[:, None], 0)
 
 
-def logsumexp(attention: Attention) -> Tensor:
+def logsumexp(attention: Call) -> Tensor:
     """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing."""
     B, H, T, _ = attention.sizes
     assert attention.q is not None
@@ -140,9 +140,7 @@ def logsumexp(attention: Attention) -> Tensor:
     return found
 
 
-def one_pass(
-    attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool = True
-) -> dict[str, Tensor]:
+def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool = True) -> dict[str, Tensor]:
     """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
 
     lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
@@ -197,12 +195,12 @@ def one_pass(
     return found
 
 
-def _few(attention: Attention) -> bool:
+def _few(attention: Call) -> bool:
     B, H, T, S = attention.sizes
     return 0 < B * H * T * S <= FEW
 
 
-def _all_scores(attention: Attention, hidden: float) -> Tensor:
+def _all_scores(attention: Call, hidden: float) -> Tensor:
     """The scores ÷ log 2 of all heads, (B, H, T, S)."""
     B, H, T, S = attention.sizes
     q, k = attention.q, attention.k
@@ -223,7 +221,7 @@ def _all_scores(attention: Attention, hidden: float) -> Tensor:
     return x.masked_fill(~attention.mask.dense(T, S, x.device), hidden)
 
 
-def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """one_pass() of a short text, as it is defined."""
     B, H, T, S = attention.sizes
     if attention.weights is not None:

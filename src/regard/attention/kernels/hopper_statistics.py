@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from regard.attention.kernels.kernel_mask import Rule
+from regard.attention.kernels.kernel_mask import KernelMask
 
 RING = 2  # steps whose keys are in shared memory
 _load = (
@@ -30,7 +30,7 @@ _load = (
 )  # its name in later versions, and in Triton 3.6
 
 
-def fits(q: Tensor, k: Tensor, rule: Rule) -> bool:
+def fits(q: Tensor, k: Tensor, mask: KernelMask) -> bool:
     """Can this program stand for one_sweep?"""
     return (
         q.is_cuda
@@ -40,12 +40,12 @@ def fits(q: Tensor, k: Tensor, rule: Rule) -> bool:
         and q.dtype is k.dtype
         and q.shape[3] == k.shape[3]
         and q.shape[3] in (64, 128)
-        and rule.plain
+        and mask.plain
     )
 
 
 def sweep(
-    q: Tensor, k: Tensor, scale2: float, rule: Rule, lse: Tensor, real: Tensor | None, entropy: Tensor, distance: Tensor,
+    q: Tensor, k: Tensor, scale2: float, mask: KernelMask, lse: Tensor, real: Tensor | None, entropy: Tensor, distance: Tensor,
     largest: Tensor, key: Tensor, received: Tensor | None,
 ) -> int:  # fmt: skip
     """Launch it; how many tiles of 64 keys were folded together in `key`."""
@@ -54,8 +54,8 @@ def sweep(
     one_sweep[(B * H, triton.cdiv(T, BM))](
         _described(q, BM), _described(k, U * 64), lse, key if real is None else real.view(torch.uint8),
         entropy, distance, largest, key, key if received is None else received,
-        H, H // k.shape[1], T, S, rule.shift, scale2,
-        D=D, BM=BM, U=U, R=RING, CAUSAL=rule.causal, COLUMNS=received is not None, REAL=real is not None, num_warps=4,
+        H, H // k.shape[1], T, S, mask.shift, scale2,
+        D=D, BM=BM, U=U, R=RING, CAUSAL=mask.causal, COLUMNS=received is not None, REAL=real is not None, num_warps=4,
     )  # fmt: skip
     return U
 

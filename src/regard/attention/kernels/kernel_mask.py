@@ -1,52 +1,29 @@
-"""What kernels are told: the attention whose weights are wanted, and who sees whom in the few forms they know."""
+"""What kernels take: the attention whose weights are wanted, and its mask in the few forms they can compute."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from regard.attention.masks import Mask, Padding
-
-
-@runtime_checkable
-class Attention(Protocol):
-    """weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞), or the weights themselves."""
-
-    @property
-    def q(self) -> Tensor | None: ...
-    @property
-    def k(self) -> Tensor | None: ...
-    @property
-    def weights(self) -> Tensor | None: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def mask(self) -> Mask: ...
-    @property
-    def bias(self) -> Tensor | None: ...
-    @property
-    def alibi(self) -> Tensor | None: ...
-    @property
-    def sizes(self) -> tuple[int, int, int, int]: ...
-    @property
-    def shift(self) -> int: ...
-    @property
-    def device(self) -> torch.device: ...
+from regard.attention.call import Call
+from regard.attention.masks import Mask, Padding, to_four_axes
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Who sees whom, for queries 0 … T−1 of one launch; query i stands at key position i + shift."""
+class KernelMask:
+    """Which keys are hidden from queries 0 … T−1 of one launch, and what is added to their scores.
+
+    Query i stands at key position i + shift.
+    """
 
     shift: int = 0
     causal: bool = False
     window: int | None = None
     keys: Tensor | None = None  # (B, S) bool
-    dense: Tensor | None = None  # (B, H, T, S) bool, as wide as it differs; True = may attend
-    bias: Tensor | None = None  # (B, H, T, S) float, as wide as it differs
+    dense: Tensor | None = None  # bool, broadcasts to (B, H, T, S); True = may attend
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S)
     slopes: Tensor | None = None  # (H,) of ALiBi
 
     @property
@@ -54,13 +31,12 @@ class Rule:
         """Is nothing hidden but the future, and nothing added?"""
         return all(t is None for t in (self.window, self.keys, self.dense, self.bias, self.slopes))
 
-    def rows(self, first: int, last: int, rest: Mask | None, S: int, device: torch.device) -> Rule:
-        """The rule for a part of the queries, with `rest`, which kernels do not know, written out for them."""
+    def part(self, first: int, last: int, rest: Mask | None, S: int, device: torch.device) -> KernelMask:
+        """The mask of queries [first, last), with `rest`, which kernels cannot compute, written out as a tensor."""
         dense = None
         if rest is not None:
             rows, cols = torch.arange(first, last, device=device), torch.arange(S, device=device)
-            dense = rest.tile(rows, cols, self.shift)
-            dense = dense.reshape((1,) * (4 - dense.dim()) + tuple(dense.shape))
+            dense = to_four_axes(rest.tile(rows, cols, self.shift))
             dense = dense.expand(*dense.shape[:2], last - first, S).contiguous()
         bias = self.bias
         if bias is not None and bias.shape[2] > 1:
@@ -68,16 +44,19 @@ class Rule:
         return replace(self, shift=self.shift + first, dense=dense, bias=bias)
 
 
-def rule_of(attention: Attention) -> tuple[Rule, Mask | None]:
-    """An attention's mask in the kernels' terms, and what is left of it."""
+def mask_for_kernels(attention: Call) -> tuple[KernelMask, Mask | None]:
+    """An attention's mask as kernels take it, and the rest of it, which they cannot compute."""
     B, _, T, S = attention.sizes
     parts = attention.mask.parts()
     keys = None
     if parts.keys is not None:
-        cols = torch.arange(S, device=attention.device)
-        keys = Padding(parts.keys).tile(cols[:1], cols, 0)[:, 0, 0].expand(B, S).contiguous()
-    bias = attention.bias
-    if bias is not None:
-        bias = bias.reshape((1,) * (4 - bias.dim()) + tuple(bias.shape))
+        keys = key_padding(parts.keys, S, attention.device).expand(B, S).contiguous()
+    bias = None if attention.bias is None else to_four_axes(attention.bias)
     slopes = None if attention.alibi is None else attention.alibi.float().to(attention.device)
-    return Rule(S - T, parts.causal, parts.window, keys, None, bias, slopes), parts.rest
+    return KernelMask(S - T, parts.causal, parts.window, keys, None, bias, slopes), parts.rest
+
+
+def key_padding(keys: Tensor, S: int, device: torch.device) -> Tensor:
+    """(B or 1, S) bool: which keys are real, given as bool (B, S) or as lengths (B,)."""
+    places = torch.arange(S, device=device)
+    return Padding(keys).tile(places[:1], places, 0)[:, 0, 0]

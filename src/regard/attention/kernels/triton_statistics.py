@@ -1,82 +1,122 @@
-"""The statistics of every head in one pass over the keys, in Triton: linear memory, fp32 sums, the same bits each time.
+"""The statistics of every head in one pass over the keys, in Triton: linear memory, fp32 sums, bitwise reproducible.
 
-A program holds a block of queries and walks over the keys. Tiles of scores lie transposed, keys by queries: sums over
+A program holds a block of queries and loops over the keys. Tiles of scores are transposed, keys × queries: sums over
 queries (what a key receives) then stay within a few threads, and sums over keys (what a query does) are kept element
-by element and added up once, at the end. Sums over programs are whole numbers of 2⁻⁴⁰, whose order does not matter.
+by element and reduced once, at the end. Sums across programs are integers in units of 2⁻⁴⁰, whose order does not matter.
+
+Arguments that belong together are passed as one named tuple. A pointer that is None is a constant of the compiled
+kernel, so what a call does not have costs nothing.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 
+class Rows(NamedTuple):
+    """Queries or keys, (B, H, rows, D): pointer and strides; the last axis is contiguous."""
+
+    data: Any
+    batch: int
+    head: int
+    row: int
+
+
+class Grid(NamedTuple):
+    """A tensor that broadcasts to (B, H, T, S): pointer and strides, 0 along an axis of size 1."""
+
+    data: Any
+    batch: int
+    head: int
+    row: int
+    column: int
+
+
+class Rules(NamedTuple):
+    """Which keys are hidden, and what is added to the scores; None is nothing."""
+
+    window: int | None
+    keys: Any  # (B, S) uint8
+    dense: Grid | None  # uint8
+    bias: Grid | None
+    slopes: Any  # (H,)
+
+
+class Sizes(NamedTuple):
+    """heads: H; group: how many of them share a key; query i stands at key position i + shift."""
+
+    heads: int
+    group: int
+    T: int
+    S: int
+    shift: int
+
+
 @triton.jit
-def _allowed(
-    rows, cols, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr,
-):  # fmt: skip
-    """May these queries (along axis 1) see these keys (along axis 0)?"""
-    at = rows[None, :] + shift
-    seen = (cols[:, None] < S) & (rows[None, :] < T)
+def _offset(grid, b, h, rows, cols):
+    """The addresses of these rows and columns of one head."""
+    first = grid.data + b * grid.batch + h * grid.head
+    return first + rows.to(tl.int64) * grid.row + cols.to(tl.int64) * grid.column
+
+
+@triton.jit
+def _allowed(rows, cols, seen, b, h, sizes, rules, CAUSAL: tl.constexpr):
+    """May these queries see these keys? rows and cols broadcast with each other; `seen` says which of them exist."""
+    at = rows + sizes.shift
     if CAUSAL:
-        seen = seen & (cols[:, None] <= at)
-    if WINDOW:
-        seen = seen & (at - cols[:, None] < window) & (cols[:, None] - at < window)
-    if KEYS:
-        seen = seen & (tl.load(Keys + b * S + cols, mask=cols < S, other=0) != 0)[:, None]
-    if DENSE:
-        place = Dense + b * db + h * dh + rows[None, :].to(tl.int64) * dt + cols[:, None].to(tl.int64) * ds
-        seen = seen & (tl.load(place, mask=seen, other=0) != 0)
+        seen = seen & (cols <= at)
+    if rules.window is not None:
+        seen = seen & (at - cols < rules.window) & (cols - at < rules.window)
+    if rules.keys is not None:
+        seen = seen & (tl.load(rules.keys + b * sizes.S + cols, mask=(cols >= 0) & (cols < sizes.S), other=0) != 0)
+    if rules.dense is not None:
+        seen = seen & (tl.load(_offset(rules.dense, b, h, rows, cols), mask=seen, other=0) != 0)
     return seen
 
 
 @triton.jit
-def _added(x, rows, cols, b, h, shift, seen, Bias, bb, bh, bt, bs, Slopes, BIAS: tl.constexpr, ALIBI: tl.constexpr):
+def _added(x, rows, cols, seen, b, h, sizes, rules):
     """Scores in units of log 2, with what is added to them."""
-    if BIAS:
-        place = Bias + b * bb + h * bh + rows[None, :].to(tl.int64) * bt + cols[:, None].to(tl.int64) * bs
-        x += tl.load(place, mask=seen, other=0).to(tl.float32) * 1.4426950408889634
-    if ALIBI:
-        far = tl.abs((rows[None, :] + shift - cols[:, None]).to(tl.float32))
-        x -= tl.load(Slopes + h).to(tl.float32) * 1.4426950408889634 * far
+    if rules.bias is not None:
+        x += tl.load(_offset(rules.bias, b, h, rows, cols), mask=seen, other=0).to(tl.float32) * 1.4426950408889634
+    if rules.slopes is not None:
+        far = tl.abs((rows + sizes.shift - cols).to(tl.float32))
+        x -= tl.load(rules.slopes + h).to(tl.float32) * 1.4426950408889634 * far
     return x
 
 
 @triton.jit
-def _tile(
-    x, rows, cols, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
-    ALIBI: tl.constexpr,
-):  # fmt: skip
+def _tile(x, rows, cols, lse, b, h, sizes, rules, CAUSAL: tl.constexpr):
     """log₂ of the weights of one tile, where something may be hidden or added."""
-    seen = _allowed(
-        rows, cols, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, CAUSAL, WINDOW, KEYS, DENSE
-    )  # fmt: skip
-    x = _added(x, rows, cols, b, h, shift, seen, Bias, bb, bh, bt, bs, Slopes, BIAS, ALIBI)
+    rows, cols = rows[None, :], cols[:, None]
+    seen = _allowed(rows, cols, (cols < sizes.S) & (rows < sizes.T), b, h, sizes, rules, CAUSAL)
+    x = _added(x, rows, cols, seen, b, h, sizes, rules)
     return tl.where(seen, tl.maximum(x - lse[None, :], -1.0e30), -1.0e30)
 
 
 @triton.jit
-def _counted(Lse, Real, row0, b, rows, T, REAL: tl.constexpr):
+def _counted(Lse, Real, row0, b, rows, T):
     """The rows' lse in units of log 2, and which count; the others get one so high that all their weights are 0."""
     lse = tl.load(Lse + row0 + rows, mask=rows < T, other=float("inf"))
     counts = (lse > -1.0e30) & (lse < 1.0e30)
-    if REAL:
+    if Real is not None:
         counts = counts & (tl.load(Real + b * T + rows, mask=rows < T, other=0) != 0)
     return tl.where(counts, lse * 1.4426950408889634, 1.0e30), counts
 
 
 @triton.jit
-def _span(q0, T, S, shift, window, BM: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
+def _span(q0, sizes, rules, BM: tl.constexpr, CAUSAL: tl.constexpr):
     """The keys [low, high) that a block of queries may see at all."""
-    low, high = 0, S
-    last = tl.minimum(q0 + BM, T) - 1
+    low, high = 0, sizes.S
+    last = tl.minimum(q0 + BM, sizes.T) - 1
     if CAUSAL:
-        high = tl.maximum(tl.minimum(S, last + shift + 1), 0)
-    if WINDOW:
-        low = tl.maximum(q0 + shift - window + 1, 0)
-        high = tl.maximum(tl.minimum(high, last + shift + window), 0)
+        high = tl.maximum(tl.minimum(sizes.S, last + sizes.shift + 1), 0)
+    if rules.window is not None:
+        low = tl.maximum(q0 + sizes.shift - rules.window + 1, 0)
+        high = tl.maximum(tl.minimum(high, last + sizes.shift + rules.window), 0)
     return low, high
 
 
@@ -120,64 +160,69 @@ def _receive(Received, cols, sums, S, TAIL: tl.constexpr):
 
 
 @triton.jit
+def _queries(q, b, h, rows, d, T, D: tl.constexpr):
+    """The queries of these rows; 0 outside."""
+    place = q.data + b * q.batch + h * q.head + rows[:, None].to(tl.int64) * q.row + d[None, :]
+    return tl.load(place, mask=(rows[:, None] < T) & (d[None, :] < D), other=0)
+
+
+@triton.jit
 def one_sweep(
-    Q, qb, qh, qt, Kd, Lse, Real, Entropy, Distance, Largest, Key, Received,
-    Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-    H, group, T, S, shift, window, scale2,
-    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
-    ALIBI: tl.constexpr, PRECISION: tl.constexpr, COLUMNS: tl.constexpr, REAL: tl.constexpr,
+    q, keys, scale2, sizes, rules, Lse, Real, Entropy, Distance, Largest, Folded, Received,
+    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    q0 = (tl.num_programs(1) - 1 - tl.program_id(1)) * BM  # the longest first, of all heads
-    b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
-    g = (h // group).to(tl.int32)
-    Q += b * qb + h * qh
-    row0 = tl.program_id(0).to(tl.int64) * T
-    Received += tl.program_id(0).to(tl.int64) * S
+    """Entropy, distance, the largest weight and the first of the keys it may be on, and what keys receive.
+
+    keys: a tensor descriptor. A thread holds two keys, 8 apart, of each query and keeps one maximum of both; Folded is
+    the first of them, and `pick` finds out which of the two has the largest weight.
+    """
+    q0 = (tl.num_programs(1) - 1 - tl.program_id(1)) * BM  # the longest rows of all heads first
+    b, h = (tl.program_id(0) // sizes.heads).to(tl.int64), (tl.program_id(0) % sizes.heads).to(tl.int64)
+    g = (h // sizes.group).to(tl.int32)
+    row0 = tl.program_id(0).to(tl.int64) * sizes.T
     rows = q0 + tl.arange(0, BM)
-    d = tl.arange(0, DP)
-    q = tl.load(Q + rows[:, None].to(tl.int64) * qt + d[None, :], mask=(rows[:, None] < T) & (d[None, :] < D), other=0)
-    lse, _ = _counted(Lse, Real, row0, b, rows, T, REAL)
-    qT = tl.trans(q)
+    qT = tl.trans(_queries(q, b, h, rows, tl.arange(0, DP), sizes.T, D))
+    lse, _ = _counted(Lse, Real, row0, b, rows, sizes.T)
     kcols = tl.arange(0, BN)
-    at = q0 + shift
+    at = q0 + sizes.shift
+    if Received is not None:
+        Received += tl.program_id(0).to(tl.int64) * sizes.S
 
     ps = tl.zeros([4, 8, BM], tl.float32)
     pd = tl.zeros([4, 8, BM], tl.float32)
     mx = tl.full([4, 8, BM], -3.0e38, tl.float32)
     where = tl.zeros([4, 8, BM], tl.int32)
 
-    low, high = _span(q0, T, S, shift, window, BM, CAUSAL, WINDOW)
+    low, high = _span(q0, sizes, rules, BM, CAUSAL)
     low = low // BN * BN
-    plain: tl.constexpr = not (WINDOW or KEYS or DENSE or BIAS or ALIBI)
     free = low  # up to here nothing is hidden and nothing added
-    if plain:
-        free = S
+    hides: tl.constexpr = rules.window is not None or rules.keys is not None or rules.dense is not None
+    adds: tl.constexpr = rules.bias is not None or rules.slopes is not None
+    if not (hides or adds):
+        free = sizes.S
         if CAUSAL:
-            free = tl.minimum(at + 1, S)
+            free = tl.minimum(at + 1, sizes.S)
         free = tl.maximum(free // BN * BN, low)
         for start in range(low, free, BN):
             cols = start + kcols
-            k = Kd.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
+            k = keys.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
             x = tl.dot(k, qT, input_precision=PRECISION) * scale2 - lse[None, :]
-            ps, pd, mx, where, sums = _step(
-                x, _far(rows, cols, at, shift, CAUSAL), ps, pd, mx, where, start, BM
-            )  # fmt: skip
-            if COLUMNS:
-                _receive(Received, cols, sums, S, False)
+            far = _far(rows, cols, at, sizes.shift, CAUSAL)
+            ps, pd, mx, where, sums = _step(x, far, ps, pd, mx, where, start, BM)
+            if Received is not None:
+                _receive(Received, cols, sums, sizes.S, False)
     for start in range(free, high, BN):
         cols = start + kcols
-        k = Kd.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
+        k = keys.load([b.to(tl.int32), g, start, 0]).reshape(BN, DP)
         x = tl.dot(k, qT, input_precision=PRECISION) * scale2
-        x = _tile(
-            x, rows, cols, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs,
-            Slopes, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI,
-        )  # fmt: skip
-        ps, pd, mx, where, sums = _step(x, _far(rows, cols, at, shift, CAUSAL), ps, pd, mx, where, start, BM)
-        if COLUMNS:
-            _receive(Received, cols, sums, S, True)
+        x = _tile(x, rows, cols, lse, b, h, sizes, rules, CAUSAL)
+        far = _far(rows, cols, at, sizes.shift, CAUSAL)
+        ps, pd, mx, where, sums = _step(x, far, ps, pd, mx, where, start, BM)
+        if Received is not None:
+            _receive(Received, cols, sums, sizes.S, True)
 
-    # Within a warp first, so that little is left for the warps to tell one another.
+    # Reduce within a warp first, so that little is exchanged between warps.
     entropy = tl.abs(0.6931471805599453 * tl.sum(tl.sum(ps, axis=1), axis=0))  # rounding may leave it at −0
     distance = tl.sum(tl.sum(pd, axis=1), axis=0)
     if CAUSAL:
@@ -185,138 +230,108 @@ def one_sweep(
     m = tl.max(tl.max(mx, axis=1), axis=0)
     spot = where + (tl.arange(0, 4) * 16)[:, None, None] + tl.arange(0, 8)[None, :, None]
     key = tl.min(tl.min(tl.where(mx == m[None, None, :], spot, 2147483647), axis=1), axis=0)
-    _, counts = _counted(Lse, Real, row0, b, rows, T, REAL)  # asked again: registers are scarce in the loop
-    nothing = float("nan")
-    tl.store(Entropy + row0 + rows, tl.where(counts, entropy, nothing), mask=rows < T)
-    tl.store(Distance + row0 + rows, tl.where(counts, distance, nothing), mask=rows < T)
-    tl.store(Largest + row0 + rows, tl.where(counts, tl.exp2(m), nothing), mask=rows < T)
-    tl.store(Key + row0 + rows, key, mask=rows < T)
+    _, counts = _counted(Lse, Real, row0, b, rows, sizes.T)  # loaded again: registers are scarce in the loop
+    nan = float("nan")
+    there = rows < sizes.T
+    tl.store(Entropy + row0 + rows, tl.where(counts, entropy, nan), mask=there)
+    tl.store(Distance + row0 + rows, tl.where(counts, distance, nan), mask=there)
+    tl.store(Largest + row0 + rows, tl.where(counts, tl.exp2(m), nan), mask=there)
+    tl.store(Folded + row0 + rows, key, mask=there)
 
 
 @triton.jit
 def pick(
-    Q, qb, qh, qt, K, kb, kh, ks, Lse, Real, First, Last, Folded, Key, Known, Chosen, Received, Sums,
-    Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-    H, group, T, S, shift, window, scale2,
-    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, U: tl.constexpr, N: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
-    ALIBI: tl.constexpr, PRECISION: tl.constexpr, REAL: tl.constexpr, FIRST: tl.constexpr, EARLY: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    q, k, scale2, sizes, rules, Lse, Real, First, Earlier, Folded, Key, Known, Chosen, Received, Sums,
+    TARGETS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, U: tl.constexpr,
+    CAUSAL: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Single weights: on one chosen key a query, and which of the keys that were folded together is the largest.
+    """Single weights: on the target keys of each query, and on the keys among which the largest weight is.
 
-    Chosen are the first key, the previous, the query's own; where N is 5, the last occurrence of its token and the next.
-    Folded together are a key and the one 8 further on, of U tiles of 64. At the end, what keys received as numbers.
+    TARGETS: for each target a pair (start, step); the key is the start moved by the step. Starts: 0 is the first key,
+    1 the query's own position, 2 the earlier occurrence of its token. A key before the first or after the last gives NaN.
+    The largest weight is on a key of `Folded`, or 8 further on, of one of U tiles of 64. Sums: what keys received, as
+    floats.
     """
-    b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
-    Q += b * qb + h * qh
-    K += b * kb + (h // group) * kh
-    row0 = tl.program_id(1).to(tl.int64) * T
+    b, h = (tl.program_id(1) // sizes.heads).to(tl.int64), (tl.program_id(1) % sizes.heads).to(tl.int64)
+    keys = k.data + b * k.batch + (h // sizes.group) * k.head
+    row0 = tl.program_id(1).to(tl.int64) * sizes.T
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     d = tl.arange(0, DP)
-    q = tl.load(Q + rows[:, None].to(tl.int64) * qt + d[None, :], mask=(rows[:, None] < T) & (d[None, :] < D), other=0)
-    lse, counts = _counted(Lse, Real, row0, b, rows, T, REAL)
-    nothing = float("nan")
-    tl.store(Known + row0 + rows, tl.where(counts, lse * 0.6931471805599453, nothing), mask=rows < T)
-    qf = q.to(tl.float32)
+    there = rows < sizes.T
+    qf = _queries(q, b, h, rows, d, sizes.T, D).to(tl.float32)
+    lse, counts = _counted(Lse, Real, row0, b, rows, sizes.T)
+    nan = float("nan")
+    tl.store(Known + row0 + rows, tl.where(counts, lse * 0.6931471805599453, nan), mask=there)
     first = 0
-    if FIRST:
+    if First is not None:
         first = tl.load(First + b)
-    for n in tl.static_range(N):
-        if n == 0:
+    for n in tl.static_range(len(TARGETS)):
+        start: tl.constexpr = TARGETS[n][0]
+        if start == 0:
             j = tl.zeros([BM], tl.int32) + first
-        elif n < 3:
-            j = rows + shift + (n - 2)
+        elif start == 1:
+            j = rows + sizes.shift
         else:
-            j = tl.load(Last + b * T + rows, mask=rows < T, other=-1)
-        there = j >= first
-        if n == 4:
-            j += 1
-        x = _score(qf, K, ks, d, j, rows, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt,
-                   bs, Slopes, scale2, D, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI)  # fmt: skip
-        place = Chosen + (n * tl.num_programs(1)).to(tl.int64) * T + row0 + rows
-        tl.store(place, tl.where(counts & there, tl.exp2(x), nothing), mask=rows < T)
-    if EARLY:  # so far nothing was needed of the sweep, which may not be over
+            j = tl.load(Earlier + b * sizes.T + rows, mask=there, other=-1)
+        j += TARGETS[n][1]
+        x = _score(qf, keys, k.row, scale2, d, j, rows, lse, b, h, sizes, rules, D, CAUSAL)
+        exists = (j >= first) & (j < sizes.S)
+        place = Chosen + (n * tl.num_programs(1)).to(tl.int64) * sizes.T + row0 + rows
+        tl.store(place, tl.where(counts & exists, tl.exp2(x), nan), mask=there)
+    if EARLY:  # nothing so far depends on the sweep, which may still be running
         tl.extra.cuda.gdc_wait()
-    start = tl.load(Folded + row0 + rows, mask=rows < T, other=0)
+    start = tl.load(Folded + row0 + rows, mask=there, other=0)
     most = tl.full([BM], -3.0e38, tl.float32)
     key = start
     for f in tl.static_range(2 * U):
         j = start + f // 2 * 64 + f % 2 * 8
-        x = _score(qf, K, ks, d, j, rows, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt,
-                   bs, Slopes, scale2, D, CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI)  # fmt: skip
+        x = _score(qf, keys, k.row, scale2, d, j, rows, lse, b, h, sizes, rules, D, CAUSAL)
         key = tl.where(x > most, j, key)
         most = tl.maximum(x, most)
-    tl.store(Key + row0 + rows, tl.where(counts, key, -1).to(tl.int64), mask=rows < T)
-    if COLUMNS:
-        col0 = tl.program_id(1).to(tl.int64) * S
-        for c in range(tl.program_id(0) * 128, S, tl.num_programs(0) * 128):
+    tl.store(Key + row0 + rows, tl.where(counts, key, -1).to(tl.int64), mask=there)
+    if Sums is not None:
+        col0 = tl.program_id(1).to(tl.int64) * sizes.S
+        for c in range(tl.program_id(0) * 128, sizes.S, tl.num_programs(0) * 128):
             cols = c + tl.arange(0, 128)
-            sums = tl.load(Received + col0 + cols, mask=cols < S, other=0).to(tl.float32) * (1 / 1099511627776.0)
-            tl.store(Sums + col0 + cols, sums, mask=cols < S)
+            inside = cols < sizes.S
+            sums = tl.load(Received + col0 + cols, mask=inside, other=0).to(tl.float32) * (1 / 1099511627776.0)
+            tl.store(Sums + col0 + cols, sums, mask=inside)
 
 
 @triton.jit
-def _score(
-    qf, K, ks, d, j, rows, lse, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-    scale2, D: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr,
-    BIAS: tl.constexpr, ALIBI: tl.constexpr,
-):  # fmt: skip
+def _score(qf, keys, stride, scale2, d, j, rows, lse, b, h, sizes, rules, D: tl.constexpr, CAUSAL: tl.constexpr):
     """log₂ of the weight of each query on one key of its own, j; j out of range has none."""
-    seen = (j >= 0) & (j < S) & (rows < T)
-    at = rows + shift
-    if CAUSAL:
-        seen = seen & (j <= at)
-    if WINDOW:
-        seen = seen & (at - j < window) & (j - at < window)
-    if KEYS:
-        seen = seen & (tl.load(Keys + b * S + j, mask=seen, other=0) != 0)
-    if DENSE:
-        place = Dense + b * db + h * dh + rows.to(tl.int64) * dt + j.to(tl.int64) * ds
-        seen = seen & (tl.load(place, mask=seen, other=0) != 0)
-    k = tl.load(K + j[:, None].to(tl.int64) * ks + d[None, :], mask=seen[:, None] & (d[None, :] < D), other=0)
-    x = tl.sum(qf * k.to(tl.float32), axis=1) * scale2
-    if BIAS:
-        place = Bias + b * bb + h * bh + rows.to(tl.int64) * bt + j.to(tl.int64) * bs
-        x += tl.load(place, mask=seen, other=0).to(tl.float32) * 1.4426950408889634
-    if ALIBI:
-        x -= tl.load(Slopes + h).to(tl.float32) * 1.4426950408889634 * tl.abs((at - j).to(tl.float32))
+    seen = _allowed(rows, j, (j >= 0) & (j < sizes.S) & (rows < sizes.T), b, h, sizes, rules, CAUSAL)
+    k = tl.load(keys + j[:, None].to(tl.int64) * stride + d[None, :], mask=seen[:, None] & (d[None, :] < D), other=0)
+    x = _added(tl.sum(qf * k.to(tl.float32), axis=1) * scale2, rows, j, seen, b, h, sizes, rules)
     return tl.where(seen, tl.maximum(x - lse, -1.0e30), -1.0e30)
 
 
 @triton.jit
 def log_sums(
-    Q, qb, qh, qt, K, kb, kh, ks, Lse, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-    H, group, T, S, shift, window, scale2,
-    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, DENSE: tl.constexpr, BIAS: tl.constexpr,
-    ALIBI: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, scale2, sizes, rules, Lse,
+    D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """log Σ exp(scores), for kernels that do not hand it out; −∞ where nothing is seen."""
+    """log Σ exp(scores), for attention kernels that do not return it; −∞ where nothing is seen."""
     q0 = (tl.num_programs(1) - 1 - tl.program_id(1)) * BM
-    b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
-    Q += b * qb + h * qh
-    K += b * kb + (h // group) * kh
+    b, h = (tl.program_id(0) // sizes.heads).to(tl.int64), (tl.program_id(0) % sizes.heads).to(tl.int64)
+    keys = k.data + b * k.batch + (h // sizes.group) * k.head
     rows, d, kcols = q0 + tl.arange(0, BM), tl.arange(0, DP), tl.arange(0, BN)
-    q = tl.load(Q + rows[:, None].to(tl.int64) * qt + d[None, :], mask=(rows[:, None] < T) & (d[None, :] < D), other=0)
-    qT = tl.trans(q)
+    qT = tl.trans(_queries(q, b, h, rows, d, sizes.T, D))
     zero = tl.zeros([BM], tl.float32)
     most = tl.full([BM], -1.0e30, tl.float32)
     total = tl.zeros([BM], tl.float32)
-    low, high = _span(q0, T, S, shift, window, BM, CAUSAL, WINDOW)
+    low, high = _span(q0, sizes, rules, BM, CAUSAL)
     for start in range(low // BN * BN, high, BN):
         cols = start + kcols
-        k = tl.load(
-            K + cols[:, None].to(tl.int64) * ks + d[None, :], mask=(cols[:, None] < S) & (d[None, :] < D), other=0
-        )
-        x = tl.dot(k, qT, input_precision=PRECISION) * scale2
-        x = _tile(
-            x, rows, cols, zero, b, h, T, S, shift, window, Keys, Dense, db, dh, dt, ds, Bias, bb, bh, bt, bs, Slopes,
-            CAUSAL, WINDOW, KEYS, DENSE, BIAS, ALIBI,
-        )  # fmt: skip
+        inside = (cols[:, None] < sizes.S) & (d[None, :] < D)
+        tile = tl.load(keys + cols[:, None].to(tl.int64) * k.row + d[None, :], mask=inside, other=0)
+        x = tl.dot(tile, qT, input_precision=PRECISION) * scale2
+        x = _tile(x, rows, cols, zero, b, h, sizes, rules, CAUSAL)
         new = tl.maximum(most, tl.max(x, axis=0))
         here = tl.sum(tl.where(x > -1.0e29, tl.exp2(x - new[None, :]), 0.0), axis=0)
         total = total * tl.exp2(most - new) + here
         most = new
-    found = tl.where(total > 0, (most + tl.log2(tl.maximum(total, 1.0e-37))) * 0.6931471805599453, -float("inf"))
-    tl.store(Lse + tl.program_id(0).to(tl.int64) * T + rows, found, mask=rows < T)
+    lse = tl.where(total > 0, (most + tl.log2(tl.maximum(total, 1.0e-37))) * 0.6931471805599453, -float("inf"))
+    tl.store(Lse + tl.program_id(0).to(tl.int64) * sizes.T + rows, lse, mask=rows < sizes.T)

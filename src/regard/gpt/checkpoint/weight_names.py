@@ -1,7 +1,7 @@
-"""Names: what transformers calls the weights of a model, and what we call them.
+"""The names of a model's weights in transformers' files, and ours.
 
-GPT-2 keeps its weights (in, out), with queries, keys and values side by side in one tensor. Llama, Mistral and Qwen
-keep them as nn.Linear does, each alone.
+GPT-2 stores weights as (in, out), with queries, keys and values concatenated in one tensor. Llama, Mistral and Qwen
+store them as nn.Linear does, one tensor each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from regard.gpt.config import GPTConfig
 
-# What stands before the names of a model's body, in files that hold the head too.
+# The prefix of all names but the head's, in files that hold the head too.
 PREFIX = {
     "gpt2": "transformer.",
     "llama": "model.",
@@ -20,13 +20,13 @@ PREFIX = {
     "qwen3": "model.",
     "regard": "",
 }
-# Buffers that old files hold: masks and waves, which are computed here.
+# Buffers in old files: masks and rotary frequencies, which are computed here.
 BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 HEAD = "lm_head.weight"
 
 
 class Place(NamedTuple):
-    """Where one of our weights lies in a file: a tensor's name and shape there, and which part of it, which way round."""
+    """Where one of our weights is in a file: the tensor's name and shape there, whether it is transposed, and which part."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,14 +34,19 @@ class Place(NamedTuple):
     part: tuple[int, int] | None = None  # from, to, on the last axis
 
 
-def places(config: GPTConfig, kind: str) -> dict[str, Place]:
-    """Our name of each weight → where it lies in a file of this kind, named without prefix.
+def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
+    """Our name of each weight → its place in a file of this model_type, named without prefix.
 
     >>> config = GPTConfig.preset("gpt2-small")
-    >>> places(config, "gpt2")["blocks.3.attention.W_key.weight"]
+    >>> places_in_file(config, "gpt2")["blocks.3.attention.W_key.weight"]
     Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536))
     """
     return dict(_in_gpt2(config) if kind == "gpt2" else _in_llama(config) if kind != "regard" else _in_regard(config))
+
+
+def prefixed(name: str, prefix: str) -> str:
+    """A name with the prefix of its file; the head has none."""
+    return name if name == HEAD else prefix + name
 
 
 def _linear(ours: str, theirs: str, shape: tuple[int, int], bias: bool) -> Iterator[tuple[str, Place]]:
@@ -103,7 +108,7 @@ def _in_llama(c: GPTConfig) -> Iterator[tuple[str, Place]]:
 
 
 def _in_regard(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    """Our own names: what the model itself would list, without building it."""
+    """Our own names: those of the model's state dict, from a model without memory."""
     import torch
 
     from regard.gpt.model import GPT

@@ -130,10 +130,10 @@ class _Layer:
         keys[:, :, length:end] = k
         values[:, :, length:end] = v
         if starts is None:
-            heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer._mask, scale=layer.scale)
+            heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.rule, scale=layer.scale)
         else:  # each row sees its own keys and no mask is needed, nor a copy of the keys without the padding
             heads = torch.cat([
-                attend(q[b : b + 1], keys[b : b + 1, :, s:end], values[b : b + 1, :, s:end], mask=layer._mask, scale=layer.scale)
+                attend(q[b : b + 1], keys[b : b + 1, :, s:end], values[b : b + 1, :, s:end], mask=layer.rule, scale=layer.scale)
                 for b, s in enumerate(starts)
             ])  # fmt: skip
         return heads.reshape(len(x), -1)

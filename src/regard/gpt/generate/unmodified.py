@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules import module as _everywhere
 
 from regard.attention.layer import MultiHeadAttention
-from regard.attention.observers import observed
+from regard.attention.observers import is_observed
 from regard.gpt.block import Block, FeedForward, GatedFeedForward, norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
@@ -80,7 +80,7 @@ def looked_at() -> bool:
     """Does anybody look at all that runs: a trace, regard.watch, a hook on every module? Then modules must be called."""
     return bool(
         tracing()
-        or observed()
+        or is_observed()
         or nn.Module.__call__ is not nn.Module._wrapped_call_impl
         or _everywhere._global_forward_hooks
         or _everywhere._global_forward_pre_hooks

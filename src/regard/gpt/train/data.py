@@ -1,7 +1,7 @@
-"""Training data: text files become one file of tokens, once; steps read windows of it in an order that needs no memory.
+"""Training data: text files are tokenized once, into one file; each step reads windows of it.
 
-Text is read as a stream, so files may be larger than the machine. The tokens lie in a memory-mapped file, and which
-windows a step reads follows from the seed and the step alone: a run goes on anywhere, as if it had never stopped.
+Text is streamed, so files may be larger than memory. The tokens are in a memory-mapped file, and which windows a step
+reads depends on the seed and the step alone, so that a run can resume anywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int, Integer
@@ -21,19 +21,17 @@ from torch import Tensor
 
 from regard.arguments import check_share, check_whole
 from regard.files import atomically
-from regard.gpt.train.text_files import END, check_file, pieces
+from regard.gpt.tokenizer import END, Tokenizer
+from regard.gpt.train.text_files import check_file, pieces
 
-if TYPE_CHECKING:
-    from regard.gpt.tokenizer import Tokenizer
-
-TOKENS, NOTES = "tokens.bin", "tokens.json"
-FORM = 1  # of both files; raised when what they hold is written in another way
-AT_ONCE = 64  # pieces of text tokenised side by side
+TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
+FORMAT = 1  # of both files; increased when it changes
+PIECES_PER_BATCH = 64  # pieces of text tokenized at once
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A text as token ids, in memory or in a file, and what tells it from another.
+    """A text as token ids, in memory or in a file, and its hash.
 
     >>> tokens = Tokens.of(torch.arange(100))
     >>> training, validation = tokens.split(context_length=8, val_fraction=0.1)
@@ -44,15 +42,13 @@ class Tokens:
     ids: Integer[Tensor, "N"]
     vocab_size: int  # no id is as large as this
     sha256: str
-    new: str = ""  # why the file was written; nothing where one was found
+    new: str = ""  # why the file was written; "" where it was there already
 
     @staticmethod
     def of(ids: Integer[Tensor, "N"]) -> Tokens:
-        """Token ids that are in memory already."""
+        """Tokens from ids in memory."""
         if ids.dim() != 1 or ids.is_floating_point():
-            raise ValueError(
-                f"ids must be whole numbers of shape (N,), but are {ids.dtype} of shape {tuple(ids.shape)}"
-            )
+            raise ValueError(f"ids must be integers of shape (N,), but are {ids.dtype} of shape {tuple(ids.shape)}")
         ids = ids.to("cpu", torch.int64).contiguous()
         if len(ids) and int(ids.min()) < 0:
             raise ValueError(f"token ids must be at least 0, but one is {int(ids.min())}")
@@ -62,92 +58,97 @@ class Tokens:
         return Tokens(ids, int(ids.max()) + 1 if len(ids) else 0, digest.hexdigest())
 
     def split(self, context_length: int, val_fraction: float) -> tuple[Integer[Tensor, "M"], Integer[Tensor, "K"]]:
-        """The part to learn from, and the last `val_fraction` of it to be judged by: at least one context, or none."""
+        """The training part, and the last `val_fraction` for validation: at least one context, or none."""
         check_whole(context_length=context_length)
         check_share("val_fraction", val_fraction, "0.01 is usual, 0 is none")
         window = context_length + 1  # each token of a context, and the one after it
-        apart = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
-        if len(self.ids) - apart < window:
-            needs = f"{window} tokens to learn from" + (f" and {window} to be judged by" if apart else "")
-            longest = len(self.ids) // (2 if apart else 1) - 1
+        held_out = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
+        if len(self.ids) - held_out < window:
+            needs = f"{window} tokens for training" + (f" and {window} for validation" if held_out else "")
+            longest = len(self.ids) // (2 if held_out else 1) - 1
             remedy = f"a shorter context (--context-length {longest})" if longest > 1 else "a longer text"
             raise ValueError(
                 f"the data has {len(self.ids):,} tokens, but context_length={context_length} needs {needs}; "
                 f"give more text, or {remedy}"
             )
-        return self.ids[: len(self.ids) - apart], self.ids[len(self.ids) - apart :]
+        return self.ids[: len(self.ids) - held_out], self.ids[len(self.ids) - held_out :]
 
 
 class Batches:
-    """Which windows each step reads: every one once an epoch, shuffled anew each time, by seed and step alone.
+    """The windows that each step reads: each once per epoch, in an order that depends on seed and epoch alone.
 
     >>> batches = Batches(torch.arange(100), batch=2, context_length=8, seed=1)
     >>> ids, targets = batches(0)
     >>> ids.shape, bool((targets == ids + 1).all())
     (torch.Size([2, 8]), True)
 
-    rank, ranks: where many processes share a batch, each takes its rows of the same one.
-    repeat: the share of rows that say a stretch of their text again and again, half of them shuffled first.
-        There, looking back for what came after the same token pays at once: a reason for heads that do so (induction)
-        to form. Shuffled text leaves no other way.
+    rank, ranks: with data parallelism, each rank reads its own rows of the same batch.
+    repeat: the fraction of rows that repeat one part of their text over and over, half of them shuffled first. In such
+        a row the next token can be predicted by finding the same token earlier, so induction heads form early; where
+        the text is shuffled, there is no other way to predict it.
     """
 
     def __init__(
-        self, tokens: Integer[Tensor, "N"], batch: int, context_length: int, seed: int, rank: int = 0, ranks: int = 1,
+        self,
+        tokens: Integer[Tensor, "N"],
+        batch: int,
+        context_length: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
         repeat: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_whole(batch=batch, context_length=context_length)
         if len(tokens) <= context_length:
             raise ValueError(f"{len(tokens)} tokens hold no window of context_length + 1 = {context_length + 1}")
         check_share("repeat", repeat, "0 is none, 0.05 is plenty")
         self.tokens, self.batch, self.context_length, self.seed = tokens, batch, context_length, seed
         self.repeat = repeat
-        self.rows = shared_rows(batch, rank, ranks)
-        # One window less than there is room for, so that each epoch can begin at another place.
+        self.rows = rows_of_rank(batch, rank, ranks)
+        # One window less than would fit, so that each epoch can begin at another offset.
         self.windows = max(1, (len(tokens) - context_length) // context_length)
         self._epochs: dict[int, tuple[int, Tensor]] = {}
 
     def __call__(self, step: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """The ids of a step, and the tokens that follow each."""
         starts = [self.start(step * self.batch + row) for row in self.rows]
-        found = torch.stack([self.tokens[at : at + self.context_length + 1] for at in starts]).to(torch.int64)
+        rows = torch.stack([self.tokens[at : at + self.context_length + 1] for at in starts]).to(torch.int64)
         if self.repeat:
-            self._repeat(found, step)
-        return found[:, :-1].contiguous(), found[:, 1:].contiguous()
+            self._repeat(rows, step)
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
-    def _repeat(self, found: Tensor, step: int) -> None:
-        """Let some rows go round and round in a few of their tokens: how many differs, so that counting is no help."""
-        chance = torch.Generator().manual_seed(mixed("repeat", self.seed, step))
-        chosen = (torch.rand(self.batch, generator=chance) < self.repeat).nonzero()[:, 0].tolist()
+    def _repeat(self, rows: Tensor, step: int) -> None:
+        """Make some rows repeat a few of their tokens. The period is random, so that it cannot be learned."""
+        generator = torch.Generator().manual_seed(derive_seed("repeat", self.seed, step))
+        chosen = (torch.rand(self.batch, generator=generator) < self.repeat).nonzero()[:, 0].tolist()
         longest = max(3, self.context_length // 2)
-        for number in chosen:  # those of other processes too, so that chance stays in step
-            length = int(torch.randint(max(2, longest // 8), longest, (), generator=chance))
+        for number in chosen:  # also those of other ranks, so that all ranks draw the same numbers
+            length = int(torch.randint(max(2, longest // 8), longest, (), generator=generator))
             order = torch.arange(self.context_length + 1)
-            if torch.rand((), generator=chance) < 0.5:
-                order = torch.randperm(self.context_length + 1, generator=chance)
+            if torch.rand((), generator=generator) < 0.5:
+                order = torch.randperm(self.context_length + 1, generator=generator)
             if number in self.rows:
-                row = found[number - self.rows.start]
+                row = rows[number - self.rows.start]
                 row.copy_(row[order[torch.arange(len(row)) % length]])
 
     def start(self, number: int) -> int:
-        """Where the window begins that is read as the `number`-th since the start of training."""
-        epoch, place = divmod(number, self.windows)
+        """Where the `number`-th window since the start of training begins."""
+        epoch, index = divmod(number, self.windows)
         if epoch not in self._epochs:
-            chance = torch.Generator().manual_seed(mixed("epoch", self.seed, epoch))
+            generator = torch.Generator().manual_seed(derive_seed("epoch", self.seed, epoch))
             spare = min(len(self.tokens) - 1 - self.windows * self.context_length, self.context_length - 1)
-            first = int(torch.randint(spare + 1, (), generator=chance))
-            order = torch.randperm(
-                self.windows, generator=chance, dtype=torch.int32 if self.windows < 1 << 31 else None
-            )
+            first = int(torch.randint(spare + 1, (), generator=generator))
+            dtype = torch.int32 if self.windows < 1 << 31 else None
+            order = torch.randperm(self.windows, generator=generator, dtype=dtype)
             self._epochs = {e: o for e, o in self._epochs.items() if e == epoch - 1} | {epoch: (first, order)}
         first, order = self._epochs[epoch]
-        return first + int(order[place]) * self.context_length
+        return first + int(order[index]) * self.context_length
 
 
-def shared_rows(batch: int, rank: int, ranks: int) -> range:
-    """Which rows of a batch are those of one process, where several share them.
+def rows_of_rank(batch: int, rank: int, ranks: int) -> range:
+    """The rows of a batch that a data-parallel rank reads.
 
-    >>> shared_rows(6, rank=1, ranks=3)
+    >>> rows_of_rank(6, rank=1, ranks=3)
     range(2, 4)
     """
     if batch % ranks:
@@ -157,86 +158,84 @@ def shared_rows(batch: int, rank: int, ranks: int) -> range:
     return range(rank * batch // ranks, (rank + 1) * batch // ranks)
 
 
-def mixed(*of: object) -> int:
-    """A seed from several things: neighbouring numbers give seeds that have nothing in common."""
-    return int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[:7], "little")
+def derive_seed(*parts: object) -> int:
+    """A seed from several values, by a hash: neighbouring values give unrelated seeds."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "little")
 
 
-def tokenise(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path | str) -> Tokens:
-    """Turn text files into `out`/tokens.bin, or find it there: what has been done is not done again.
+def tokenize_files(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path | str) -> Tokens:
+    """Tokenize text files into `out`/tokens.bin, or reuse it if neither files nor tokenizer have changed.
 
     Files end in .txt, .gz or .xz (any other is read as plain text). <|endoftext|> in a text, and the end of a file,
-    become the tokenizer's end. A file or a tokenizer that has changed is noticed: `new` of the result says why the
-    tokens were made anew.
+    become the tokenizer's end. `new` of the result says why the file was written.
     """
     out, paths = Path(out), [Path(file) for file in files]
     if not paths:
         raise ValueError("no data files; name at least one text file")
-    wanted = {
-        "form": FORM,
+    expected = {
+        "form": FORMAT,
         "vocab_size": tokenizer.vocab_size,
         "tokenizer": hashlib.sha256(str(tokenizer).encode()).hexdigest(),
         "sources": [_fingerprint(path) for path in paths],
     }
-    known = _notes(out)
-    why = _why(known, wanted, out)
-    if why:
-        known = _write(paths, tokenizer, out, wanted)
-    kind = torch.uint16 if known["dtype"] == "uint16" else torch.int32
-    ids = torch.from_file(str(out / TOKENS), shared=False, size=known["count"], dtype=kind)
-    return Tokens(ids, tokenizer.vocab_size, known["sha256"], why)
+    description = _read_description(out)
+    reason = _reason_to_write(description, expected, out)
+    if reason:
+        description = _write(paths, tokenizer, out, expected)
+    dtype = torch.uint16 if description["dtype"] == "uint16" else torch.int32
+    ids = torch.from_file(str(out / TOKENS), shared=False, size=description["count"], dtype=dtype)
+    return Tokens(ids, tokenizer.vocab_size, description["sha256"], reason)
 
 
 def train_tokenizer(files: Sequence[Path | str], vocab_size: int) -> Tokenizer:
-    """A tokenizer for these files: the pairs most often met in them become its tokens."""
-    from regard.gpt.tokenizer import Tokenizer
-
+    """Train a tokenizer on these files."""
     texts = (part for file in files for piece in pieces(Path(file)) for part in piece.split(END) if part)
     return Tokenizer.train(texts, vocab_size)
 
 
-def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """tokens.bin, and then tokens.json, which says that it is whole."""
+def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    """Write tokens.bin, and then tokens.json, which says that it is complete."""
     code = "H" if tokenizer.vocab_size <= 1 << 16 else "I"
     count, digest = 0, hashlib.sha256()
     out.mkdir(parents=True, exist_ok=True)
-    (out / NOTES).unlink(missing_ok=True)  # from here on it would speak of another file
+    (out / DESCRIPTION).unlink(missing_ok=True)  # it describes the file that is about to be replaced
     with atomically(out / TOKENS) as temporary, temporary.open("wb") as file:
         for ids in _ids(paths, tokenizer):
             raw = array(code, ids).tobytes()
             file.write(raw)
             digest.update(raw)
             count += len(ids)
-    known = wanted | {"dtype": "uint16" if code == "H" else "uint32", "count": count, "sha256": digest.hexdigest()}
-    with atomically(out / NOTES) as temporary:
-        temporary.write_text(json.dumps(known, indent=1))
-    return known
+    dtype = "uint16" if code == "H" else "uint32"
+    description = expected | {"dtype": dtype, "count": count, "sha256": digest.hexdigest()}
+    with atomically(out / DESCRIPTION) as temporary:
+        temporary.write_text(json.dumps(description, indent=1))
+    return description
 
 
 def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    """The tokens of all files, some pieces of text at a time."""
+    """The tokens of all files, a batch of pieces at a time."""
     for path in paths:
-        text, ends = pieces(path), False
-        while some := list(islice(text, AT_ONCE)):
-            if tokenizer.end is None and any(END in piece for piece in some):
+        text, has_end = pieces(path), False
+        while batch := list(islice(text, PIECES_PER_BATCH)):
+            if tokenizer.end is None and any(END in piece for piece in batch):
                 raise ValueError(
                     f"{path} holds {END}, but this tokenizer has no such token; take it out, or use another"
                 )
-            parts = [piece.split(END) for piece in some]
-            encoded = iter(tokenizer.encode_batch([part for one in parts for part in one]))
-            found: list[int] = []
-            for one in parts:
-                for number in range(len(one)):
-                    found += [tokenizer.end] if number and tokenizer.end is not None else []
-                    found += next(encoded)
-            ends = bool(found) and found[-1] == tokenizer.end
-            yield found
-        if tokenizer.end is not None and not ends:
+            documents = [piece.split(END) for piece in batch]
+            encoded = iter(tokenizer.encode_batch([part for parts in documents for part in parts]))
+            ids: list[int] = []
+            for parts in documents:
+                for number in range(len(parts)):
+                    ids += [tokenizer.end] if number and tokenizer.end is not None else []
+                    ids += next(encoded)
+            has_end = bool(ids) and ids[-1] == tokenizer.end
+            yield ids
+        if tokenizer.end is not None and not has_end:
             yield [tokenizer.end]
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    """What tells a file from another without reading all of it: size, time, and a hash of its first and last bytes."""
+    """Identify a file without reading all of it: name, size, time, and a hash of its first and last bytes."""
     check_file(path)
     stat = path.stat()
     with path.open("rb") as file:
@@ -246,27 +245,27 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     return {"name": path.name, "size": stat.st_size, "time": stat.st_mtime_ns, "ends": digest.hexdigest()}
 
 
-def _notes(out: Path) -> dict[str, Any]:
+def _read_description(out: Path) -> dict[str, Any]:
     try:
-        found = json.loads((out / NOTES).read_text())
+        description = json.loads((out / DESCRIPTION).read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return description if isinstance(description, dict) else {}
 
 
-def _why(known: dict[str, Any], wanted: dict[str, Any], out: Path) -> str:
-    """Why the tokens must be made anew; nothing if they need not."""
-    if not known or known.get("form") != FORM:
+def _reason_to_write(description: dict[str, Any], expected: dict[str, Any], out: Path) -> str:
+    """Why the files must be tokenized again; "" if they need not."""
+    if not description or description.get("form") != FORMAT:
         return "read for the first time"
-    if known.get("tokenizer") != wanted["tokenizer"]:
+    if description.get("tokenizer") != expected["tokenizer"]:
         return "the tokenizer has changed"
-    before = {one["name"]: one for one in known["sources"]}
-    changed = [one["name"] for one in wanted["sources"] if before.get(one["name"]) != one]
-    if changed or known["sources"] != wanted["sources"]:
+    before = {source["name"]: source for source in description["sources"]}
+    changed = [source["name"] for source in expected["sources"] if before.get(source["name"]) != source]
+    if changed or description["sources"] != expected["sources"]:
         names = ", ".join(changed[:3]) + ("…" if len(changed) > 3 else "")
         return f"{names} changed" if changed else "the list of files has changed"
-    size = 2 if known["dtype"] == "uint16" else 4
+    size = 2 if description["dtype"] == "uint16" else 4
     path = out / TOKENS
-    if not path.is_file() or path.stat().st_size != known["count"] * size:
-        return f"{TOKENS} is not whole"
+    if not path.is_file() or path.stat().st_size != description["count"] * size:
+        return f"{TOKENS} is incomplete"
     return ""

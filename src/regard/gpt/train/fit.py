@@ -1,154 +1,130 @@
-"""fit: teach a model to continue text, in a directory from which the run can go on at any time.
+"""fit: train a model to continue text, in a directory from which the run can resume at any time.
 
-A step reads its windows, adds up gradients, clips them and moves the weights. Around it: validation, samples, a log,
-and checkpoints. What a step does follows from the recipe and its number alone, so a run that was stopped and goes on
-learns what an unbroken one would have learnt: bit for bit on a CPU.
+A step reads its batch, accumulates gradients, clips them and updates the weights. Around it: validation, samples, a
+log, and checkpoints. What a step does depends on the options and its number alone, so an interrupted run that resumes
+learns what an uninterrupted one would have learned: bit for bit on a CPU.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias
 
 import torch
 from torch import Tensor
 
 from regard.gpt.model import GPT
 from regard.gpt.train import state
-from regard.gpt.train.data import Tokens, tokenise
-from regard.gpt.train.loop import Every, Fit, Run
-from regard.gpt.train.processes import Alone, World, find_device
-from regard.gpt.train.recipe import Recipe
+from regard.gpt.train.data import Tokens, tokenize_files
+from regard.gpt.train.loop import FitResult, TrainingLoop
+from regard.gpt.train.options import FitOptions, table
+from regard.gpt.train.processes import Processes, SingleProcess, find_device
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
+P = ParamSpec("P")
 
 
-def fit(
-    model: GPT,
-    data: Data,
-    *,
-    out: Path | str,
-    steps: int,
-    batch: int,
-    learning_rate: float,
-    warmup: int = 0,
-    accumulate: int = 1,
-    context_length: int | None = None,
-    min_learning_rate: float | None = None,
-    weight_decay: float = 0.1,
-    betas: tuple[float, float] = (0.9, 0.95),
-    clip: float = 1.0,
-    seed: int = 0,
-    dtype: str = "fp32",
-    val_fraction: float = 0.01,
-    repeat: float = 0.0,
-    device: torch.device | str | None = None,
-    compile: bool | None = None,
-    evaluate_every: int | None = None,
-    evaluate_windows: int = 64,
-    checkpoint_every: int | None = None,
-    keep: int = 2,
-    sample_every: int | None = None,
-    sample_prompt: str = "The",
-    log_every: int | None = None,
-    resume: bool = True,
-    progress: bool = True,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-    parallel: str | World | None = None,
-) -> Fit:
-    """Teach a model to continue text; a second call with the same `out` goes on where the first stopped.
+def with_keywords(
+    options: Callable[P, FitOptions],
+) -> Callable[[Callable[[GPT, Data, FitOptions], FitResult]], Callable[Concatenate[GPT, Data, P], FitResult]]:
+    """Let a function take each option as a keyword argument, and describe them all in its docstring and signature."""
+
+    def decorate(
+        function: Callable[[GPT, Data, FitOptions], FitResult],
+    ) -> Callable[Concatenate[GPT, Data, P], FitResult]:
+        @wraps(function)
+        def call(model: GPT, data: Data, *args: P.args, **kwargs: P.kwargs) -> FitResult:
+            return function(model, data, options(*args, **kwargs))
+
+        own, specs = inspect.signature(function), list(table(FitOptions))
+        positional = list(own.parameters.values())[:2]
+        keywords = [
+            inspect.Parameter(
+                spec.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if spec.default is MISSING else spec.default,
+                annotation=spec.type,
+            )
+            for spec in specs
+        ]
+        call.__signature__ = own.replace(parameters=[*positional, *keywords])  # type: ignore[attr-defined]
+        lines = (f"    {spec.name}: {spec.option.help} [default: {spec.default_text}]" for spec in specs)
+        call.__doc__ = f"{function.__doc__}\n" + "\n".join(lines).replace("[default: required]", "[required]")
+        return call  # type: ignore[return-value]  # model and data may be given by name too
+
+    return decorate
+
+
+@with_keywords(FitOptions)
+def fit(model: GPT, data: Data, options: FitOptions) -> FitResult:
+    """Train a model to continue text; a second call with the same `out` resumes where the first stopped.
 
     >>> import tempfile
     >>> from regard import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocab_size=7, context_length=8, num_layers=1, d_model=16, num_heads=2))
     >>> counting = torch.arange(2000) % 7
-    >>> found = fit(
+    >>> result = fit(
     ...     model, counting, out=tempfile.mkdtemp(), steps=30, batch=8, learning_rate=3e-2, progress=False
     ... )
-    >>> found.val_loss < 0.1
+    >>> result.val_loss < 0.1
     True
 
-    data: text files (tokenised once, by model.tokenizer), token ids, or Tokens.
-    batch, accumulate: rows of a forward pass, over all processes, and how many of those make a step.
-    dtype: "bf16" computes in bfloat16 by autocast; weights stay as they are.
-    repeat: the share of rows that say a stretch of their text again and again, so that copying heads form early.
-    compile: torch.compile the model; on a GPU unless told.
-    evaluate_every, checkpoint_every: in steps; a tenth of the run unless told, between 100 and 1000. sample_every: never
-        unless told. 0 is never, save at the end.
-    keep: how many checkpoints stay.
-    log_every: after how many steps losses are fetched; 10 on a GPU, which would wait each time, else 1.
-    resume: False starts anew and removes what an earlier run left in `out`.
-    on_step: called with each line of the log.
-    parallel: "fsdp=2,tp=2" under torchrun.
+    data: text files (tokenized once, by model.tokenizer), token ids, or Tokens.
 
-    In `out`: log.jsonl, loss.png, checkpoints, best/ (lowest validation loss) and, at the end, model/. Ctrl-C finishes
-    the step, and writes a checkpoint and model/ as it is. A loss or gradient that is no number is a Diverged error; it is not saved.
+    `out` receives log.jsonl, checkpoints, best/ (lowest validation loss) and, at the end, model/. Ctrl-C finishes the
+    step, and writes a checkpoint and model/ as it is. A loss or gradient that is NaN or infinite raises Diverged; that
+    step is not saved.
+
+    Options:
     """
-    recipe = Recipe(
-        steps, batch, model.config.context_length if context_length is None else context_length, learning_rate,
-        accumulate, min_learning_rate, warmup, weight_decay, betas, clip, seed, dtype, val_fraction, repeat,
-    )  # fmt: skip
-    if recipe.context_length > model.config.context_length:
-        raise ValueError(
-            f"context_length ({recipe.context_length}) must be at most the model's, {model.config.context_length}"
-        )
-    check_counts(
-        keep, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, sample_every=sample_every,
-        log_every=log_every, evaluate_windows=evaluate_windows,
-    )  # fmt: skip
-    often = min(1000, max(min(steps, 100), steps // 10))
-    every = Every(
-        evaluate=often if evaluate_every is None else evaluate_every,
-        checkpoint=often if checkpoint_every is None else checkpoint_every,
-        sample=sample_every or 0,
-        log=log_every or 0,
-    )
-    out = Path(out)
+    with join_processes(options) as processes:
+        return fit_in(processes, model, data, options)
+
+
+def fit_in(processes: Processes, model: GPT, data: Data, options: FitOptions) -> FitResult:
+    """`fit` in processes that are joined already."""
+    longest = model.config.context_length
+    context_length = longest if options.context_length is None else options.context_length
+    if context_length > longest:
+        raise ValueError(f"context_length ({context_length}) must be at most the model's, {longest}")
+    options = replace(options, context_length=context_length)
+    out, device = Path(options.out), processes.device
+    processes.check(model.config, options.batch)
     with ExitStack() as stack:
-        world = stack.enter_context(joined(parallel, device, dtype))
-        world.check(model.config, recipe.batch)
-        if world.main:
+        if processes.is_main:
             stack.enter_context(state.locked(out))
-            if not resume:
+            if not options.resume:
                 state.clear(out)
-        tokens = _tokens(data, model, out, world)
-        # What is random in a step is seeded by its number; the caller's own chance stays as it was.
-        stack.enter_context(torch.random.fork_rng([world.device] if world.device.type == "cuda" else []))
-        run = Run(model, tokens, recipe, world, out, every, keep, evaluate_windows)
-        if compile if compile is not None else world.device.type == "cuda" and _has_triton():
-            run.loss = torch.compile(model.loss, dynamic=False)  # all batches are alike
-        return run.go(sample_prompt, progress and world.main, on_step)
-
-
-def check_counts(keep: int = 1, **counts: int | None) -> None:
-    """After how many steps, and how many: none may be below 0, and one checkpoint must stay."""
-    for name, count in counts.items():
-        if count is not None and count < 0:
-            raise ValueError(f"{name} ({count}) must be at least 0; 0 is {'never' if 'every' in name else 'none'}")
-    if keep < 1:
-        raise ValueError(f"keep ({keep}) must be at least 1: the last checkpoint is what a run goes on from")
+        tokens = _tokens(data, model, out, processes)
+        # Each step sets the seed; the caller's random state is restored at the end.
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        loop = TrainingLoop(model, tokens, context_length, options, processes)
+        if device.type == "cuda" and _has_triton() if options.compile is None else options.compile:
+            loop.loss = torch.compile(model.loss, dynamic=False)  # all batches have one shape
+        return loop.run()
 
 
 @contextmanager
-def joined(parallel: str | World | None, device: torch.device | str | None, dtype: str) -> Iterator[World]:
-    """The world of this process: alone, or with those that torchrun has started."""
-    if not isinstance(parallel, str | None):
-        yield parallel
+def join_processes(options: FitOptions) -> Iterator[Processes]:
+    """The processes of a run: this one alone, or those that torchrun has started."""
+    if options.parallel is None and "RANK" not in os.environ:
+        yield SingleProcess(find_device(options.device))
         return
-    if parallel is None and "RANK" not in os.environ:
-        yield Alone(find_device(device))
-        return
-    from regard.gpt.train.parallel import together
+    from regard.gpt.train.parallel import init_parallel
 
-    with together(parallel, device, torch.bfloat16 if dtype == "bf16" else torch.float32) as world:
-        yield world
+    dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
+    with init_parallel(options.parallel, options.device, dtype) as processes:
+        yield processes
 
 
-def _tokens(data: Data, model: GPT, out: Path, world: World) -> Tokens:
-    """The data as tokens; files are read by the main process alone, and found ready by the others."""
+def _tokens(data: Data, model: GPT, out: Path, processes: Processes) -> Tokens:
+    """The data as tokens; files are tokenized by the main process alone."""
     if isinstance(data, Tokens):
         return data
     if isinstance(data, Tensor):
@@ -156,10 +132,10 @@ def _tokens(data: Data, model: GPT, out: Path, world: World) -> Tokens:
     files = [data] if isinstance(data, str | Path) else list(data)
     if model.tokenizer is None:
         raise ValueError("text needs a tokenizer; set model.tokenizer = Tokenizer.load(…), or pass token ids")
-    if world.main:
-        tokenise(files, model.tokenizer, out)
-    world.barrier()
-    return tokenise(files, model.tokenizer, out)
+    if processes.is_main:
+        tokenize_files(files, model.tokenizer, out)
+    processes.barrier()
+    return tokenize_files(files, model.tokenizer, out)
 
 
 def _has_triton() -> bool:

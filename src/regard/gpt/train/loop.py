@@ -1,6 +1,6 @@
-"""A training run under way: learn, look how it goes, write it down, and begin again with the next step.
+"""The training loop: steps, and between them validation, samples, the log and checkpoints.
 
-fit() in train.py is the way in. Here is the loop, and what happens around a step and at the end.
+`fit` in fit.py is the entry point.
 """
 
 from __future__ import annotations
@@ -8,11 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,36 +17,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.gpt.checkpoint import pretrained as checkpoint
+from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import state
-from regard.gpt.train.data import Batches, Tokens, mixed
-from regard.gpt.train.processes import Alone, World
-from regard.gpt.train.progress import Progress, plot
-from regard.gpt.train.recipe import Recipe
+from regard.gpt.train.data import Batches, Tokens, derive_seed
+from regard.gpt.train.interrupt import stop_requested
+from regard.gpt.train.optimizer import adamw, learning_rate_at
+from regard.gpt.train.options import FitOptions
+from regard.gpt.train.processes import Processes, SingleProcess
+from regard.gpt.train.progress import ProgressBar
 
-LOG, PLOT, MODEL, BEST = "log.jsonl", "loss.png", "model", "best"
-SAMPLE = 60  # tokens
+MODEL, BEST = "model", "best"
+SAMPLE_TOKENS = 60
 
 
 @dataclass(frozen=True)
-class Every:
-    """After how many steps each thing is due; 0 is never. What is due is also due after the last step."""
+class Intervals:
+    """Steps between two of each; 0 is never. What is not never also happens after the last step."""
 
     evaluate: int
     checkpoint: int
     sample: int
     log: int
 
+    @staticmethod
+    def of(options: FitOptions, device: torch.device) -> Intervals:
+        """The intervals of a run, defaults filled in."""
+        tenth = min(1000, max(min(options.steps, 100), options.steps // 10))
+        return Intervals(
+            evaluate=tenth if options.evaluate_every is None else options.evaluate_every,
+            checkpoint=tenth if options.checkpoint_every is None else options.checkpoint_every,
+            sample=options.sample_every or 0,
+            log=options.log_every or (10 if device.type == "cuda" else 1),  # a GPU waits when a loss is fetched
+        )
+
 
 @dataclass(frozen=True)
-class Fit:
+class FitResult:
     """How a run ended; `log()` has every step of it."""
 
     out: Path
     step: int
     steps: int
-    taken: int  # steps of this call; those before it were found done
+    taken: int  # steps of this call; the others were done by earlier ones
     loss: float
     val_loss: float | None
     best: dict[str, Any]  # the lowest validation loss, and its step; its weights are in out/best
@@ -58,93 +68,95 @@ class Fit:
 
     @property
     def finished(self) -> bool:
-        """Were all steps done? If not, the same call goes on where this one stopped."""
+        """Were all steps taken? If not, the same call resumes the run."""
         return self.step == self.steps
 
     @property
     def model(self) -> Path:
-        """Where the trained model is, for GPT.from_pretrained."""
+        """Directory of the trained model, for GPT.from_pretrained."""
         return self.out / MODEL
+
+    @property
+    def best_model(self) -> Path:
+        """Directory of the model with the lowest validation loss."""
+        return self.out / BEST
 
     def log(self) -> list[dict[str, Any]]:
         """A line for every step since the first: loss, lr, grad_norm and more."""
-        return state.read_log(self.out / LOG)
+        return state.read_log(self.out / state.LOG)
 
 
 class Diverged(ValueError):
-    """The loss or the gradient is no longer a number."""
+    """The loss or the gradient norm is NaN or infinite."""
 
 
-class Run:
-    """The model, the optimizer, and how far they have come."""
+class TrainingLoop:
+    """The model, the optimizer, and the number of steps taken."""
 
     def __init__(
-        self,
-        model: GPT,
-        tokens: Tokens,
-        recipe: Recipe,
-        world: World,
-        out: Path,
-        every: Every,
-        keep: int,
-        evaluate_windows: int,
+        self, model: GPT, tokens: Tokens, context_length: int, options: FitOptions, processes: Processes
     ) -> None:
         if tokens.vocab_size > model.config.vocab_size:
             raise ValueError(
-                f"the data has {tokens.vocab_size} tokens to tell apart, but the model knows {model.config.vocab_size}; "
-                "was the text tokenised for another model?"
+                f"the data has a vocabulary of {tokens.vocab_size} tokens, but the model has vocab_size="
+                f"{model.config.vocab_size}; was the text tokenized for another model?"
             )
-        self.model, self.recipe, self.world, self.out, self.keep = model, recipe, world, out, keep
-        # A GPU would wait each time a loss is fetched.
-        self.every = every if every.log else Every(**asdict(every) | {"log": 10 if world.device.type == "cuda" else 1})
-        training, self.validation = tokens.split(recipe.context_length, recipe.val_fraction)
-        self.batches = Batches(
-            training, recipe.batch, recipe.context_length, recipe.seed, world.data_rank, world.data_ranks, recipe.repeat
-        )
-        self.judged = self._windows(evaluate_windows)
-        self.told = told(recipe, model, tokens)
-        self._resumed = self._found()  # before anything is moved: a refusal leaves all as it was
-        world.prepare(model)
-        self.optimizer = recipe.optimizer(model)
+        self.model, self.options, self.processes, self.out = model, options, processes, Path(options.out)
+        self.context_length = context_length
+        self.tokens_per_step = options.batch * options.accumulate * context_length
+        self.intervals = Intervals.of(options, processes.device)
+        training, self.validation = tokens.split(context_length, options.val_fraction)
+        rank, ranks = processes.data_rank, processes.data_ranks
+        self.batches = Batches(training, options.batch, context_length, options.seed, rank, ranks, options.repeat)
+        self.validation_starts = self._validation_starts()
+        self.settings = run_settings(options, model, tokens)
+        checkpoint = self._find_checkpoint()  # before anything changes: a refused run leaves the model as it was
+        processes.prepare(model)
+        self.optimizer = adamw(model, options)
         self.loss: Callable[[Tensor, Tensor], Tensor] = model.loss
         self.step, self.best, self.checkpoint = 0, dict[str, Any](), "none yet"
-        self._whole: dict[str, Tensor] | None = None
+        self._state: dict[str, Tensor] | None = None  # the full state of this step, once it is gathered
+        if checkpoint is not None:
+            self._load(checkpoint)
 
-    def go(self, prompt: str, shown: bool, on_step: Callable[[dict[str, Any]], None] | None) -> Fit:
-        """Take all steps that are left."""
-        began = time.perf_counter()
-        self._go_on()
-        log = state.Log(self.out / LOG, self.step) if self.world.main else None
+    def run(self) -> FitResult:
+        """Take all remaining steps, or those until Ctrl-C."""
+        options, began, first = self.options, time.perf_counter(), self.step
+        log = state.Log(self.out / state.LOG, self.step) if self.processes.is_main else None
         line = log.last if log is not None else {}
-        earlier, found = line.get("time", 0.0), self.step
-        with Progress(self.recipe.steps, self.step, shown) as bar, _asked_to_stop() as asked:
+        earlier = line.get("time", 0.0)
+        shown = options.progress and self.processes.is_main
+        with ProgressBar(options.steps, self.step, shown) as bar, stop_requested() as stop:
             since = time.perf_counter()
-            while self.step < self.recipe.steps:
-                lines = self._some_steps()
+            while self.step < options.steps:
+                lines = self._train_until_due()
                 seconds = (time.perf_counter() - since) / len(lines)
                 line = lines[-1]
-                self._look(line, prompt)
-                for one in lines:
-                    one["tokens_per_second"] = self.recipe.tokens_a_step / seconds
-                    one["time"] = earlier + time.perf_counter() - began
-                    if on_step is not None:
-                        on_step(one)
+                self._evaluate_and_sample(line)
+                for each in lines:
+                    each["tokens_per_second"] = self.tokens_per_step / seconds
+                    each["time"] = earlier + time.perf_counter() - began
+                    if options.on_step is not None:
+                        options.on_step(each)
                 bar.update(line, seconds)
-                stopped = self.world.any(asked())
-                saving = self._due(self.every.checkpoint) or stopped or self.step == self.recipe.steps
+                stopping = self.processes.any(stop())
+                saving = self._is_due(self.intervals.checkpoint) or stopping or self.step == options.steps
                 if log is not None:
-                    log.write(lines, safely=saving)
+                    log.write(lines, sync=saving)
                 if saving:
                     self._save()
-                if stopped:
+                if stopping:
                     break
                 since = time.perf_counter()
-            self._finish(bar)
-        return Fit(
+            self.model.eval()
+            if self.step:  # also an interrupted run leaves a model that can be used
+                self._write_model(MODEL)
+            self.processes.barrier()
+        return FitResult(
             out=self.out,
             step=self.step,
-            steps=self.recipe.steps,
-            taken=self.step - found,
+            steps=options.steps,
+            taken=self.step - first,
             loss=line.get("loss", math.nan),
             val_loss=line.get("val_loss"),
             best=self.best,
@@ -152,170 +164,147 @@ class Run:
             seconds=time.perf_counter() - began,
         )
 
-    def _some_steps(self) -> list[dict[str, Any]]:
-        """Steps until something is due; only then are their losses fetched. A line for each."""
+    def _train_until_due(self) -> list[dict[str, Any]]:
+        """Take steps until something is due, and only then fetch their losses. A line of the log for each."""
         lines: list[dict[str, Any]] = []
         numbers: list[Tensor] = []
-        self._whole = None
+        self._state = None
         self.model.train()
         while True:
-            lines.append({"step": self.step + 1, "tokens": (self.step + 1) * self.recipe.tokens_a_step})
-            lines[-1]["lr"] = self.recipe.rate(self.step)
-            numbers.append(torch.stack(self._learn(self.step)))
+            lines.append({"step": self.step + 1, "tokens": (self.step + 1) * self.tokens_per_step})
+            lines[-1]["lr"] = learning_rate_at(self.step, self.options)
+            numbers.append(torch.stack(self._train_step(self.step)))
             self.step += 1
-            if self.step == self.recipe.steps or any(self._due(n) for n in asdict(self.every).values()):
+            if self.step == self.options.steps or any(self._is_due(n) for n in asdict(self.intervals).values()):
                 break
         for line, (loss, norm) in zip(lines, torch.stack(numbers).tolist(), strict=True):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Diverged(
-                    f"the loss is {loss:.4g} and the gradient's length {norm:.4g} at step {line['step']}, with a learning "
+                    f"the loss is {loss:.4g} and the gradient norm {norm:.4g} at step {line['step']}, with a learning "
                     f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: {self.checkpoint}. "
-                    "Try a lower learning rate or a longer warm-up"
+                    "Try a lower learning rate or a longer warmup"
                 )
             line |= {"loss": loss, "grad_norm": norm}
         return lines
 
-    def _learn(self, step: int) -> tuple[Tensor, Tensor]:
-        """One step: its loss, and the length of its gradient. On a GPU nothing here waits."""
-        recipe, world = self.recipe, self.world
-        torch.manual_seed(mixed("step", recipe.seed, step, world.data_rank))
+    def _train_step(self, step: int) -> tuple[Tensor, Tensor]:
+        """One optimizer step: its loss and gradient norm. Nothing here synchronizes with the GPU."""
+        options, processes = self.options, self.processes
+        torch.manual_seed(derive_seed("step", options.seed, step, processes.data_rank))
         for group in self.optimizer.param_groups:
-            group["lr"] = recipe.rate(step)
-        total = torch.zeros((), device=world.device)
-        for part in range(recipe.accumulate):
-            ids, targets = self._here(*self.batches(step * recipe.accumulate + part))
-            with self._precision():
-                loss = self.loss(ids, targets) / recipe.accumulate
+            group["lr"] = learning_rate_at(step, options)
+        total = torch.zeros((), device=processes.device)
+        for micro_batch in range(options.accumulate):
+            ids, targets = self._to_device(*self.batches(step * options.accumulate + micro_batch))
+            with self._autocast():
+                loss = self.loss(ids, targets) / options.accumulate
             loss.backward()
             total += loss.detach()
-        norm = world.clip(self.model.parameters(), recipe.clip)
+        norm = processes.clip_gradients(self.model.parameters(), options.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return world.mean(total), norm.to(total.dtype)
+        return processes.mean(total), norm.to(total.dtype)
 
-    def _look(self, line: dict[str, Any], prompt: str) -> None:
-        """What is due beside learning: the validation loss, and a sample."""
-        if self._due(self.every.evaluate) and self.judged:
+    def _evaluate_and_sample(self, line: dict[str, Any]) -> None:
+        """Add the validation loss and a sample to a line of the log, where they are due."""
+        if self._is_due(self.intervals.evaluate) and self.validation_starts:
             line["val_loss"] = loss = self._evaluate()
             if loss < self.best.get("val_loss", math.inf):
                 self.best = {"val_loss": loss, "step": self.step}
                 self._write_model(BEST)
-        speaks = isinstance(self.world, Alone) and self.model.tokenizer is not None
-        if self._due(self.every.sample) and speaks:
+        can_sample = isinstance(self.processes, SingleProcess) and self.model.tokenizer is not None
+        if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()
+            prompt = self.options.sample_prompt
             line["sample"] = prompt + self.model.generate(
-                prompt, SAMPLE, temperature=0.8, top_k=50, seed=self.recipe.seed
+                prompt, SAMPLE_TOKENS, temperature=0.8, top_k=50, seed=self.options.seed
             )
 
     @torch.no_grad()
     def _evaluate(self) -> float:
         """The mean loss over the validation windows, always the same ones."""
         self.model.eval()
-        T, ranks = self.recipe.context_length, self.world.data_ranks
-        mine = self.judged[self.world.data_rank :: ranks] if len(self.judged) % ranks == 0 else self.judged
-        total = torch.zeros((), device=self.world.device)
-        for some in torch.tensor(mine).split(self.recipe.batch // ranks):
-            rows = torch.stack([self.validation[at : at + T + 1] for at in some.tolist()]).to(torch.int64)
-            with self._precision():
-                total += self.model.loss(*self._here(rows[:, :-1], rows[:, 1:])) * (len(rows) / len(mine))
-        return float(self.world.mean(total))
+        T, ranks, starts = self.context_length, self.processes.data_ranks, self.validation_starts
+        own = starts[self.processes.data_rank :: ranks] if len(starts) % ranks == 0 else starts
+        total = torch.zeros((), device=self.processes.device)
+        for batch in torch.tensor(own).split(self.options.batch // ranks):
+            rows = torch.stack([self.validation[at : at + T + 1] for at in batch.tolist()]).to(torch.int64)
+            with self._autocast():
+                total += self.model.loss(*self._to_device(rows[:, :-1], rows[:, 1:])) * (len(rows) / len(own))
+        return float(self.processes.mean(total))
 
-    def _windows(self, most: int) -> list[int]:
-        """Where the validation windows begin: at most so many, evenly apart."""
-        T = self.recipe.context_length
-        there = max(0, (len(self.validation) - 1) // T)
-        count = min(there, most)
-        count -= count % self.world.data_ranks if count > self.world.data_ranks else 0
-        return [number * there // count * T for number in range(count)]
+    def _validation_starts(self) -> list[int]:
+        """Where the validation windows begin: evenly spaced, a multiple of the data ranks where there are enough."""
+        T, ranks = self.context_length, self.processes.data_ranks
+        available = max(0, (len(self.validation) - 1) // T)
+        count = min(available, self.options.evaluate_windows)
+        count -= count % ranks if count > ranks else 0
+        return [number * available // count * T for number in range(count)]
 
-    def _found(self) -> state.Checkpoint | None:
-        """The checkpoint to go on from, if there is one; refused where it is of another run."""
-        found: state.Checkpoint | None = self.world.share(state.latest(self.out) if self.world.main else None)
-        other = state.differences(found.told, self.told) if found is not None else []
-        if found is not None and other:
-            done = self.out / MODEL
-            on = f". To learn on from what it became: --model {done}, and another --out" if done.is_dir() else ""
+    def _find_checkpoint(self) -> state.Checkpoint | None:
+        """The checkpoint to resume from, if there is one; a ValueError if it belongs to another run."""
+        checkpoint: state.Checkpoint | None = self.processes.broadcast(
+            state.latest(self.out) if self.processes.is_main else None
+        )
+        if checkpoint is None:
+            return None
+        different = state.differences(checkpoint.settings, self.settings)
+        if different:
+            model = self.out / MODEL
+            fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
             raise ValueError(
-                f"{found.path} is of another run: {'; '.join(other)}. Tell it the same to go on, "
-                f"choose another directory, or start anew (--fresh, resume=False){on}"
+                f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
+                f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
             )
-        return found
+        return checkpoint
 
-    def _go_on(self) -> None:
-        if self._resumed is not None:
-            tensors = self._resumed.tensors() if self.world.main else {}
-            self.world.load_full_state(self.model, self.optimizer, tensors)
-            self.step, self.best, self.checkpoint = self._resumed.step, self._resumed.best, self._resumed.path.name
+    def _load(self, checkpoint: state.Checkpoint) -> None:
+        tensors = checkpoint.tensors() if self.processes.is_main else {}
+        self.processes.load_full_state(self.model, self.optimizer, tensors)
+        self.step, self.best, self.checkpoint = checkpoint.step, checkpoint.best, checkpoint.path.name
 
     def _save(self) -> None:
-        """A checkpoint of this step."""
-        whole = self._gathered()
-        if self.world.main:
-            self.checkpoint = state.save(self.out, self.step, whole, self.told, self.best, self.keep).name
-        self.checkpoint = self.world.share(self.checkpoint)
-
-    def _finish(self, bar: Progress) -> None:
-        self.model.eval()
-        if self.step:  # also where it was stopped: enough is enough
-            self._write_model(MODEL)
-        if self.world.main and not plot(state.read_log(self.out / LOG), self.out / PLOT):
-            bar.say("no loss.png without matplotlib: pip install matplotlib")
-        self.world.barrier()
+        """Write a checkpoint of this step."""
+        tensors = self._full_state()
+        if self.processes.is_main:
+            path = state.save(self.out, self.step, tensors, self.settings, self.best, self.options.keep)
+            self.checkpoint = path.name
+        self.checkpoint = self.processes.broadcast(self.checkpoint)
 
     def _write_model(self, name: str) -> None:
-        """The model as it is now, for GPT.from_pretrained."""
-        weights = {key.removeprefix("model."): t for key, t in self._gathered().items() if key.startswith("model.")}
-        if self.world.main:
-            checkpoint.save(self.model, self.out / name, state=weights)
+        """Write the model as it is now, for GPT.from_pretrained."""
+        weights = {key.removeprefix("model."): t for key, t in self._full_state().items() if key.startswith("model.")}
+        if self.processes.is_main:
+            save_model(self.model, self.out / name, state=weights)
 
-    def _gathered(self) -> dict[str, Tensor]:
-        """Weights and optimizer state, whole; gathered once a step."""
-        if self._whole is None:
-            self._whole = self.world.full_state(self.model, self.optimizer)
-        return self._whole
+    def _full_state(self) -> dict[str, Tensor]:
+        """Unsharded weights and optimizer state; gathered at most once per step."""
+        if self._state is None:
+            self._state = self.processes.full_state(self.model, self.optimizer)
+        return self._state
 
-    def _due(self, every: int) -> bool:
-        return every > 0 and (self.step % every == 0 or self.step == self.recipe.steps)
+    def _is_due(self, interval: int) -> bool:
+        return interval > 0 and (self.step % interval == 0 or self.step == self.options.steps)
 
-    def _precision(self) -> torch.autocast:
-        return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.recipe.dtype == "bf16")
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.options.dtype == "bf16")
 
-    def _here(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors on the device; a GPU fetches them while it works."""
-        if self.world.device.type != "cuda":
-            return tuple(t.to(self.world.device) for t in tensors)
-        return tuple(t.contiguous().pin_memory().to(self.world.device, non_blocking=True) for t in tensors)
+    def _to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Copy tensors to the device; to a GPU without waiting."""
+        device = self.processes.device
+        if device.type != "cuda":
+            return tuple(t.to(device) for t in tensors)
+        return tuple(t.contiguous().pin_memory().to(device, non_blocking=True) for t in tensors)
 
 
-def told(recipe: Recipe, model: GPT, tokens: Tokens) -> dict[str, Any]:
-    """All that must be the same for a run to go on, as JSON would give it back."""
-    words = None if model.tokenizer is None else hashlib.sha256(str(model.tokenizer).encode()).hexdigest()
-    found = {
-        **asdict(recipe),
+def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, Any]:
+    """Everything that must be the same for a run to resume, as JSON would give it back."""
+    tokenizer = None if model.tokenizer is None else hashlib.sha256(str(model.tokenizer).encode()).hexdigest()
+    settings = {
+        **options.recipe(),
         "config": asdict(model.config),
         "data": {"tokens": len(tokens.ids), "sha256": tokens.sha256},
-        "tokenizer": words,
+        "tokenizer": tokenizer,
     }
-    again: dict[str, Any] = json.loads(json.dumps(found))
-    return again
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Has Ctrl-C been pressed, or a polite end been asked for? The second Ctrl-C stops at once."""
-    asked = threading.Event()
-
-    def note(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():  # signals are not ours to take
-        yield asked.is_set
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    as_json: dict[str, Any] = json.loads(json.dumps(settings))
+    return as_json

@@ -1,10 +1,11 @@
-"""The world a run lives in: everything that differs between one process and many, behind one small door.
+"""The processes of a training run: everything that differs between one process and many, behind one interface.
 
-The trainer asks its world and never torch.distributed. `Alone` is the world of a single process; regard.gpt.train.parallel
-has the one of torchrun. Names in a full state are the same in both, so that what one has saved the other can load:
+The training loop calls `Processes` and never torch.distributed. `SingleProcess` is one process on one device;
+regard.gpt.train.parallel has `ParallelProcesses`, for torchrun. A full state has the same names in both, so that a
+checkpoint of one can be loaded by the other:
 
-    model.<parameter name>            the weights, whole
-    optimizer.<kind>.<parameter name> what AdamW remembers: kind is exp_avg, exp_avg_sq or step
+    model.<parameter name>             the full weights
+    optimizer.<kind>.<parameter name>  the state of AdamW: kind is exp_avg, exp_avg_sq or step
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ from regard.gpt.config import GPTConfig
 
 
 @runtime_checkable
-class World(Protocol):
-    """What a trainer needs to know of the processes around it."""
+class Processes(Protocol):
+    """What the training loop needs of the processes it runs in."""
 
-    device: torch.device  # where this process computes
-    main: bool  # does this process write files and speak?
-    data_rank: int  # which rows of a batch are this process's
-    data_ranks: int  # among how many the rows are shared out
+    device: torch.device  # of this process
+    is_main: bool  # does this process, rank 0, write files and messages?
+    data_rank: int  # which rows of a batch this process reads
+    data_ranks: int  # the number of data-parallel ranks
 
     def check(self, config: GPTConfig, batch: int) -> None:
-        """Can such a model, and so many rows, be shared out here? If not, a ValueError, before anything is done."""
+        """Raise a ValueError if a model of these sizes, or a batch of this size, cannot be split across the processes."""
 
     def prepare(self, model: nn.Module) -> None:
-        """Move the model to the device and share it out, in place. `model.loss` is what will be called."""
+        """Move the model to the device and shard it, in place. `model.loss` is what will be called."""
 
     def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The mean of a number over the data ranks."""
+        """The mean of a number over the data-parallel ranks."""
 
-    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
-        """Scale gradients down to `max_norm` where they are longer; their length before, over all ranks."""
+    def clip_gradients(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
+        """Clip the gradient norm to `max_norm`; returns the norm before clipping, over all ranks."""
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-        """Everything whole and on the CPU, by the names above, at the main process; may be empty elsewhere."""
+        """The unsharded state on the CPU of the main process, by the names above; may be empty elsewhere."""
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-        """Take back what full_state() gave; `tensors` need only be there at the main process."""
+        """Load what full_state() returned; only the main process needs `tensors`."""
 
-    def share(self, value: Any) -> Any:
-        """The main process's value, everywhere."""
+    def broadcast(self, value: Any) -> Any:
+        """The main process's value, on every process."""
 
     def any(self, flag: bool) -> bool:
-        """Is it true for any process?"""
+        """Is the flag set on any process?"""
 
     def barrier(self) -> None:
-        """Wait until all are here."""
+        """Wait for all processes."""
 
 
-class Alone:
+class SingleProcess:
     """One process, one device."""
 
-    main = True
+    is_main = True
     data_rank = 0
     data_ranks = 1
 
@@ -68,56 +69,55 @@ class Alone:
         self.device = torch.device(device)
 
     def check(self, config: GPTConfig, batch: int) -> None:
-        """Nothing need be shared out."""
+        """Nothing is split."""
 
     def prepare(self, model: nn.Module) -> None:
         """Move the model to the device."""
         model.to(self.device)
 
     def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """There is only one."""
+        """The value itself."""
         return value
 
-    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
-        """torch's own clipping; on a GPU it waits for nothing."""
+    def clip_gradients(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
+        """torch's own clipping; it does not synchronize with the GPU."""
         return nn.utils.clip_grad_norm_(parameters, max_norm)
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-        """Weights and what the optimizer remembers, copied to the CPU."""
-        found = {}
+        """Weights and optimizer state, copied to the CPU."""
+        tensors = {}
         for name, parameter in model.named_parameters():
-            found[f"model.{name}"] = parameter.detach().cpu().clone()
+            tensors[f"model.{name}"] = parameter.detach().cpu().clone()
             for kind, value in optimizer.state.get(parameter, {}).items():
-                found[f"optimizer.{kind}.{name}"] = value.detach().cpu().clone()
-        return found
+                tensors[f"optimizer.{kind}.{name}"] = value.detach().cpu().clone()
+        return tensors
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-        """Copy the weights in place, and give the optimizer its memory back."""
+        """Copy weights and optimizer state in place."""
         kinds = dict.fromkeys(name.split(".")[1] for name in tensors if name.startswith("optimizer."))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
-                state = {kind: tensors[f"optimizer.{kind}.{name}"] for kind in kinds}
+                state = {
+                    kind: _placed(kind, tensors[f"optimizer.{kind}.{name}"], parameter, optimizer) for kind in kinds
+                }
                 if state:
-                    # AdamW counts its steps where it can read them without waiting: on the device only when fused.
-                    optimizer.state[parameter] = {
-                        kind: _placed(kind, t, parameter, optimizer) for kind, t in state.items()
-                    }
+                    optimizer.state[parameter] = state
 
-    def share(self, value: Any) -> Any:
-        """Nobody to share with."""
+    def broadcast(self, value: Any) -> Any:
+        """The value itself."""
         return value
 
     def any(self, flag: bool) -> bool:
-        """Nobody else."""
+        """The flag itself."""
         return flag
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Return at once."""
 
 
 def find_device(name: torch.device | str | None = None) -> torch.device:
-    """The device of that name; without one, a GPU if there is one. Where nothing can be computed, a ValueError says so.
+    """The device of that name; without one, a GPU if there is one. A device that cannot compute is a ValueError.
 
     >>> find_device("cpu")
     device(type='cpu')
@@ -126,12 +126,14 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
         raise ValueError(f"device ({name}) is none that torch knows; try cpu or cuda") from None
-    if device.type == "cuda":  # without touching one: that would take memory of the first for each process
-        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if not there:
+    if device.type == "cuda":  # do not allocate on it: every process would take memory of the first GPU
+        available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not available:
             raise ValueError("there is no CUDA device here; try --device cpu")
-        if (device.index or 0) >= there:
-            raise ValueError(f"device ({device}) is not here: there are {there} GPUs, from cuda:0 to cuda:{there - 1}")
+        if (device.index or 0) >= available:
+            raise ValueError(
+                f"device ({device}) is not here: there are {available} GPUs, from cuda:0 to cuda:{available - 1}"
+            )
         return device
     try:
         torch.ones(1, device=device).item()
@@ -141,6 +143,7 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
 
 
 def _placed(kind: str, value: Tensor, parameter: Tensor, optimizer: Optimizer) -> Tensor:
+    """Optimizer state where AdamW expects it: its step count is on the CPU unless the optimizer is fused."""
     if kind == "step":
         fused = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
         return value.to(parameter.device if fused else "cpu", copy=True)

@@ -1,8 +1,8 @@
-"""The state of a run, in a directory, so that it can go on: checkpoints, the log, and a lock.
+"""The state of a run in its directory, so that it can resume: checkpoints, the log, and a lock.
 
-A checkpoint is one safetensors file: weights and what the optimizer remembers, by name, and in its metadata the step
-and all that the run was told. It is there whole or not at all. Chance needs no place in it: everything random in a
-step follows from the seed and the step's number.
+A checkpoint is one safetensors file: weights and optimizer state by name, and in its metadata the step and the
+settings of the run. It is written atomically. Random number generators need no place in it: everything random in a
+step is seeded by the run's seed and the step's number.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from regard.files import atomically, contents, write_safely
+from regard.files import atomically, write_safetensors
+from regard.gpt.checkpoint.header import read_header
 
-FORM = "1"  # raised when a checkpoint is written in another way
+FORMAT = "1"  # increased when the file format changes
+LOG = "log.jsonl"
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint says of itself; `tensors()` has the rest."""
+    """The metadata of a checkpoint; `tensors()` loads the rest."""
 
     path: Path
     step: int
-    told: dict[str, Any]  # what the run was told: config, hyper-parameters, data
+    settings: dict[str, Any]  # of the run: recipe, config, data, tokenizer
     best: dict[str, Any]  # the lowest validation loss so far, and its step
 
     def tensors(self) -> dict[str, Tensor]:
@@ -37,12 +39,13 @@ class Checkpoint(NamedTuple):
 
 
 def save(
-    out: Path, step: int, tensors: Mapping[str, Tensor], told: dict[str, Any], best: dict[str, Any], keep: int
+    out: Path, step: int, tensors: Mapping[str, Tensor], settings: dict[str, Any], best: dict[str, Any], keep: int
 ) -> Path:
-    """Write a checkpoint; only when it is safe on the disk, all but the last `keep` are removed."""
+    """Write a checkpoint; once it is on the disk, remove all but the last `keep`."""
     path = out / f"checkpoint-{step:08d}.safetensors"
-    notes = {"form": FORM, "step": str(step), "told": json.dumps(told), "best": json.dumps(best)}
-    write_safely(path, tensors, notes)
+    # "form" and "told" are the names of the file format.
+    metadata = {"form": FORMAT, "step": str(step), "told": json.dumps(settings), "best": json.dumps(best)}
+    write_safetensors(path, tensors, metadata)
     for old in checkpoints(out)[:-keep]:
         old.unlink(missing_ok=True)
     return path
@@ -55,17 +58,19 @@ def checkpoints(out: Path) -> list[Path]:
 
 def latest(out: Path) -> Checkpoint | None:
     """The last checkpoint of a run, checked; None where there is none."""
-    found = checkpoints(out)
-    if not found:
+    paths = checkpoints(out)
+    if not paths:
         return None
-    path = found[-1]
-    before = f"; without it the run goes on from {found[-2].name}" if len(found) > 1 else ""
+    path = paths[-1]
+    before = f"; without it the run resumes from {paths[-2].name}" if len(paths) > 1 else ""
     try:
-        contents(path)
-        notes = _metadata(path)
-        if notes["form"] != FORM:
-            raise ValueError(f"{path} was written by another version of regard (form {notes['form']}, here {FORM})")
-        return Checkpoint(path, int(notes["step"]), json.loads(notes["told"]), json.loads(notes["best"]))
+        read_header(path)
+        metadata = _metadata(path)
+        if metadata["form"] != FORMAT:
+            raise ValueError(
+                f"{path} was written by another version of regard (format {metadata['form']}, here {FORMAT})."
+            )
+        return Checkpoint(path, int(metadata["step"]), json.loads(metadata["told"]), json.loads(metadata["best"]))
     except KeyError as error:
         raise ValueError(f"{path} is no checkpoint of a run: it has no {error}{before}") from None
     except ValueError as error:
@@ -73,66 +78,66 @@ def latest(out: Path) -> Checkpoint | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What two runs were told differently, each as one phrase.
+    """The settings in which two runs differ, a phrase for each.
 
     >>> differences({"batch": 4, "config": {"d_model": 64}}, {"batch": 8, "config": {"d_model": 64}})
     ['batch was 4 and is 8']
     """
-    found = []
+    phrases = []
     for name in dict.fromkeys([*before, *now]):
-        one, other = before.get(name), now.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            found += differences(one, other, f"{prefix}{name}.")
-        elif one != other:
-            found.append(f"{prefix}{name} was {_short(one)} and is {_short(other)}")
-    return found
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            phrases += differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            phrases.append(f"{prefix}{name} was {_short(old)} and is {_short(new)}")
+    return phrases
 
 
 def clear(out: Path) -> None:
-    """Remove what an earlier run left: its checkpoints, and its log."""
-    for path in [*checkpoints(out), out / "log.jsonl"]:
+    """Remove the checkpoints and the log of an earlier run."""
+    for path in [*checkpoints(out), out / LOG]:
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Keep a run's directory to oneself, and clear away what a killed run left half written."""
+    """Lock a run's directory, and remove the temporary files of a killed run."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("a+") as file:
         _lock(file, out)
-        for left in out.glob(".*.partial"):
-            left.unlink(missing_ok=True)
+        for temporary in out.glob(".*.partial"):
+            temporary.unlink(missing_ok=True)
         yield
 
 
 class Log:
-    """One line of JSON a step. Reopened, it forgets the steps after the checkpoint: each step is there once."""
+    """One line of JSON per step. When a run resumes, the lines after its checkpoint are removed: each step is there once."""
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        kept = [line for line in read_log(path) if line["step"] <= step]
+        lines = [line for line in read_log(path) if line["step"] <= step]
         with atomically(path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        self.last: dict[str, Any] = kept[-1] if kept else {}
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.last: dict[str, Any] = lines[-1] if lines else {}
 
-    def write(self, lines: Iterable[Mapping[str, Any]], safely: bool) -> None:
-        """Add lines: they outlive this process and, if need be, the machine. The log must not be behind a checkpoint."""
+    def write(self, lines: Iterable[Mapping[str, Any]], sync: bool) -> None:
+        """Append lines. With sync=True they are on the disk on return: the log must not be behind a checkpoint."""
         with self.path.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-            if safely:
+            if sync:
                 file.flush()
                 os.fsync(file.fileno())
 
 
 def read_log(path: Path | str) -> list[dict[str, Any]]:
-    """The lines of a log; one that a killed run left half written is not there."""
-    path, found = Path(path), []
+    """The lines of a log, without an incomplete last line of a killed run."""
+    path, lines = Path(path), []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            found.append(json.loads(line))
+            lines.append(json.loads(line))
         except ValueError:
             break
-    return found
+    return lines
 
 
 def _metadata(path: Path) -> dict[str, str]:
@@ -145,7 +150,7 @@ def _metadata(path: Path) -> dict[str, str]:
 def _lock(file: Any, out: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # not on this system
+    except ImportError:  # Windows
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Text files as a stream: plain, gzip or xz, a piece at a time, each piece cut where a tokenizer would cut anyway."""
+"""Text files as a stream: plain, gzip or xz, in pieces cut where a tokenizer splits anyway."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
-END = "<|endoftext|>"  # stands between documents
-PIECE = 1 << 16  # bytes read at a time
-LONGEST = 1 << 22  # characters without a line break that are kept together
+from regard.gpt.tokenizer import END
+
+BLOCK = 1 << 16  # bytes read at a time
+LONGEST = 1 << 22  # characters without a line break that are kept in one piece
 
 
-def pieces(path: Path, size: int = PIECE) -> Iterator[str]:
-    """A file's text, whole lines at a time.
+def pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
+    """A file's text in pieces of full lines.
 
-    A piece ends after a line break that something visible follows: byte-level tokenizers never join the two, so pieces
-    have the tokens that the whole has. Only in a line of more than four million characters there may be one more.
-    Bytes that are no UTF-8, and an archive that is damaged, are a ValueError that says where.
+    A piece ends after a line break that is followed by a visible character: byte-level tokenizers never merge the two,
+    so the pieces have the same tokens as the full text. Only a line of more than four million characters may be split
+    and have one token more. Invalid UTF-8 and damaged archives raise a ValueError that says where.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    left, read = "", 0
-    with _opened(path) as file:
+    pending, read = "", 0
+    with _open(path) as file:
         while True:
             block = _read(file, size, path, read)
-            waiting = len(decoder.getstate()[0])
+            undecoded = len(decoder.getstate()[0])
             try:
-                left += decoder.decode(block, final=not block)
+                pending += decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                place = read - waiting + error.start
+                place = read - undecoded + error.start
                 raise ValueError(
                     f"data file {path} is not UTF-8 text: byte {place:,} is 0x{error.object[error.start]:02x}; "
                     f"convert it, for example with iconv -f latin1 -t utf-8"
@@ -39,29 +40,29 @@ def pieces(path: Path, size: int = PIECE) -> Iterator[str]:
             read += len(block)
             if not block:
                 break
-            cut = _cut(left)
+            cut = _last_cut(pending)
             if cut:
-                yield left[:cut]
-                left = left[cut:]
-    if left:
-        yield left
+                yield pending[:cut]
+                pending = pending[cut:]
+    if pending:
+        yield pending
     elif not read:
         raise ValueError(f"data file {path} is empty; give it some text")
 
 
-def _cut(text: str) -> int:
-    """Where the last line ends that something visible follows; 0 for not yet."""
+def _last_cut(text: str) -> int:
+    """The end of the last line that is followed by a visible character; 0 if there is none yet."""
     at = len(text) - 1
     while (at := text.rfind("\n", 0, at)) >= 0:
         if not text[at + 1].isspace():
             return at + 1
     if len(text) < LONGEST:
         return 0
-    return max(text.rfind(" "), 0) or len(text) - len(END)  # END itself is never cut in two
+    return max(text.rfind(" "), 0) or len(text) - len(END)  # never split END itself
 
 
 def check_file(path: Path) -> None:
-    """A data file must be there, be a file, and hold something."""
+    """A data file must exist, be a file, and not be empty."""
     if path.is_dir():
         raise ValueError(f"data file {path} is a directory; name the files in it")
     if not path.is_file():
@@ -70,7 +71,7 @@ def check_file(path: Path) -> None:
         raise ValueError(f"data file {path} is empty; give it some text")
 
 
-def _opened(path: Path) -> BufferedIOBase:
+def _open(path: Path) -> BufferedIOBase:
     check_file(path)
     if path.suffix == ".gz":
         return gzip.open(path, "rb")

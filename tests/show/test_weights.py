@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.show.terminal import bars, weights_table
+from regard.show.weights import weights_table
 
 
 def test_every_line_fits_eighty_columns_and_says_what_is_left_out():
@@ -19,6 +19,14 @@ def test_a_long_word_does_not_push_the_numbers_out_of_line():
     assert "Donaudamp…" in head
 
 
-def test_nothing_to_show_is_no_error():
-    assert bars(torch.zeros(0)) == ""
-    assert bars(torch.zeros(3)) == "   "
+def test_a_weight_of_exactly_zero_is_a_dot_and_a_small_one_is_a_number():
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.001, 0.999, 0.0]])
+    assert weights_table(weights, ["The", "cat"], ["The", "cat", "sat"], digits=3).splitlines() == [
+        "         The    cat    sat",
+        "  The  1.000      ·      ·",
+        "  cat  0.001  0.999      ·",
+    ]
+
+
+def test_no_token_is_no_error():
+    assert weights_table(torch.zeros(0, 0), [], []) == ""

@@ -1,12 +1,13 @@
-"""Where a model is looked for: a directory, a name on the hub, the box."""
+"""Where a model is looked for: a directory, a name on the hub, the package."""
 
 import pytest
 import torch
 
 from gpt.directories import ours
 from regard import GPT
-from regard.gpt.checkpoint import pretrained as checkpoint
-from regard.gpt.checkpoint.pretrained import INDEX, WHOLE, load
+from regard.gpt.checkpoint import model_directory
+from regard.gpt.checkpoint.pretrained import load
+from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 
 transformers = pytest.importorskip("transformers")
 
@@ -60,15 +61,15 @@ def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
         load("gpt2-smal")
 
 
-def test_the_model_in_the_box_is_float32_unless_told(tmp_path, monkeypatch):
+def test_the_model_in_the_package_is_float32_unless_dtype_is_given(tmp_path, monkeypatch):
     ours().half().save_pretrained(tmp_path / "tiny")
-    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "tiny")
+    monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "tiny")
     for name in ("tiny", tmp_path / "tiny"):
         assert load(name).token_embedding.weight.dtype is torch.float32
         assert load(name, dtype=torch.bfloat16).token_embedding.weight.dtype is torch.bfloat16
-    monkeypatch.setattr(checkpoint, "BOX", tmp_path / "elsewhere" / "tiny")
+    monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "elsewhere" / "tiny")
     assert load(tmp_path / "tiny").token_embedding.weight.dtype is torch.float16  # a directory like any other
-    with pytest.raises(ValueError, match=r"there is no model in the box: .* is missing; install regard again"):
+    with pytest.raises(ValueError, match=r"the model in the package, .*, is missing; install regard again"):
         load("tiny")
 
 
@@ -91,7 +92,7 @@ def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["./x", "/no/such/place", "a/b/c", "x/", "~/no-such-place", "../x"])
 def test_a_path_that_leads_nowhere_is_not_looked_for_elsewhere(name, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_fetched", lambda name: pytest.fail("it asked the hub"))
+    monkeypatch.setattr(model_directory, "download", lambda name: pytest.fail("it asked the hub"))
     with pytest.raises(
         ValueError, match=r"there is no directory .*; look for a mistake in its name\. Nothing was loaded"
     ):
@@ -99,7 +100,7 @@ def test_a_path_that_leads_nowhere_is_not_looked_for_elsewhere(name, monkeypatch
 
 
 def test_a_path_object_is_a_path(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_fetched", lambda name: pytest.fail("it asked the hub"))
+    monkeypatch.setattr(model_directory, "download", lambda name: pytest.fail("it asked the hub"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="there is no directory x"):
         load(type(tmp_path)("x"))
@@ -107,4 +108,4 @@ def test_a_path_object_is_a_path(tmp_path, monkeypatch):
 
 def test_a_file_is_no_directory(gpt2):
     with pytest.raises(ValueError, match=r"model.safetensors is a file; give the directory it lies in"):
-        load(gpt2 / WHOLE)
+        load(gpt2 / SINGLE)

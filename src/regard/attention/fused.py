@@ -1,0 +1,220 @@
+"""Routes: the ways attend() can compute a call through torch's scaled_dot_product_attention (SDPA).
+
+All of them compute the same, without a T × S matrix in memory. What differs is how a mask is expressed: by SDPA's own
+causal flag, by one row per text, by one extra channel, by blocks of a window's width, or by a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.call import Call
+from regard.attention.masks import Padding, Parts, to_four_axes
+from regard.attention.positions import alibi_bias
+
+TILE = 1 << 22  # entries of a mask that are in memory at once; a mask is never written out as T × S
+
+# attend_rows(q, k, v, allowed, bias, scale, dropout): attention for a few rows, with their mask as a tensor
+AttendRows = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, float, float], Tensor]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way of computing a call: its name, why it was chosen, and the function that runs it."""
+
+    name: str
+    why: str
+    run: Callable[[Call, Parts], Tensor]
+    leaks_nan: bool = True  # hidden values are multiplied by 0, so that a NaN reaches rows it is hidden from
+
+    def because(self, why: str) -> Route:
+        """The same route, chosen for another reason."""
+        return replace(self, why=why)
+
+
+def _fused(call: Call, parts: Parts) -> Tensor:
+    q, k, v = call.qkv
+    if parts.window is not None:  # a single query at the end: its window is a slice
+        k, v = k[:, :, -parts.window :], v[:, :, -parts.window :]
+    return _sdpa(q, k, v, call.scale, call.dropout)
+
+
+def _fused_causal(call: Call, parts: Parts) -> Tensor:
+    return _sdpa(*call.qkv, call.scale, call.dropout, is_causal=True)
+
+
+def _fused_keys(call: Call, parts: Parts) -> Tensor:
+    q, k, v = call.qkv
+    assert parts.keys is not None
+    return masked_sdpa(q, k, v, real_keys(parts.keys, k)[:, None, None, :], None, call.scale, call.dropout)
+
+
+def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
+    """Causal attention over padded keys without a mask tensor.
+
+    One extra channel, high in every query and low in every padded key, lowers the scores of those keys so far that their
+    weights are exactly 0, inside the fused causal kernel. The product is limited to a billion, far above real scores: a
+    row that sees only padding must still be able to subtract its largest score without losing all digits.
+    Eight channels, because kernels want multiples of eight.
+    """
+    q, k, v = call.qkv
+    assert parts.keys is not None
+    high = math.sqrt(1e9 / call.scale)
+    high = min(high, 60_000.0) if q.dtype is torch.float16 else high
+    hidden = ~real_keys(parts.keys, k)[:, None, :, None]
+    extra = F.pad(hidden.to(k.dtype) * -high, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
+    wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
+    wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), high), (0, 7))], dim=-1)
+    wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
+    # A row that sees only padding averages padded values, which are 0.
+    return _sdpa(wide_q, wide_k, wide_v, call.scale, call.dropout, is_causal=True)[..., : v.shape[-1]]
+
+
+def _banded(call: Call, parts: Parts) -> Tensor:
+    """A window as a batch of blocks, each attending to its own keys and its neighbours': linear in T."""
+    q, k, v = call.qkv
+    assert parts.window is not None
+    (B, H, T, D), W = q.shape, parts.window
+    n = (T + W - 1) // W
+    reach = 2 if parts.causal else 3  # blocks of keys that a block of queries can see
+    fill = n * W - T
+    after = fill if parts.causal else fill + W
+
+    def blocks(t: Tensor, size: int, before: int, end: int) -> Tensor:
+        cut = F.pad(t, (0, 0, before, end)).unfold(2, size, W)  # (B, h, n, D, size)
+        return cut.permute(0, 2, 1, 4, 3).reshape(B * n, t.shape[1], size, D)
+
+    rows = torch.arange(n * W, device=q.device).view(n, W, 1)
+    cols = torch.arange(n, device=q.device).view(n, 1, 1) * W - W + torch.arange(reach * W, device=q.device)
+    allowed = ((rows - cols).abs() < W) & (cols >= 0) & (cols < T) & (rows < T)  # (n, W, reach·W)
+    if parts.causal:
+        allowed = allowed & (cols <= rows)
+    allowed = allowed.expand(B, *allowed.shape)
+    if parts.keys is not None:
+        allowed = allowed & real_keys(parts.keys, k)[:, cols.clamp(0, T - 1)]
+    allowed = allowed.reshape(B * n, 1, W, reach * W)
+    keys, values = (blocks(t, reach * W, W, after) for t in (k, v))
+    out = masked_sdpa(blocks(q, W, 0, fill), keys, values, allowed, None, call.scale, call.dropout)
+    return out.view(B, n, H, W, D).transpose(1, 2).reshape(B, H, n * W, D)[:, :, :T]
+
+
+def _tiled(call: Call, parts: Parts) -> Tensor:
+    mask_copies = math.prod(_corner(call).shape[:-2])
+    heads = call.sizes[1] if call.alibi is not None else 1
+    return in_tiles(call, masked_sdpa, copies=mask_copies * heads)
+
+
+FUSED = Route("fused", "no mask tensor: the kernel reads q, k and v once", _fused, leaks_nan=False)
+FUSED_CAUSAL = Route("fused causal", "no mask tensor: the kernel skips the future by itself", _fused_causal)
+FUSED_KEYS = Route("fused, key mask", "one row of B × S, shared by all queries and heads", _fused_keys, leaks_nan=False)
+FUSED_CAUSAL_KEYS = Route(
+    "fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor", _fused_causal_keys
+)
+BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask instead of T × T", _banded)
+TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
+
+
+def in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
+    """Any mask, written out a few rows at a time, and only for the keys that those rows can reach.
+
+    copies: how many (rows × S) matrices attend_rows needs at once; it decides how many rows fit into a tile.
+    """
+    q, k, v = call.qkv
+    (T, S), shift = call.sizes[2:], call.shift
+
+    def one_tile(q: Tensor, k: Tensor, v: Tensor, first: int, low: int) -> Tensor:
+        rows = torch.arange(first, first + q.shape[2], device=q.device)
+        cols = torch.arange(low, low + k.shape[2], device=q.device)
+        allowed = to_four_axes(call.mask.tile(rows, cols, shift))
+        allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
+        bias = None if call.alibi is None else alibi_bias(call.alibi, rows, cols, shift)[None]
+        return attend_rows(q, k, v, allowed, bias, call.scale, call.dropout)
+
+    # A compiled graph takes one tile: a loop whose length depends on T would be compiled again for every T.
+    whole = torch.compiler.is_compiling() or T * S * copies <= TILE
+    if whole:
+        return one_tile(q, k, v, 0, 0)
+    size = max(16, TILE // (S * max(copies, 1)))
+    recompute = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+    out = []
+    for first in range(0, T, size):
+        last = min(first + size, T)
+        low, high = call.mask.span(first + shift, last - 1 + shift, S)
+        if high <= low:
+            low, high = 0, 1  # these rows see nothing and become 0: any one key will do
+        tile = (q[:, :, first:last], k[:, :, low:high], v[:, :, low:high], first, low)
+        # A tile's mask is computed again in backward: kept, all tiles together would be T × S.
+        if recompute:
+            out.append(checkpoint(one_tile, *tile, use_reentrant=False, preserve_rng_state=call.dropout > 0))
+        else:
+            out.append(one_tile(*tile))
+    return torch.cat(out, dim=2)
+
+
+def masked_sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Bool[Tensor, "_ _ _ _"],
+    bias: Tensor | None,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """SDPA with a mask tensor, made safe: rows that see nothing give 0, keys that nobody sees may hold anything."""
+    seen = allowed.any(-1, keepdim=True)  # (B, H, T, 1)
+    unseen = nobody_sees(allowed)
+    k, v = k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
+    allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all keys, and is set to 0 below
+    attn_mask = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
+    with masked_kernels(q):
+        out = _sdpa(q, k, v, scale, dropout, attn_mask)
+    return out.masked_fill(~seen, 0)
+
+
+def masked_kernels(q: Tensor) -> AbstractContextManager[Any]:
+    """All kernels but cuDNN's, whose gradient is NaN for some masked shapes (pytorch#196678)."""
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(kernels) if q.is_cuda else nullcontext()
+
+
+def nobody_sees(allowed: Bool[Tensor, "_ _ _ _"]) -> Bool[Tensor, "_ 1 _ 1"]:
+    """The keys that no query may see, (B, 1, S, 1). Their values must not be multiplied: 0 × NaN would be NaN."""
+    return ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT
+
+
+def real_keys(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
+    """A padding mask from lengths (B,) or a bool tensor (B, S); True = a real key."""
+    cols = torch.arange(k.shape[2], device=k.device)
+    return Padding(keys).tile(cols[:1], cols, 0)[:, 0, 0].expand(k.shape[0], -1)
+
+
+def _corner(call: Call) -> Tensor:
+    """One entry of the mask, which shows by its shape whether texts and heads have masks of their own."""
+    zero = torch.zeros(1, dtype=torch.long, device=call.device)
+    return call.mask.tile(zero, zero, call.shift)
+
+
+def _sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    dropout: float,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    grouped = bool(q.shape[1] != k.shape[1])
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
+    )

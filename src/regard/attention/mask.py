@@ -1,0 +1,331 @@
+"""A mask: a rule that says who may attend to whom, and how rules and tensors combine. True = may attend, everywhere.
+
+A rule costs nothing until a tile of it is needed, so it works at any length, and attend() can recognise what a fused
+kernel does by itself. masks.py has the rules about positions: causal, window, documents.
+Query i is at key position i + (S − T): the last query is at the last key, as with a key/value cache.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.arguments import describe_tensor, is_integer, list_few
+from regard.attention.mask_picture import draw_mask
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A mask taken apart into what fused kernels know, and the rest."""
+
+    causal: bool = False
+    window: int | None = None
+    keys: Tensor | None = None  # (B, S) bool, or (B,) lengths
+    rest: Mask | None = None
+
+
+class Mask(ABC):
+    """A rule that says, for query row and key column, whether the query may attend. Combine with & | ~.
+
+    >>> import regard
+    >>> regard.causal() & regard.window(2)
+    causal & window(2)        ■ may attend   · hidden   (rows: queries, columns: keys)
+      ■ · · · · ·
+      ■ ■ · · · ·
+      · ■ ■ · · ·
+      · · ■ ■ · ·
+      · · · ■ ■ ·
+      · · · · ■ ■
+    """
+
+    @abstractmethod
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        """The rule for these query rows and key columns, in a shape that broadcasts to (B, H, T, S).
+
+        `shift` is S − T of the call: query row i is at key position i + shift.
+        """
+
+    def span(self, first: int, last: int, size: int) -> tuple[int, int]:
+        """The keys [low, high) outside which nobody at key positions first … last may attend."""
+        return 0, size
+
+    def parts(self) -> Parts:
+        """Split the mask into parts that attend() knows."""
+        return Parts(rest=self)
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
+        """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
+
+    def dense(
+        self, T: int, S: int | None = None, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "#B #H #T #S"]:
+        """The mask as a tensor that broadcasts to (B, H, T, S).
+
+        >>> import regard
+        >>> regard.causal().dense(3)[0, 0]
+        tensor([[ True, False, False],
+                [ True,  True, False],
+                [ True,  True,  True]])
+        """
+        S = T if S is None else S
+        return to_four_axes(self.tile(torch.arange(T, device=device), torch.arange(S, device=device), S - T))
+
+    def __and__(self, other: Mask) -> Mask:
+        return And(self, _a_mask(other))
+
+    def __or__(self, other: Mask) -> Mask:
+        return Or(self, _a_mask(other))
+
+    __rand__, __ror__ = __and__, __or__  # a tensor may stand on the left
+
+    def __invert__(self) -> Mask:
+        return Not(self)
+
+    @property
+    def kind(self) -> str:
+        """The rule in words, without numbers: those may be on a GPU, and reading them would wait for it."""
+        return type(self).__name__.lower()
+
+    @property
+    def name(self) -> str:
+        """The expression that makes the mask."""
+        return self.kind
+
+    def _sizes(self) -> tuple[int, int] | None:
+        """The (T, S) that the mask's own data implies, if any."""
+        return None
+
+    def __repr__(self) -> str:
+        return draw_mask(self.name, self.tile, self._sizes())
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Everything(Mask):
+    """Nothing is hidden."""
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        return torch.ones(1, 1, dtype=torch.bool, device=rows.device)
+
+    def parts(self) -> Parts:
+        return Parts()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Padding(Mask):
+    """Padded keys are hidden: `keep` is (B, S) bool, or (B,) how many keys from the left are real."""
+
+    keep: Tensor
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        keep = self.keep.to(rows.device)
+        seen = keep[:, cols] if keep.dim() == 2 else cols < keep[:, None]
+        return seen[:, None, None, :]
+
+    def parts(self) -> Parts:
+        return Parts(keys=self.keep)
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        if self.keep.shape[0] not in (1, B):
+            raise ValueError(
+                f"padding is for a batch of {self.keep.shape[0]} but x has B={B}; give one row or length for each"
+            )
+        if self.keep.dim() == 2 and self.keep.shape[1] != S:
+            raise ValueError(
+                f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
+                "with a cache, cover the cached keys too; or pass lengths"
+            )
+        # Reading values costs nothing on the CPU. A length beyond S is fine: with a cache, those keys are still to come.
+        readable = self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
+        if readable and bool((self.keep < 0).any()):
+            raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
+
+    def _sizes(self) -> tuple[int, int]:
+        size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
+        return size, size
+
+    @property
+    def name(self) -> str:
+        return "padding" if self.keep.dim() == 2 else f"padding({list_few(self.keep)})"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Dense(Mask):
+    """A mask written out: bool (T, S), (B, T, S) or (B, H, T, S)."""
+
+    seen: Tensor
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        seen = self.seen.to(rows.device)
+        seen = seen if seen.shape[-2] == 1 else seen[..., rows, :]
+        seen = seen if seen.shape[-1] == 1 else seen[..., cols]
+        return seen[:, None] if seen.dim() == 3 else seen
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        shape = tuple(self.seen.shape)
+        sizes = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[len(shape)]
+        if all(have in (1, want) for have, want in zip(shape, sizes, strict=True)):
+            return
+        names = {2: f"T={T}, S={S}", 3: f"B={B}, T={T}, S={S}", 4: f"B={B}, H={H}, T={T}, S={S}"}[len(shape)]
+        hint = "; give True where a query (row) may attend to a key (column)"
+        if shape[-2:] == (S, T):
+            hint = "; did you mean mask.mT?"
+        elif shape == (B, S):
+            hint = "; did you mean regard.padding(mask)?"
+        raise ValueError(f"mask has shape {shape} but weights here are ({names}){hint} (True = may attend)")
+
+    def _sizes(self) -> tuple[int, int]:
+        return self.seen.shape[-2], self.seen.shape[-1]
+
+    @property
+    def name(self) -> str:
+        return f"dense{tuple(self.seen.shape)}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _Pair(Mask):
+    left: Mask
+    right: Mask
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        self.left.check(B, H, T, S)
+        self.right.check(B, H, T, S)
+
+    def _sizes(self) -> tuple[int, int] | None:
+        a, b = self.left._sizes(), self.right._sizes()
+        return (min(a[0], b[0]), min(a[1], b[1])) if a and b else a or b
+
+    _sign = ""
+
+    @property
+    def kind(self) -> str:
+        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in (self.left, self.right))
+
+    @property
+    def name(self) -> str:
+        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in (self.left, self.right))
+
+
+class And(_Pair):
+    """Both rules allow it."""
+
+    _sign = "&"
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        return self.left.tile(rows, cols, shift) & self.right.tile(rows, cols, shift)
+
+    def span(self, first: int, last: int, size: int) -> tuple[int, int]:
+        (a, b), (c, d) = self.left.span(first, last, size), self.right.span(first, last, size)
+        return max(a, c), min(b, d)
+
+    def parts(self) -> Parts:
+        a, b = self.left.parts(), self.right.parts()
+        both = Parts(a.causal or b.causal, _least(a.window, b.window), a.keys, a.rest)
+        if both.keys is None:
+            both = replace(both, keys=b.keys)
+        elif b.keys is not None:
+            both = replace(both, rest=Padding(b.keys) if both.rest is None else both.rest & Padding(b.keys))
+        if b.rest is not None:
+            both = replace(both, rest=b.rest if both.rest is None else both.rest & b.rest)
+        return both
+
+
+class Or(_Pair):
+    """Either rule allows it."""
+
+    _sign = "|"
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        return self.left.tile(rows, cols, shift) | self.right.tile(rows, cols, shift)
+
+    def span(self, first: int, last: int, size: int) -> tuple[int, int]:
+        (a, b), (c, d) = self.left.span(first, last, size), self.right.span(first, last, size)
+        return min(a, c), max(b, d)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Not(Mask):
+    """What the rule hides, and nothing else."""
+
+    rule: Mask
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        return ~self.rule.tile(rows, cols, shift)
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        self.rule.check(B, H, T, S)
+
+    def _sizes(self) -> tuple[int, int] | None:
+        return self.rule._sizes()
+
+    @property
+    def kind(self) -> str:
+        return f"~({self.rule.kind})"
+
+    @property
+    def name(self) -> str:
+        return f"~({self.rule.name})" if isinstance(self.rule, _Pair) else f"~{self.rule.name}"
+
+
+EVERYTHING = Everything()
+
+
+def padding(keep: Tensor | Sequence[int]) -> Mask:
+    """Hide padded keys: lengths (B,), or a bool tensor (B, S) that is True for real keys.
+
+    >>> padding([2, 3]).dense(3)[:, 0, 0]
+    tensor([[ True,  True, False],
+            [ True,  True,  True]])
+    """
+    if not isinstance(keep, Tensor):
+        keep = torch.tensor(list(keep), dtype=None if len(keep) else torch.long)
+    if not (keep.dim() == 2 if keep.dtype is torch.bool else keep.dim() == 1 and is_integer(keep)):
+        raise ValueError(
+            f"padding takes whole lengths (B,) or a bool tensor (B, S), True = real; "
+            f"this is {describe_tensor(keep)}; try attention_mask.bool() or attention_mask.sum(-1)"
+        )
+    return Padding(keep)
+
+
+def dense(seen: Tensor) -> Mask:
+    """A mask written out as bool (T, S), (B, T, S) or (B, H, T, S)."""
+    if seen.dtype is not torch.bool or seen.dim() not in (2, 3, 4):
+        raise ValueError(
+            f"a mask must be bool of shape (T, S), (B, T, S) or (B, H, T, S), True = may attend; "
+            f"this is {describe_tensor(seen)}; try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"
+        )
+    return Dense(seen)
+
+
+def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
+    """Take a mask in any accepted form: a Mask, a bool tensor, key lengths, or None."""
+    if mask is None:
+        return EVERYTHING
+    if isinstance(mask, Mask):
+        return mask
+    if isinstance(mask, Tensor):
+        return padding(mask) if mask.dim() == 1 and is_integer(mask) else dense(mask)
+    if isinstance(mask, (list, tuple)) and all(isinstance(n, int) for n in mask):
+        return padding(mask)
+    raise ValueError(f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}")
+
+
+def to_four_axes(t: Tensor) -> Tensor:
+    """Add leading axes of size 1 until there are four."""
+    return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
+
+
+def _a_mask(other: object) -> Mask:
+    if isinstance(other, (Tensor, list, tuple)):
+        return as_mask(other)
+    if not isinstance(other, Mask):
+        raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
+    return other
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return a if b is None else b if a is None else min(a, b)

@@ -1,0 +1,149 @@
+"""Saving a model to a directory that `pretrained.load` and transformers read.
+
+All files are written next to the old ones first and renamed last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from regard.arguments import check_whole
+from regard.files import atomically, write_and_sync
+from regard.gpt.checkpoint.config_json import config_to_transformers
+from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
+from regard.gpt.checkpoint.weight_names import PREFIX, Place, places_in_file, prefixed
+from regard.gpt.config import GPTConfig
+from regard.gpt.model import GPT
+from regard.gpt.tokenizer import Tokenizer
+
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+
+# Name of a tensor in a file → which of our weights it is made of.
+Shard: TypeAlias = "dict[str, list[tuple[str, Place]]]"
+
+
+def save(
+    model: GPT,
+    directory: str | os.PathLike[str],
+    *,
+    shard_size: int = 5_000_000_000,
+    state: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a model to a directory: config.json, model.safetensors, and tokenizer.json if it has a tokenizer.
+
+    transformers.AutoModelForCausalLM.from_pretrained(directory) gives the same results. A model that transformers
+    has no class for (layer norms with rotary positions, say) is written with our own names, for `load` alone.
+
+    shard_size: the largest size of a file in bytes; larger models are written in shards, with an index.
+    state: the weights, if they are gathered from many processes and not in the model itself.
+
+    An existing checkpoint is replaced once all of the new one is on the disk. If that fails (a full disk), the old one
+    is untouched.
+    """
+    check_whole(shard_size=shard_size)
+    directory, weights = Path(directory), model.state_dict() if state is None else state
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file; give the name of a directory")
+    config = config_to_transformers(model.config)
+    places = places_in_file(model.config, config["model_type"])
+    missing = [name for name in places if name not in weights or weights[name].is_meta]
+    if missing:
+        raise ValueError(f"the model has no weights for {listed(missing)}; was a layer replaced? Nothing was saved.")
+    config["dtype"] = str(weights["token_embedding.weight"].dtype).removeprefix("torch.")
+    prefix = PREFIX[config["model_type"]]
+    shards = _name_files(list(_make_shards(places, weights, shard_size)))
+    texts = {"config.json": _json(config)}
+    if len(shards) > 1:
+        texts[INDEX] = _index(shards, prefix, sum(weights[name].nbytes for name in places))
+    texts |= _other_files(model, directory, config)
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as all_or_nothing:
+        for name, text in texts.items():
+            all_or_nothing.enter_context(atomically(directory / name)).write_text(text, encoding="utf-8")
+        for file, shard in shards.items():
+            tensors = {prefixed(name, prefix): _join(parts, weights) for name, parts in shard.items()}
+            write_and_sync(all_or_nothing.enter_context(atomically(directory / file)), tensors, {"format": "pt"})
+    # Weight files of an earlier checkpoint would be read instead of these, or together with them.
+    for old in directory.iterdir():
+        if old.name not in (*shards, *texts) and (old.name in (SINGLE, INDEX) or SHARD.fullmatch(old.name)):
+            old.unlink()
+
+
+def _make_shards(places: Mapping[str, Place], weights: Mapping[str, Tensor], shard_size: int) -> Iterator[Shard]:
+    """The tensors of each file, filled up to `shard_size` in order."""
+    tensors: Shard = {}
+    for name, place in places.items():
+        tensors.setdefault(place.name, []).append((name, place))
+    shard: Shard = {}
+    remaining = shard_size
+    for theirs, parts in tensors.items():
+        nbytes = sum(weights[name].nbytes for name, _ in parts)
+        if shard and nbytes > remaining:
+            yield shard
+            shard, remaining = {}, shard_size
+        shard[theirs] = parts
+        remaining -= nbytes
+    yield shard
+
+
+def _name_files(shards: list[Shard]) -> dict[str, Shard]:
+    if len(shards) == 1:
+        return {SINGLE: shards[0]}
+    return {f"model-{n:05}-of-{len(shards):05}.safetensors": shard for n, shard in enumerate(shards, 1)}
+
+
+def _index(shards: Mapping[str, Shard], prefix: str, total_size: int) -> str:
+    weight_map = {prefixed(name, prefix): file for file, shard in shards.items() for name in shard}
+    return _json({"metadata": {"total_size": total_size}, "weight_map": weight_map})
+
+
+def _other_files(model: GPT, directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The tokenizer, if the directory has another; and generation_config.json, if an older model left one."""
+    texts = {}
+    if (directory / "generation_config.json").is_file():  # it would give the older model's end of text
+        ends = {key: config[key] for key in ("eos_token_id",) if config.get(key) is not None}
+        texts["generation_config.json"] = _json(ends)
+    if model.tokenizer is not None and not _has_tokenizer(directory, model.tokenizer):
+        texts |= _tokenizer_files(model.tokenizer, model.config)
+    return texts
+
+
+def _join(parts: list[tuple[str, Place]], weights: Mapping[str, Tensor]) -> Tensor:
+    """A tensor as the file has it: transposed, or concatenated from parts."""
+    tensors = [weights[name].mT if place.transposed else weights[name] for name, place in parts]
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=-1)
+
+
+def _tokenizer_files(tokenizer: Tokenizer, config: GPTConfig) -> dict[str, str]:
+    content: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.context_length,
+    }
+    end = next(iter(config.ends), tokenizer.end)
+    if end is not None and end < tokenizer.vocab_size:
+        content |= {"eos_token": tokenizer.token(end)}
+    return {"tokenizer.json": str(tokenizer), "tokenizer_config.json": _json(content)}
+
+
+def _has_tokenizer(directory: Path, tokenizer: Tokenizer) -> bool:
+    """Does the directory have this tokenizer? Then its files are kept, with what else they hold (a chat template)."""
+    if not (directory / "tokenizer.json").is_file() or not (directory / "tokenizer_config.json").is_file():
+        return False
+    try:
+        return Tokenizer.load(directory) == tokenizer
+    except ValueError:
+        return False
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,163 @@
+"""The tensors in the files of a directory, found by their headers and matched to the weights of a model.
+
+Nothing is read but headers: every name, shape and dtype is checked before memory is allocated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.gpt.checkpoint.header import Stored, read_header, read_json, readable
+from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, PREFIX, Place, prefixed
+from regard.gpt.config import PRESETS, GPTConfig
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.pth")
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+NOTHING_LOADED = "Nothing was loaded."
+MOST_LISTED = 10  # problems or names in an error message
+
+
+class StoredTensor(NamedTuple):
+    """A tensor in a file."""
+
+    file: Path
+    name: str
+    stored: Stored
+
+    def read(self) -> Tensor:
+        """The tensor itself."""
+        from safetensors import safe_open
+
+        with safe_open(self.file, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(self.name)
+            return tensor
+
+
+def list_tensors(directory: Path) -> tuple[dict[str, StoredTensor], Path]:
+    """The tensors in a directory by name; and the file to name when something is wrong."""
+    if (directory / SINGLE).is_file():
+        file = directory / SINGLE
+        return {name: StoredTensor(file, name, stored) for name, stored in read_header(file).items()}, file
+    if (directory / INDEX).is_file():
+        return _sharded_tensors(directory), directory / INDEX
+    pickles = [name for name in PICKLES if (directory / name).exists()]
+    if pickles:
+        raise ValueError(
+            f"{directory} holds {pickles[0]} and no {SINGLE}. Opening a pickle runs whatever code is in it, so it is "
+            "not opened here; if you trust it, convert it with transformers: "
+            f"AutoModelForCausalLM.from_pretrained({str(directory)!r}).save_pretrained(DIRECTORY). {NOTHING_LOADED}"
+        )
+    raise ValueError(f"{directory} has neither {SINGLE} nor {INDEX}; is it the directory of a model? {NOTHING_LOADED}")
+
+
+def _sharded_tensors(directory: Path) -> dict[str, StoredTensor]:
+    index = directory / INDEX
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
+        raise ValueError(f"{index}: weight_map must give a file for every tensor; download it again. {NOTHING_LOADED}")
+    files = sorted(set(weight_map.values()))
+    for file in files:
+        if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):  # no path out of the directory
+            raise ValueError(f"{index}: {file[:80]!r} is no plain name of a .safetensors file. {NOTHING_LOADED}")
+        if not (directory / file).is_file():
+            raise ValueError(f"{index}: {file} is not there; download it too. {NOTHING_LOADED}")
+    tensors: dict[str, StoredTensor] = {}
+    for file in files:
+        held, promised = read_header(directory / file), {name for name, shard in weight_map.items() if shard == file}
+        for wrong, what in ((promised - held.keys(), "should hold"), (held.keys() - promised, "should not hold")):
+            if wrong:
+                raise ValueError(
+                    f"{directory / file}: by the index it {what} {listed(sorted(wrong))}; "
+                    f"download the files again, together. {NOTHING_LOADED}"
+                )
+        tensors |= {name: StoredTensor(directory / file, name, stored) for name, stored in held.items()}
+    return tensors
+
+
+def match_tensors(
+    config: GPTConfig, kind: str, places: Mapping[str, Place], tensors: Mapping[str, StoredTensor], where: Path
+) -> dict[str, StoredTensor]:
+    """Name in `places` → tensor in a file, each there and of the right shape; else a ValueError lists what is wrong."""
+    available = _without_prefix(tensors, PREFIX[kind], where)
+    if config.tied and HEAD in available and kind != "regard":
+        _merge_tied_head(available, places["token_embedding.weight"].name, where)
+    prefix = PREFIX[kind] if any(name.startswith(PREFIX[kind]) for name in tensors) else ""
+    shapes = {place.name: place.shape for place in places.values()}
+    model = _preset_name(config)
+    problems = [
+        *_missing_or_unfit(shapes, available, prefix, model),
+        *(f"{readable(tensor.name)} is not part of {model}" for tensor in _unexpected(shapes, available, kind)),
+    ]
+    if len(problems) == 1:
+        raise ValueError(f"{where.name}: {problems[0]}. {NOTHING_LOADED}")
+    if problems:
+        lines = "\n".join(f"  {line}" for line in sorted(problems)[:MOST_LISTED])
+        more = f"\n  and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
+        raise ValueError(f"{where.name}: {len(problems)} tensors do not fit.\n{lines}{more}\n{NOTHING_LOADED}")
+    return {name: available[name] for name in shapes}
+
+
+def _without_prefix(tensors: Mapping[str, StoredTensor], prefix: str, where: Path) -> dict[str, StoredTensor]:
+    available: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        bare = name.removeprefix(prefix)
+        if bare in available:
+            first = readable(available[bare].name)
+            raise ValueError(f"{where}: {first} and {readable(name)} are one and the same tensor. {NOTHING_LOADED}")
+        available[bare] = tensor
+    return available
+
+
+def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: Path) -> None:
+    """A tied head is the embedding: one tensor with two names, of which a file may hold either or both."""
+    head = available.pop(HEAD)
+    same = available.setdefault(embedding, head)
+    if same is not head and head.stored == same.stored and not torch.equal(head.read(), same.read()):
+        raise ValueError(
+            f"{where}: {head.name} and {same.name} differ, but config.json says that they are one tensor; "
+            f"set tie_word_embeddings to false there. {NOTHING_LOADED}"
+        )
+
+
+def _missing_or_unfit(
+    shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], prefix: str, model: str
+) -> Iterator[str]:
+    for name, shape in shapes.items():
+        tensor = available.get(name)
+        if tensor is None:
+            yield f"{prefixed(name, prefix)} is missing; {model} needs it, {shape}"
+        elif tensor.stored.shape != shape:
+            yield f"{readable(tensor.name)} is {tensor.stored.shape}; {model} needs {shape}"
+        elif tensor.stored.dtype not in FLOATS:
+            dtype = str(tensor.stored.dtype).removeprefix("torch.")
+            yield f"{readable(tensor.name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
+
+
+def _unexpected(
+    shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], kind: str
+) -> Iterator[StoredTensor]:
+    """Tensors that the model has not, except the buffers that old files hold."""
+    for name in available.keys() - shapes.keys():
+        if kind == "regard" or not name.endswith(BUFFERS):
+            yield available[name]
+
+
+def listed(names: list[str]) -> str:
+    """The first names of a list, for an error message."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(map(readable, names[:MOST_LISTED])) + more
+
+
+def _preset_name(config: GPTConfig) -> str:
+    """The preset with this config, for error messages; else config.json."""
+    ignored = {"end": None, "dropout": 0.0}
+    same = (name for name, preset in PRESETS.items() if preset.with_(**ignored) == config.with_(**ignored))
+    return next(same, "config.json")

@@ -1,0 +1,66 @@
+"""Copies of what a model passed to its attention: the model may change its own tensors afterwards."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import copy
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import Mask
+
+
+class Copies:
+    """Makes one copy of each mask and bias, T × S numbers that a model often uses in many layers."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], Tensor] = {}
+        self._functions: dict[FunctionType, FunctionType] = {}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The copy of this tensor, made before or now."""
+        place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        # The same memory may hold other values by now, so the copy is compared before it is shared.
+        if place not in self._made or not torch.equal(self._made[place], tensor):
+            self._made[place] = copy_of(tensor)
+        return self._made[place]
+
+    def inside(self, thing: Any) -> Any:
+        """The same mask, list or function with copies of the tensors in it."""
+        if isinstance(thing, Tensor):
+            return self.of(thing)
+        if isinstance(thing, Mask) and vars(thing):
+            own = copy(thing)
+            vars(own).update({name: self.inside(value) for name, value in vars(thing).items()})
+            return own
+        if type(thing) in (tuple, list):
+            return type(thing)(self.inside(item) for item in thing)
+        if type(thing) is dict:
+            return {name: self.inside(value) for name, value in thing.items()}
+        if isinstance(thing, FunctionType) and (thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__):
+            return self._function(thing)
+        return thing
+
+    def _function(self, function: FunctionType) -> FunctionType:
+        if function not in self._functions:
+            cells = tuple(CellType() for _ in function.__closure__ or ())
+            own = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells)
+            self._functions[function] = own  # before its cells are filled: a function may refer to itself
+            own.__defaults__ = self.inside(function.__defaults__)
+            own.__kwdefaults__ = self.inside(function.__kwdefaults__)
+            for cell, theirs in zip(cells, function.__closure__ or (), strict=True):
+                with suppress(ValueError):  # a cell may be empty
+                    cell.cell_contents = self.inside(theirs.cell_contents)
+        return self._functions[function]
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """A copy as small as the tensor: axes that were expanded are expanded again."""
+    small = tensor.detach()
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            small = small.narrow(axis, 0, 1)
+    return small.clone().expand(tensor.shape)

@@ -1,0 +1,235 @@
+"""The statistics of a head, each defined once. Everything else reads them here: measuring, files, tables, docs.
+
+p are the weights of one head. Query i stands at key position at = i + S − T, where keys that are not part of the text
+(torch.nn.MultiheadAttention's add_bias_kv) are not counted in S. Queries that are padding, or that may attend to
+nothing, do not count: their statistics are NaN and their keys −1. A statistic about a key that does not exist (no
+previous token, no earlier occurrence) is NaN as well.
+
+A new statistic that is the weight on one key per query, such as `previous`, is one entry here with a `target`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+ROW, KEY = ("B", "H", "T"), ("B", "H", "S")
+
+
+class Start(IntEnum):
+    """Where a target is counted from. Kernels know these numbers."""
+
+    FIRST = 0  # the first key that anyone may see
+    OWN = 1  # the query's own position
+    EARLIER = 2  # the last earlier occurrence of the query's token
+
+
+class Target(NamedTuple):
+    """One key for each query: `step` keys after the start."""
+
+    start: Start
+    step: int = 0
+
+
+class Join(Enum):
+    """How the parts of a statistic are joined over the steps of a generation."""
+
+    ROWS = "one after another; key numbers are counted in the whole text"
+    TARGET = "one after another, 0 where the target is in the text and was not among the keys of that step"
+    SUM = "added up for each key"
+    MEAN = "added up for each key, divided by the queries that may see it"
+    BINS = "one after another, with as many bins as the longest has"
+    NEVER = "computed again from the queries and keys of all steps"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a statistic is, and how it is stored, joined, compared and shown."""
+
+    name: str
+    formula: str
+    unit: str
+    about: str  # one sentence, the documentation of seen[layer, head].name
+    axes: tuple[str, ...] = ROW  # ? is any size
+    tensors: tuple[str, ...] = ()  # the names of its tensors, where they are not its own
+    keys: tuple[str, ...] = ()  # those of its tensors that hold key numbers
+    default: bool = False  # in the default set
+    join: Join = Join.ROWS
+    target: Target | None = None  # the key whose weight it is
+    positional: bool = False  # compares positions of queries and keys, so it is NaN in cross-attention
+    averaged: bool = False  # has a mean over the rows of a head
+    most: Callable[[int], float] = lambda keys: 1.0  # its largest value for so many keys; comparisons divide by it
+    heading: str | None = None  # of its column in the table of heads
+    compared: bool = False  # has a column in the table of a comparison
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Can it be measured only where token ids are known?"""
+        return self.target is not None and self.target.start is Start.EARLIER
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The names of its tensors."""
+        return self.tensors or (self.name,)
+
+
+STATISTICS = (
+    Statistic(
+        "lse",
+        "log Σⱼ exp(scoreᵢⱼ), over the keys that i may see",
+        "nats",
+        "The log of the sum of exp(score) over the visible keys.",
+        default=True,
+    ),
+    Statistic(
+        "entropy",
+        "−Σⱼ pᵢⱼ · ln pᵢⱼ",
+        "nats: 0 is one key, ln n is uniform over n keys",
+        "−Σ p ln p, in nats: 0 where all weight is on one key, ln n where it is uniform over n keys.",
+        default=True,
+        averaged=True,
+        most=lambda keys: math.log(max(keys, 2)),
+        heading="entropy",
+        compared=True,
+    ),
+    Statistic(
+        "distance",
+        "Σⱼ pᵢⱼ · abs(at − j)",
+        "tokens",
+        "The mean distance from the query to the keys, weighted by p, in tokens.",
+        default=True,
+        positional=True,
+        averaged=True,
+        most=lambda keys: float(max(keys - 1, 1)),
+        heading="distance",
+        compared=True,
+    ),
+    Statistic(
+        "sink",
+        "p on the first key that anyone may see",
+        "weight",
+        "The weight on the first key.",
+        default=True,
+        join=Join.TARGET,
+        target=Target(Start.FIRST),
+        averaged=True,
+        heading="sink",
+        compared=True,
+    ),
+    Statistic(
+        "previous",
+        "p on the key at at − 1",
+        "weight",
+        "The weight on the previous token; NaN for the first, which has none.",
+        default=True,
+        join=Join.TARGET,
+        target=Target(Start.OWN, -1),
+        positional=True,
+        averaged=True,
+        heading="previous",
+        compared=True,
+    ),
+    Statistic(
+        "self",
+        "p on the key at at",
+        "weight",
+        "The weight on the query's own token.",
+        default=True,
+        join=Join.TARGET,
+        target=Target(Start.OWN),
+        positional=True,
+        averaged=True,
+        heading="self",
+        compared=True,
+    ),
+    Statistic(
+        "induction",
+        "p on the key after the last earlier occurrence of the current token",
+        "weight",
+        "The weight on the token after the last earlier occurrence of the current one; NaN where there is none.",
+        target=Target(Start.EARLIER, +1),
+        averaged=True,
+        heading="induction",
+    ),
+    Statistic(
+        "duplicate",
+        "p on the last earlier occurrence of the current token",
+        "weight",
+        "The weight on the last earlier occurrence of the current token; NaN where there is none.",
+        target=Target(Start.EARLIER),
+        averaged=True,
+    ),
+    Statistic(
+        "largest",
+        "maxⱼ pᵢⱼ",
+        "weight",
+        "The largest weight of each query.",
+        default=True,
+        averaged=True,
+        heading="largest",
+    ),
+    Statistic(
+        "largest_key",
+        "the j of that maximum; of several equal ones, any",
+        "key",
+        "The key that has the largest weight; one of them where several have.",
+        keys=("largest_key",),
+        default=True,
+    ),
+    Statistic(
+        "received",
+        "Σᵢ pᵢⱼ, over the queries that count",
+        "queries",
+        "The sum of the weights that each key gets from all queries.",
+        axes=KEY,
+        default=True,
+        join=Join.SUM,
+    ),
+    Statistic(
+        "received_mean",
+        "received ÷ the number of those queries that may see key j",
+        "weight",
+        "The mean weight that each key gets from the queries that may see it; NaN where none may.",
+        axes=KEY,
+        join=Join.MEAN,
+    ),
+    Statistic(
+        "histogram",
+        "Σⱼ pᵢⱼ over the keys at distance 0, 1, 2–3, 4–7, 8–15, …",
+        "weight",
+        "The weight at distance 0, 1, 2–3, 4–7, 8–15 and so on.",
+        axes=(*ROW, "?"),
+        join=Join.BINS,
+        positional=True,
+    ),
+    Statistic(
+        "top",
+        "the n largest of pᵢ, and their keys",
+        "weight, key",
+        "The n largest weights of each query and their keys.",
+        axes=(*ROW, "?"),
+        tensors=("top_keys", "top_weights"),
+        keys=("top_keys",),
+    ),
+    Statistic(
+        "map",
+        "the mean of p in each cell of an n × n grid over T × S",
+        "weight",
+        "The T × S weights, mean-pooled to at most n × n cells.",
+        axes=("B", "H", "?", "?"),
+        join=Join.NEVER,
+    ),
+)
+
+BY_NAME = {one.name: one for one in STATISTICS}
+NAMES = tuple(BY_NAME)
+DEFAULT = tuple(one.name for one in STATISTICS if one.default)
+TARGETS = {one.name: one.target for one in STATISTICS if one.target is not None}
+NEED_TOKENS = frozenset(one.name for one in STATISTICS if one.needs_tokens)
+AVERAGED = tuple(one.name for one in STATISTICS if one.averaged)
+ROWS = tuple(one.name for one in STATISTICS if one.axes == ROW)
+COLUMNS = tuple(one.name for one in STATISTICS if one.axes == KEY)
+STORED = {tensor: one for one in STATISTICS for tensor in one.stored}  # the statistic that each tensor belongs to

@@ -1,0 +1,121 @@
+"""Target keys: for each query, the keys whose weights are statistics of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from regard.attention.kernels.kernel_mask import key_padding
+from regard.attention.masks import to_four_axes
+from regard.heads.call import WatchedCall
+from regard.heads.registry import Start, Target
+from regard.heads.visibility import may_see
+
+NONE = -(1 << 30)  # an earlier occurrence that does not exist; no step leads from it to a key
+
+
+def target_keys(call: WatchedCall, counted: Tensor, targets: Iterable[Target]) -> list[Tensor]:
+    """The key of each query, (B, T) for each target; −1 where there is none.
+
+    counted: (B, H, T) bool, the queries that count.
+    """
+    T, S = call.sizes[2:]
+    first = first_visible(call, counted)[:, None]
+    at = torch.arange(T, device=call.device) + call.shift
+    earlier = earlier_occurrence(call, first) if call.tokens is not None and S else None
+    return [locate(target, first, at, earlier, S - call.extra) for target in targets]
+
+
+def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, size: int) -> Tensor:
+    """The key of one target, (B, T), −1 where there is none, in a text of `size` keys.
+
+    >>> locate(Target(Start.OWN, -1), first=torch.tensor([[0], [2]]), at=torch.arange(5), earlier=None, size=5)
+    tensor([[-1,  0,  1,  2,  3],
+            [-1, -1, -1,  2,  3]])
+    """
+    B, T = first.shape[0], at.shape[-1]
+    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
+        return (first + target.step).expand(B, T)
+    start = at if target.start is Start.OWN else earlier
+    if start is None:  # nothing is known of the tokens
+        return at.new_full((B, T), -1)
+    key = start + target.step
+    return torch.where((key >= first) & (key < size), key, -1)
+
+
+def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
+    """(B,): the first key that any query that counts may see."""
+    B, _, T, S = call.sizes
+    parts = call.mask.parts()
+    if parts.rest is not None or call.bias is not None or call.weights is not None or not S or not T:
+        return _first_of_tiles(call, counted)
+    if parts.keys is None and parts.window is None:
+        return torch.zeros(B, dtype=torch.long, device=call.device)
+    at = torch.arange(S - T, S, device=call.device)
+    low = torch.zeros_like(at) if parts.window is None else (at - parts.window + 1).clamp(min=0)
+    if parts.keys is None:
+        nearest = low.clamp(max=S - 1).expand(B, T)
+    else:  # from each key on, the next one that is not padding
+        places = torch.where(key_padding(parts.keys, S, call.device), torch.arange(S, device=call.device), S)
+        nearest = places.flip(-1).cummin(-1).values.flip(-1)[:, low.clamp(max=S - 1)]
+    first = torch.where(counted.any(1), nearest, S).amin(-1)
+    return torch.where(first < S, first, 0)
+
+
+def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
+    """The same for any mask, from all of its rows, a few at a time."""
+    B, H, T, S = call.sizes
+    if not S:
+        return torch.zeros(B, dtype=torch.long, device=call.device)
+    seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
+    cols = torch.arange(S, device=call.device)
+    for rows in torch.arange(T, device=call.device).split(max(1, (1 << 24) // max(S * B * H, 1))):
+        part = to_four_axes(call.mask.tile(rows, cols, S - T)) & counted[:, :, rows, None]
+        if call.bias is not None:
+            bias = to_four_axes(call.bias)
+            part = part & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
+        if call.weights is not None:
+            part = part & (call.weights[:, :, rows] > 0)
+        seen |= part.expand(B, H, len(rows), S).any(2).any(1)
+    return seen.int().argmax(-1)
+
+
+def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
+    """(B, T): the last earlier key with the token of each query, from the first key on; NONE where there is none."""
+    B, _, T, S = call.sizes
+    assert call.tokens is not None
+    at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
+    last = _remembered(call.tokens.to(call.device)).expand(B, S).gather(1, at.clamp(min=0))
+    return torch.where((last >= first) & (at >= 0), last, NONE)
+
+
+_latest: tuple[Tensor, int, Tensor] | None = None
+
+
+def _remembered(tokens: Tensor) -> Tensor:
+    """_last_occurrence, computed once for all layers of a forward. Holding the tensor keeps its memory from reuse."""
+    global _latest
+    if _latest is not None:
+        text, version, last = _latest
+        same = text.data_ptr() == tokens.data_ptr() and text.shape == tokens.shape and text.stride() == tokens.stride()
+        if same and text.device == tokens.device and not tokens.is_inference() and version == tokens._version:
+            return last
+    last = _last_occurrence(tokens)
+    if not tokens.is_inference():  # an inference tensor counts no versions
+        _latest = tokens, tokens._version, last
+    return last
+
+
+def _last_occurrence(tokens: Tensor) -> Tensor:
+    """(B, S): the last earlier key with the same token, −1 where there is none.
+
+    >>> _last_occurrence(torch.tensor([[5, 7, 5, 5, 7]]))
+    tensor([[-1, -1,  0,  2,  1]])
+    """
+    order = tokens.argsort(dim=-1, stable=True)  # equal tokens side by side, in the order of the text
+    ordered = tokens.gather(-1, order)
+    before = torch.full_like(order, -1)
+    before[:, 1:] = torch.where(ordered[:, 1:] == ordered[:, :-1], order[:, :-1], -1)
+    return torch.empty_like(before).scatter_(-1, order, before)

@@ -1,0 +1,59 @@
+"""The public names: everything that is `regard.NAME`."""
+
+from regard import ladder
+from regard.adoption.adopt import adopt
+from regard.attention.attend import attend, attend_in_steps
+from regard.attention.cache import Cache
+from regard.attention.explain import explain
+from regard.attention.layer import MultiHeadAttention
+from regard.attention.masks import Mask, causal, dense, documents, padding, window
+from regard.attention.positions import Rotary, alibi_slopes, sinusoidal
+from regard.attention.presets import (
+    GPT2_CONFIGS,
+    GPT3_CONFIG,
+    count_parameters,
+    create_gpt2_large_attention,
+    create_gpt2_medium_attention,
+    create_gpt2_small_attention,
+    create_gpt2_xl_attention,
+    create_gpt3_attention,
+)
+from regard.gpt import GPT, GPTConfig
+from regard.heads.watch import Seen, load_seen, watch
+from regard.steps import step
+from regard.traces.trace import Trace, trace
+
+__all__ = [
+    "GPT",
+    "GPT2_CONFIGS",
+    "GPT3_CONFIG",
+    "Cache",
+    "GPTConfig",
+    "Mask",
+    "MultiHeadAttention",
+    "Rotary",
+    "Seen",
+    "Trace",
+    "adopt",
+    "alibi_slopes",
+    "attend",
+    "attend_in_steps",
+    "causal",
+    "count_parameters",
+    "create_gpt2_large_attention",
+    "create_gpt2_medium_attention",
+    "create_gpt2_small_attention",
+    "create_gpt2_xl_attention",
+    "create_gpt3_attention",
+    "dense",
+    "documents",
+    "explain",
+    "ladder",
+    "load_seen",
+    "padding",
+    "sinusoidal",
+    "step",
+    "trace",
+    "watch",
+    "window",
+]

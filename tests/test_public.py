@@ -1,0 +1,39 @@
+"""The public names of regard, imported on first use."""
+
+import subprocess
+import sys
+
+import pytest
+
+import regard
+from regard import public
+
+
+def in_a_new_process(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", public.__all__)
+def test_every_public_name_is_an_attribute_of_regard(name):
+    assert getattr(regard, name) is getattr(public, name)
+
+
+def test_importing_regard_does_not_import_torch():
+    assert in_a_new_process("import regard, sys; print('torch' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("name", ["ladder", "gpt", "heads", "attention"])
+def test_packages_need_no_import_of_their_own(name):
+    assert in_a_new_process(f"import regard; print(regard.{name}.__name__)") == f"regard.{name}"
+
+
+def test_a_star_imports_exactly_the_public_names():
+    names = in_a_new_process("from regard import *; print(*sorted(n for n in dir() if not n.startswith('_')))")
+    assert names.split() == sorted(public.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'regard' has no attribute 'atend'"):
+        _ = regard.atend
+    assert not hasattr(regard, "__wrapped__")
