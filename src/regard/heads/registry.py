@@ -146,6 +146,17 @@ STATISTICS = (
         compared=True,
     ),
     Statistic(
+        "next",
+        "pᵢⱼ at j = at + 1",
+        "weight",
+        "The weight on the following token; NaN for the last, which has none.",
+        default=True,
+        join=Join.TARGET,
+        target=Target(Start.OWN, +1),
+        positional=True,
+        averaged=True,
+    ),
+    Statistic(
         "induction",
         "p on the key after the last earlier occurrence of the current token",
         "weight",
