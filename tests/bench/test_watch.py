@@ -38,6 +38,7 @@ def test_the_reference_is_the_definition_written_out_in_loops():
                 "sink": p[0],
                 "previous": p[i - 1] if i else math.nan,
                 "self": p[i],
+                "next": 0.0 if i < 6 else math.nan,
             }
             for name, value in row.items():
                 expected[name][0, h, i] = value
@@ -76,7 +77,7 @@ def test_a_wrong_statistic_is_named_and_nothing_is_timed(name, monkeypatch, tmp_
         if name == "largest_key":
             spoiled[0, 0, -1] = (spoiled[0, 0, -1] + 1) % call.sizes[3]
         else:
-            spoiled[0, 0] *= 1.01
+            spoiled[0, 0] = spoiled[0, 0] * 1.01 + 0.01  # also where all are 0
         return found | {name: spoiled}
 
     monkeypatch.setattr(statistics, "measure", wrong)
