@@ -62,10 +62,10 @@ def fraction(usual: str) -> Callable[[str, float], None]:
     return check
 
 
-def number(holds: Callable[[float], bool], rule: str) -> Callable[[str, float], None]:
+def number(holds: Callable[[float | int], bool], rule: str) -> Callable[[str, float | int], None]:
     """A number for which a condition holds; `rule` says which."""
 
-    def check(name: str, value: float) -> None:
+    def check(name: str, value: float | int) -> None:
         if not holds(value):
             raise ValueError(f"{name} ({value}) must be {rule}")
 
