@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 DESCRIPTIONS = {
-    "layer": "Time one attention layer against the textbook layer, PyTorch, transformers and x-transformers.",
+    "layer": "Time one attention layer against other libraries' layers.",
     "memory": "Measure the memory of one layer over a long text, on the CPU.",
-    "watch": "Time attention with every statistic against attention alone, and watched against unwatched models.",
-    "generate": "Time text generation against transformers with its default and its static cache.",
+    "watch": "Time watched attention and models against unwatched ones.",
+    "generate": "Time text generation against transformers.",
     "train": "Time a training step against transformers' GPT-2.",
 }
 DTYPES = {  # torch's names, by those of the command line

@@ -27,7 +27,7 @@ def trace(
     batch: Annotated[int, typer.Option(min=1, help="Batch size, with --tokens.")] = 1,
     causal: Annotated[bool, typer.Option(help="Hide later tokens.")] = True,
 ) -> None:
-    """Show attention step by step: names, operations, shapes and values."""
+    """Show the steps of attention, with their shapes and values."""
     if tokens and text:
         raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
     if tokens:
