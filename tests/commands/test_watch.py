@@ -9,7 +9,7 @@ import torch
 
 from heads import dense
 from regard.commands.watch import watch
-from regard.heads.files import load_seen
+from regard.heads.report import load_seen
 
 transformers = pytest.importorskip("transformers")
 
