@@ -1,4 +1,4 @@
-"""Every path of attend() and the layer on a CUDA GPU against float64 on the CPU. Needs torch alone, not pytest.
+"""Compare every path of attend(), and the layer, on a CUDA GPU with float64 on the CPU. Needs torch, but not pytest.
 
     PYTHONPATH=src python bench/check_gpu.py
 
@@ -37,9 +37,9 @@ def cases() -> Iterator[tuple[str, int, int, Mask | None, bool]]:
         yield "nothing seen", T, T, regard.dense(torch.zeros(T, T, dtype=torch.bool)), False
 
 
-def distance(found: Tensor, wanted: Tensor) -> float:
-    wanted = wanted.detach()
-    return float((found.detach().double().cpu() - wanted).norm() / wanted.norm().clamp_min(1e-30))
+def distance(result: Tensor, expected: Tensor) -> float:
+    expected = expected.detach()
+    return float((result.detach().double().cpu() - expected).norm() / expected.norm().clamp_min(1e-30))
 
 
 def gradients(out: Tensor, inputs: list[Tensor], grad: Tensor) -> list[Tensor]:
@@ -47,27 +47,27 @@ def gradients(out: Tensor, inputs: list[Tensor], grad: Tensor) -> list[Tensor]:
 
 
 def main() -> int:
-    """Print what fails; the exit code says whether anything did."""
+    """Print the failures; the exit status is 1 if there are any."""
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
     failed, paths = 0, set()
     for D, H, Hkv in ((64, 6, 6), (128, 4, 2), (96, 3, 1), (8, 2, 2)):
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
             for name, T, S, mask, with_alibi in cases():
                 if dtype is torch.float16 and (D, T) != (64, 192):
-                    continue  # as bfloat16, which all shapes are tried in
+                    continue  # bfloat16 covers all shapes
                 torch.manual_seed(T + D)
                 q, k, v = (torch.randn(2, h, n, D).to(dtype) for h, n in ((H, T), (Hkv, S), (Hkv, S)))
                 grad = torch.randn(2, H, T, D).to(dtype)
                 exact = [t.double().requires_grad_() for t in (q, k, v)]
                 slopes = regard.alibi_slopes(H) if with_alibi else None
-                wanted = attend_in_steps(*exact, mask=mask, alibi=slopes)[0]
-                wanted_all = [wanted, *gradients(wanted, exact, grad.double())]
+                expected = attend_in_steps(*exact, mask=mask, alibi=slopes)[0]
+                expected_all = [expected, *gradients(expected, exact, grad.double())]
 
                 ours = [t.cuda().requires_grad_() for t in (q, k, v)]
                 gpu_slopes = None if slopes is None else slopes.cuda()
                 with observe(lambda path, *_: paths.add(path.name)):
                     out = regard.attend(*ours, mask=mask, alibi=gpu_slopes)
-                found_all = [out, *gradients(out, ours, grad.cuda())]
+                results = [out, *gradients(out, ours, grad.cuda())]
 
                 shown = as_mask(mask).dense(T, S).expand(2, H, T, S).cuda()
                 theirs = [t.cuda().requires_grad_() for t in (q, k, v)]
@@ -78,13 +78,13 @@ def main() -> int:
                 wide = [t.repeat_interleave(H // t.shape[1], 1) for t in theirs]
                 with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
                     peer = F.scaled_dot_product_attention(*wide, attn_mask=shown if bias is None else bias)
-                peer_all = [peer, *gradients(peer, theirs, grad.cuda())]
+                peers = [peer, *gradients(peer, theirs, grad.cuda())]
 
-                for what, f, w, p in zip(("out", "dq", "dk", "dv"), found_all, wanted_all, peer_all, strict=True):
+                for what, f, w, p in zip(("out", "dq", "dk", "dv"), results, expected_all, peers, strict=True):
                     slack = 1e-3 if dtype is not torch.float32 else 1e-5
                     limit = 2 * max(distance(p, w), 0) + slack
                     if w.norm() < 1e-12:
-                        ok = bool((f.double().abs() < 1e-4).all())  # nothing but rounding
+                        ok = bool((f.double().abs() < 1e-4).all())  # 0 up to rounding
                     else:
                         ok = bool(f.isfinite().all()) and not distance(f, w) > (limit if limit == limit else slack * 10)
                     if not ok:
@@ -98,15 +98,15 @@ def main() -> int:
 
 
 def layers() -> int:
-    """The layer on the GPU against itself in float64, moved, compiled, under autocast, and with padding full of NaN."""
+    """Compare the layer on the GPU with float64: moved, compiled, under autocast, and with NaN in padded positions."""
     failed = 0
     for options in ({}, {"num_kv_heads": 2}, {"window": 33}, {"rotary": True, "qk_norm": True}, {"alibi": True}):
         torch.manual_seed(1)
         layer = regard.MultiHeadAttention(96, 96, 512, 0.0, 4, qkv_bias=True, **options)
         x = torch.randn(3, 192, 96)
-        wanted = regard.MultiHeadAttention(96, 96, 512, 0.0, 4, qkv_bias=True, **options).double()
-        wanted.load_state_dict(layer.state_dict())
-        wanted = wanted(x.double()).detach()
+        reference = regard.MultiHeadAttention(96, 96, 512, 0.0, 4, qkv_bias=True, **options).double()
+        reference.load_state_dict(layer.state_dict())
+        expected = reference(x.double()).detach()
         layer = layer.cuda()
         results = {"float32": layer(x.cuda())}
         torch._dynamo.reset()
@@ -117,12 +117,12 @@ def layers() -> int:
         broken = x.clone()
         broken[:, 150:] = torch.nan
         results["padded"] = layer(broken.cuda().bfloat16(), mask=torch.tensor([150, 150, 150]).cuda())[:, :150]
-        for name, found in results.items():
+        for name, result in results.items():
             limit = 2e-2 if name in ("autocast", "bfloat16", "padded") else 2e-3
-            aim = wanted[:, : found.shape[1]]
-            if not (found.isfinite().all() and distance(found, aim) < limit):
+            target = expected[:, : result.shape[1]]
+            if not (result.isfinite().all() and distance(result, target) < limit):
                 failed += 1
-                print(f"FAIL layer {options} {name}: {distance(found, aim):.2e} off")
+                print(f"FAIL layer {options} {name}: {distance(result, target):.2e} off")
     return failed
 
 

@@ -1,4 +1,4 @@
-"""Attention modules as people write them, for adopt() to take over; and what it means to compute the same."""
+"""Attention modules as people write them, for adopt() to take over; and a check that two compute the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import math
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -133,6 +134,14 @@ class Named(nn.Module):
         return out(join(mix(q, k, v)))
 
 
+def gpt2(implementation="eager", is_cross_attention=False, **options):
+    """transformers' GPT2Attention, small."""
+    modeling = pytest.importorskip("transformers.models.gpt2.modeling_gpt2")
+    config = modeling.GPT2Config(n_embd=15, n_head=3, n_positions=13, attn_pdrop=0.2, resid_pdrop=0.4, **options)
+    config._attn_implementation = implementation
+    return modeling.GPT2Attention(config, layer_idx=4, is_cross_attention=is_cross_attention)
+
+
 def random_x(width: int, B: int = 2, T: int = 7, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(B, T, width, dtype=dtype, generator=torch.Generator().manual_seed(1))
 
@@ -143,10 +152,10 @@ def assert_same(module: nn.Module, layer: MultiHeadAttention, d_in: int, *args: 
     x, y = random_x(d_in).requires_grad_(), random_x(d_in).requires_grad_()
     out = theirs(x, *args)
     out = out[0] if isinstance(out, tuple) else out
-    found = ours(y)
-    torch.testing.assert_close(found, out, rtol=1e-6, atol=1e-7)
+    result = ours(y)
+    torch.testing.assert_close(result, out, rtol=1e-6, atol=1e-7)
     out.square().sum().backward()
-    found.square().sum().backward()
+    result.square().sum().backward()
     torch.testing.assert_close(y.grad, x.grad, rtol=1e-6, atol=1e-6)
 
 

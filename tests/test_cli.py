@@ -1,5 +1,6 @@
 """The command as a person types it."""
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -15,44 +16,6 @@ run = CliRunner()
 def test_the_version_is_that_of_the_package():
     result = run.invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"regard {metadata.version('regard')}\n")
-
-
-def test_trace_prints_the_shapes_of_any_size_without_computing_them():
-    result = run.invoke(app, ["trace", "--tokens", "100000", "--d-model", "768", "--heads", "12", "--batch", "4"])
-    assert result.exit_code == 0
-    assert "4 × 12 × 100000 × 100000" in result.output
-    assert "2,360,064 parameters" in result.output
-
-
-def test_trace_keeps_to_eighty_columns():
-    result = run.invoke(app, ["trace", "--tokens", "100", "--batch", "4"])
-    assert max(map(len, result.output.splitlines())) <= 80
-    assert "…" not in result.output
-
-
-def test_the_worked_example_shows_four_rungs_and_the_books_figures():
-    result = run.invoke(app, ["trace"])
-    assert result.exit_code == 0
-    for title in ("1  simplified", "2  self-attention", "3  causal", "4  multi-head"):
-        assert title in result.output
-    assert "journey   0.1385   0.2379   0.2333   0.1240   0.1082   0.1581" in result.output
-
-
-def test_a_sentence_of_ones_own_is_followed_word_by_word():
-    result = run.invoke(app, ["trace", "The cat sat on the mat"])
-    assert result.exit_code == 0
-    assert "6 tokens" in result.output
-    assert "weights of head 1" in result.output
-
-
-def test_the_same_word_has_the_same_vector_each_time():
-    once, again = (run.invoke(app, ["trace", "the cat the cat"]).output for _ in range(2))
-    assert once == again
-
-
-def test_grouped_heads_show_their_own_shape():
-    result = run.invoke(app, ["trace", "--tokens", "7", "--d-model", "24", "--heads", "4", "--kv-heads", "2"])
-    assert "1 × 7 × 2 × 6" in result.output
 
 
 @pytest.mark.parametrize(
@@ -74,21 +37,38 @@ def test_a_missed_rule_is_one_line_and_no_traceback(arguments, message, monkeypa
 
 
 def test_the_installed_command_answers():
-    found = subprocess.run(
-        [sys.executable, "-c", "from regard.cli import main; main()", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
+    command = [sys.executable, "-c", "from regard.cli import main; main()", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Attention you can read, see, check and ship." in done.stdout
+
+
+COMMANDS = ["trace", "watch", "generate", "train", "bench"]
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_the_short_flag_shows_the_same_help(arguments):
+    short, long = (run.invoke(app, [*arguments, flag]) for flag in ("-h", "--help"))
+    assert (short.exit_code, long.exit_code) == (0, 0)
+    assert short.output == long.output
+    assert "Usage: " in short.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_every_command_with_a_sentence(name):
+    assert re.search(rf"^  {name} +[A-Z].*\.$", run.invoke(app, ["--help"]).output, re.MULTILINE)
+
+
+LAZY = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS), ["bench", "layer", "--help"]]
+
+
+@pytest.mark.parametrize("arguments", LAZY, ids=" ".join)
+def test_help_and_version_do_not_import_torch(arguments):
+    code = (
+        "import sys; from regard.cli import app; sys.argv = ['regard', *sys.argv[1:]]\n"
+        "try: app()\nexcept SystemExit: print(sorted({'torch', 'rich', 'transformers', 'jaxtyping'} & set(sys.modules)))"
     )
-    assert "Attention you can read, see, check and ship." in found.stdout
-
-
-@pytest.mark.parametrize("name", ["layer", "memory"])
-def test_a_benchmark_explains_its_own_options(name, without_shape_checks):
-    result = run.invoke(app, ["bench", name, "--help"])
-    assert result.exit_code == 0
-    assert "usage:" in result.output
-    assert "--textbook" in result.output or "--shape" in result.output
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["watch", "--head", "x"], 2)])

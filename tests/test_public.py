@@ -33,6 +33,11 @@ def test_a_star_imports_exactly_the_public_names():
     assert names.split() == sorted(public.__all__)
 
 
+def test_the_device_of_the_first_use_is_not_that_of_tensors_in_modules():
+    code = "import torch, regard\nwith torch.device('meta'): regard.GPT\nprint(regard.ladder.VECTORS.device)"
+    assert in_a_new_process(code) == "cpu"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'regard' has no attribute 'atend'"):
         _ = regard.atend

@@ -1,7 +1,7 @@
-"""Steps: a name for every tensor as it passes.
+"""Steps: a name for every tensor of a computation.
 
-`step("scores", tensor)` hands the tensor straight back. Where somebody collects (`regard.trace`), the collector is
-called with it first; elsewhere nothing is kept and nothing is computed.
+`step("scores", tensor)` returns the tensor unchanged. Inside `regard.trace` a collector is called with it first;
+elsewhere nothing is kept and nothing is computed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ _collector: ContextVar[Collector | None] = ContextVar("regard_step_collector", d
 
 
 def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor:
-    """Name a tensor as it passes; a trace in progress records it.
+    """Name a tensor and return it unchanged; a trace in progress records it.
 
     >>> step("scores", torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
 
-    `{shape}` in the operation becomes the tensor's own shape.
+    operation: shown by the trace instead of the torch functions that made the tensor. Give it only where what runs is a
+        faster or safer form of what it means.
+    why: the reason shown beside it; the steps of attention have one by default.
     """
     if (collector := _current()) is not None:
         collector(name, value, operation, why)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from helpers import random_qkv
+from helpers import paths_taken, random_qkv
 from regard import MultiHeadAttention, attend, causal
 from regard.attention.observers import inside_observed_attention, is_observed, observe
 
@@ -78,3 +78,10 @@ def test_threads_observe_their_own_attention_only():
         thread.join()
     assert counts == {"a": 3, "b": 5}
     assert not is_observed()
+
+
+def test_an_observer_leaves_when_its_block_fails():
+    with pytest.raises(ZeroDivisionError, match="on purpose"), paths_taken() as taken:
+        raise ZeroDivisionError("on purpose")
+    attend(*random_qkv(B=1, H=1, T=2, S=2, D=8))
+    assert taken == []

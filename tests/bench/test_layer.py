@@ -8,36 +8,12 @@ import sys
 import pytest
 import torch
 
-from regard.bench import layer, memory, peers
-from regard.bench.peers import CONTENDERS, OURS, TEXTBOOK, Shape, Weights, ask, distance, refusal
-from regard.bench.report import Progress
-from regard.bench.tables import panels, summary, summary_lines, tables
+from regard.bench import layer, peers
+from regard.bench.peers import CONTENDERS, OURS, TEXTBOOK, Shape
+from regard.bench.progress import StageProgress
+from regard.bench.settings import Setting
 
 TINY = Shape(width=33, heads=3, batch=2, tokens=7)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", CONTENDERS)
-def test_every_peer_agrees_with_float64(name, dtype):
-    weights = Weights.random(TINY.width, dtype)
-    try:
-        built = CONTENDERS[name](TINY, weights).to(dtype)
-    except ImportError as error:
-        pytest.skip(f"{name} is not installed: {error}")
-    assert refusal(distance(built, ask(TINY, weights, dtype, "cpu")), dtype) is None
-
-
-def test_the_answers_are_those_of_the_whole_formula_where_only_some_rows_are_asked_for():
-    shape = Shape(width=10, heads=2, batch=3, tokens=131)
-    weights = Weights.random(shape.width, torch.float64)
-    question = ask(shape, weights, torch.float64, "cpu")
-    documents = CONTENDERS[TEXTBOOK](shape, weights).double()
-    assert question.rows.tolist()[0] == 0
-    assert question.rows.tolist()[-1] == 130
-    assert len(set(question.rows.tolist())) == 64
-    torch.testing.assert_close(question.out, documents(question.x)[:, question.rows])
-    x = question.x.clone().requires_grad_()
-    torch.testing.assert_close(question.x_grad, torch.autograd.grad(documents(x), x, question.grad)[0])
 
 
 class SeesTheFuture(torch.nn.Module):
@@ -133,7 +109,8 @@ def test_a_gpu_has_two_clocks_and_a_graph_that_cannot_be_captured_is_noted(monke
     calls = {OURS: lambda: "willing", "other": lambda: "stubborn"}
     found = {name: {"times": {}, "peak_mib": {}} for name in calls}
     notes = []
-    layer._measure(calls, "step", "cuda", found, notes, 3, 9.0, 0, "toy", Progress())
+    setting = Setting("cuda", torch.bfloat16, rounds=3, seconds=9.0)
+    layer._measure(calls, "step", setting, {"contenders": found, "notes": notes}, "toy", StageProgress())
     assert {name: list(c["times"]) for name, c in found.items()} == {OURS: ["eager", "device"], "other": ["eager"]}
     assert found[OURS]["times"]["device"]["step"]["best_ms"] == pytest.approx(200.0)
     assert found["other"]["peak_mib"] == {"step": 3.0}
@@ -149,37 +126,6 @@ def test_a_gpu_is_timed_by_both_clocks_and_its_memory_is_counted(tmp_path):
     for clock in ("device", "eager"):
         assert set(ours["times"][clock]) == {"forward", "step"}
     assert ours["peak_mib"]["step"] > ours["peak_mib"]["forward"] > 0
-
-
-def test_tables_of_a_gpu_fit_80_columns_and_have_the_fastest_first():
-    case = _made_up_case()
-    lines = [*tables(case), *summary_lines(summary([case]))]
-    assert max(map(len, lines)) <= 80
-    assert sum(line.startswith("→ regard") for line in lines) == 2  # a table for each clock
-    names = [line[2:27].strip() for line in tables(case)]
-    assert names.index("bare split") < names.index("regard") < names.index("textbook layer compiled")
-    assert any("fwd MiB" in line for line in lines)
-    assert [p.bars[0][0] for p in panels(case)] == ["bare split", "bare split"]
-
-
-def test_a_noisy_run_says_so():
-    case = _made_up_case()
-    assert not any("noisy" in line for line in tables(case))
-    case["contenders"]["bare split"]["times"]["device"]["step"] = dict(
-        case["contenders"]["bare split"]["times"]["device"]["step"], median_ms=7.0
-    )
-    assert [line for line in tables(case) if "noisy" in line] == [
-        "  noisy: the median of bare split, step, is 3.5 × its best"
-    ]
-
-
-def test_the_summary_holds_compiled_contenders_against_compiled_ones():
-    entries = summary([_made_up_case()])
-    device = [e for e in entries if e["clock"] == "device" and e["mode"] == "step"]
-    assert [(e["compiled"], e["fastest"]) for e in device] == [(False, "bare split"), (True, "regard compiled")]
-    assert device[0]["ours_to_fastest"] == pytest.approx(1.25)
-    assert device[0]["textbook_to_ours"] is None
-    assert device[1]["textbook_to_ours"] == pytest.approx(54600 / 2.0)
 
 
 @pytest.mark.parametrize(
@@ -213,45 +159,6 @@ def test_importing_the_benchmarks_loads_no_peer_and_nothing_that_draws():
     assert done.stdout == "set()\n"
 
 
-def test_memory_is_measured_in_a_process_of_its_own():
-    assert 1_000_000 < memory.measure(OURS, Shape(64, 2, 1, 4099), timeout=120.0) < 1_000_000_000
-
-
-def test_the_documents_memory_is_estimated_where_it_does_not_fit(monkeypatch, capsys):
-    monkeypatch.setattr(memory, "measure", lambda name, shape: 345_600_000)
-    monkeypatch.setattr(memory, "free_memory", lambda on: 9_000_000_000)
-    assert memory.main(["--textbook"]) == 0
-    out = capsys.readouterr().out
-    assert "regard                   346 MB  measured" in out
-    assert "MB  estimated (free memory: 9,000 MB)" in out
-    assert max(map(len, out.splitlines())) <= 80
-
-
 def _run(where, shape=TINY, **told):
     told = {"show": lambda text: None, **told}
     return layer.run([shape], [torch.float32], "cpu", rounds=2, out_dir=where, seconds=0.01, **told)
-
-
-def _made_up_case():
-    def times(best):
-        found = {
-            "median_ms": best,
-            "rounds": 9,
-            "calls": 3,
-            "to_fastest": 1.0,
-            "to_ours": best / 2.5,
-            "best_ms": best,
-            "ms": best,
-        }
-        return {clock: {"forward": found, "step": found} for clock in ("device", "eager")}
-
-    best = {"regard": 2.5, "bare split": 2.0, "textbook layer compiled": 54600.0, "regard compiled": 2.0}
-    return {
-        "label": "4096 wide, 32 heads, B=2 T=16384",
-        "dtype": "bfloat16",
-        "device": "cuda",
-        "notes": ["x-transformers: not installed (No module named 'x_transformers')"],
-        "contenders": {
-            name: {"times": times(ms), "peak_mib": {"forward": 19_700.0, "step": 54_600.0}} for name, ms in best.items()
-        },
-    }

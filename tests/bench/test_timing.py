@@ -1,15 +1,11 @@
-"""The clocks and the paperwork: who runs when, what a ratio is, and files that are whole."""
+"""Clocks, the order of rounds, and ratios."""
 
-import json
-import os
-import sys
 import time
 
 import pytest
 import torch
 
 from regard.bench import timing
-from regard.bench.report import Panel, column, machine, machine_lines, plot, table, write_json
 from regard.bench.timing import Timing, interleave, ratios, schedule
 
 
@@ -98,52 +94,26 @@ def test_memory_on_the_cpu_is_not_counted_but_what_is_free_is_known():
     assert timing.free_memory("cpu") > 1 << 20
 
 
-def test_json_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new" / "found.json"
-    write_json(path, {"a": [1, 2.5, None], "×": "ours"})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"a": [1, 2.5, None], "×": "ours"}
-    with pytest.raises(ValueError, match="Out of range float values"):
-        write_json(path, {"a": float("nan")})
-    assert json.loads(path.read_text(encoding="utf-8"))["a"] == [1, 2.5, None]
-    assert os.listdir(path.parent) == ["found.json"]
-
-
-def test_the_machine_is_described_in_80_columns():
-    about = machine("python -m regard.bench.layer --quick")
-    assert about["versions"]["torch"] == torch.__version__
-    assert about["command"] == "python -m regard.bench.layer --quick"
-    assert about["cores"] >= 1
-    assert json.loads(json.dumps(about)) == about
-    assert max(len(line) for line in machine_lines(about)) <= 80
-
-
-def test_numbers_of_a_column_share_their_digits():
-    assert column([0.125, 31.0]) == ["0.125", "31.000"]
-    assert column([250.0, None, 1000.25]) == ["250.0", "-", "1000.2"]
-
-
-def test_words_stand_left_and_numbers_right():
-    assert table(["who", "what", "ms"], [["we", "fast", "1"], ["they", "x", "123"]], marked=0, words=2) == [
-        "  who   what   ms",
-        "→ we    fast    1",
-        "  they  x     123",
-    ]
-
-
-def test_the_plot_is_a_png(tmp_path):
-    pytest.importorskip("matplotlib")
-    assert plot(tmp_path / "found.png", [Panel("T=7", [("we", 1.0, True), ("they", 2.0, False)])]) is None
-    assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_one_sentence_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert plot(tmp_path / "found.png", [Panel("T=7", [("we", 1.0, True)])]).startswith("no plot: matplotlib is not")
-    assert not (tmp_path / "found.png").exists()
-
-
 def test_the_median_counts_where_the_clock_of_the_device_varies():
     found = ratios(
         {"we": Timing(1.0, 4.0, 3, 1, by_median=True), "they": Timing(2.0, 2.0, 3, 1, by_median=True)}, ours="we"
     )
     assert (found["we"].to_fastest, found["they"].to_ours) == (2.0, 0.5)
+
+
+def test_a_timing_is_written_in_milliseconds():
+    timing = Timing(best=0.003, median=0.004, rounds=5, calls=7, by_median=True)
+    assert timing.as_json() == {"ms": 4.0, "best_ms": 3.0, "median_ms": 4.0, "rounds": 5, "calls": 7}
+
+
+def test_a_median_far_from_the_best_is_noise():
+    quiet, noisy = Timing(2.0, 2.9, 3, 1), Timing(2.0, 3.0, 3, 1)
+    assert (quiet.is_noisy, noisy.is_noisy) == (False, True)
+    assert noisy.noise == "the median is 1.5 × the best"
+
+
+def test_the_median_counts_only_on_request():
+    durations = iter([9.0, 5.0, 3.0, 4.0])
+    clock = lambda call, times: next(durations)  # noqa: E731
+    found = interleave({"a": lambda: None}, clock, rounds=3, seconds=100.0, by_median=True)
+    assert (found["a"].counts, found["a"].best) == (4.0, 3.0)

@@ -8,14 +8,13 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from typer.testing import CliRunner
 
 from regard.bench import train
-from regard.bench.train import Learner, Ready, Setting, WrongError, batch_of, case_lines, check, flops, peak_flops
+from regard.bench.settings import WrongError
+from regard.bench.train import Learner, Prepared, TrainSetting, batch_of, case_lines, check, flops, peak_flops
 from regard.bench.twins import QUICK
-from regard.cli import app
 
-SETTING = Setting("cpu", "fp32", tokens=13, rounds=2, seconds=0.01)
+SETTING = TrainSetting("cpu", "fp32", tokens=13, rounds=2, seconds=0.01)
 TOY = QUICK.with_(vocab_size=101, context_length=17, num_layers=2, d_model=24, num_heads=3)
 
 
@@ -28,11 +27,11 @@ def test_both_models_learn_the_same_step_after_step():
     ids, targets = batch_of(TOY, 3, SETTING)
     ours, theirs = (Learner(who, TOY, SETTING, 3) for who in SETTING.names)
     for _ in range(4):
-        expected, found = ours.learn(ids, targets), theirs.learn(ids, targets)
+        expected, found = ours.backward(ids, targets), theirs.backward(ids, targets)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(theirs.bottom.grad, ours.bottom.grad, rtol=1e-4, atol=1e-6)
-        ours.move()
-        theirs.move()
+        ours.update()
+        theirs.update()
         torch.testing.assert_close(theirs.bottom, ours.bottom, rtol=1e-4, atol=1e-6)
 
 
@@ -75,7 +74,7 @@ def test_labels_shifted_the_wrong_way_are_told_and_nothing_is_timed(monkeypatch,
 
 @pytest.mark.parametrize("loss", [2.001, float("nan")])
 def test_a_loss_that_is_another_or_none_is_refused(loss):
-    ours = Ready(lambda: None, [2.0], torch.ones(17, 24), None)
+    ours = Prepared(lambda: None, [2.0], torch.ones(17, 24), None)
     assert check("toy", "they", ours, ours, "fp32") == (0, 0)
     with pytest.raises(WrongError, match=r"the loss of they is .* away from ours, and 1e-05 is allowed"):
         check("toy", "they", dataclasses.replace(ours, losses=[loss]), ours, "fp32")
@@ -165,7 +164,7 @@ def test_the_peak_is_told_only_where_it_is_known():
 def test_tables_of_a_gpu_fit_80_columns():
     one = {"tokens_s": 651234.5, "ms": 1234.5, "to_ours": 12.345, "of_peak": 0.53, "peak_mib": 123456.7,
            "loss_away": 1e-4, "gradient_away": 0.0123}  # fmt: skip
-    setting = Setting("cuda", "bf16", tokens=1024, compiled=True)
+    setting = TrainSetting("cuda", "bf16", tokens=1024, compiled=True)
     case = {
         "label": "gpt2-medium, B=32 T=1024 · bf16 · cuda",
         "base": setting.base,
@@ -223,12 +222,6 @@ def test_the_usual_sizes_are_those_of_the_machine(monkeypatch):
     assert (on_cuda.dtype, on_cuda.tokens, on_cuda.compiled, cuda_batches) == ("bf16", 1024, True, [32])
 
 
-def test_regard_bench_train_explains_its_options(without_shape_checks):
-    result = CliRunner().invoke(app, ["bench", "train", "--help"])
-    assert result.exit_code == 0
-    assert "usage: regard bench train" in result.output
-
-
 def test_importing_the_benchmark_loads_no_peer_and_nothing_that_draws():
     heavy = "{'typer', 'rich', 'matplotlib', 'transformers', 'triton', 'tokenizers', 'huggingface_hub'}"
     code = f"import sys, regard.bench.train; print({heavy} & set(sys.modules))"
@@ -239,7 +232,7 @@ def test_importing_the_benchmark_loads_no_peer_and_nothing_that_draws():
 @pytest.mark.gpu
 @pytest.mark.compiled
 def test_on_a_gpu_all_four_are_measured_and_weighed(tmp_path):
-    setting = Setting("cuda", "bf16", tokens=64, compiled=True, rounds=2, seconds=0.1)
+    setting = TrainSetting("cuda", "bf16", tokens=64, compiled=True, rounds=2, seconds=0.1)
     case = train.run(setting, ["quick"], [4], tmp_path, configs={"quick": QUICK}, show=lambda text: None)["cases"][0]
     assert list(case["contenders"]) == setting.names
     weights = 4 * sum(p.numel() for p in train.GPT(QUICK).parameters())

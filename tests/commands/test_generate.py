@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.commands.generate import run
+from regard.commands.generate import generate, printable
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.generate.generate import GenerationStream as Stream
@@ -45,24 +45,24 @@ def test_the_text_is_on_stdout_and_how_it_went_on_stderr(directory):
 
 
 def test_a_seed_that_was_not_given_is_told_and_writes_the_same_again(directory, capsys):
-    run("the", model=directory, max_new_tokens=5, device="cpu")
+    generate("the", model=directory, max_new_tokens=5, device="cpu")
     first = capsys.readouterr()
     seed = int(re.search(r"seed (\d+)", first.err)[1])
-    run("the", model=directory, max_new_tokens=5, device="cpu", seed=seed)
+    generate("the", model=directory, max_new_tokens=5, device="cpu", seed=seed)
     assert capsys.readouterr().out == first.out
 
 
 def test_without_chance_there_is_no_seed_to_tell(directory, capsys):
-    run("the", model=directory, max_new_tokens=5, device="cpu", temperature=0)
+    generate("the", model=directory, max_new_tokens=5, device="cpu", temperature=0.0)
     assert "seed" not in capsys.readouterr().err
 
 
 def test_why_it_ended_is_told(directory, capsys):
     whole = written(directory, "the", 30, seed=5, temperature=0.8, top_k=50)
-    stream = run("the", model=directory, max_new_tokens=30, seed=5, stop=[whole[9:11]], device="cpu")
+    stream = generate("the", model=directory, max_new_tokens=30, seed=5, stop=[whole[9:11]], device="cpu")
     assert stream.reason == "stop"
     assert "ended by --stop" in capsys.readouterr().err
-    run("the", model=directory, max_new_tokens=300, seed=5, device="cpu")
+    generate("the", model=directory, max_new_tokens=300, seed=5, device="cpu")
     assert "ended by a full context of 37 tokens" in capsys.readouterr().err
 
 
@@ -73,13 +73,13 @@ def test_in_a_terminal_the_prompt_is_dim_and_nothing_steers_the_terminal(directo
 
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
-    run("the\x1b[2J", model=directory, max_new_tokens=20, seed=1, device="cpu", temperature=1.5, top_k=None)
+    generate("the\x1b[2J", model=directory, max_new_tokens=20, seed=1, device="cpu", temperature=1.5, top_k=0)
     assert shown.getvalue().startswith("\x1b[2mthe�[2J\x1b[0m")
     rest = shown.getvalue().removeprefix("\x1b[2mthe�[2J\x1b[0m")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
     shown.truncate(0)
     monkeypatch.setenv("NO_COLOR", "1")
-    run("the", model=directory, max_new_tokens=2, seed=1, device="cpu")
+    generate("the", model=directory, max_new_tokens=2, seed=1, device="cpu")
     assert "\x1b" not in shown.getvalue()
 
 
@@ -95,14 +95,14 @@ def test_whoever_reads_may_stop_reading(directory):
 def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
     monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "tiny")
     with pytest.raises(ValueError, match=r"the model in the package, .*tiny, is missing; install regard again, or"):
-        run("the")
+        generate("the")
     with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
-        run("the", model=directory, device="nowhere")
+        generate("the", model=directory, device="nowhere")
     model = GPT.from_pretrained(directory)
     model.tokenizer = None
     model.save_pretrained(tmp_path / "mute")
     with pytest.raises(ValueError, match=r"mute has no tokenizer\.json, so no text can be read"):
-        run("the", model=str(tmp_path / "mute"), device="cpu")
+        generate("the", model=str(tmp_path / "mute"), device="cpu")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -110,13 +110,17 @@ def test_a_full_disk_is_told(directory, monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(ValueError, match="the text could not be written: No space left on device; write it else"):
-            run("the cat", model=directory, device="cpu")
+            generate("the cat", model=directory, device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_there_is_told(directory):
     with pytest.raises(ValueError, match="there is no CUDA device here; try --device cpu"):
-        run("the", model=directory, device="cuda")
+        generate("the", model=directory, device="cuda")
+
+
+def test_control_characters_are_replaced_and_line_breaks_stay():
+    assert printable("a\x1b[2J\tb\x00\n\x9bc\x7f") == "a�[2J\tb�\n�c�"
 
 
 def test_ctrl_c_keeps_what_was_written_and_says_so(directory, monkeypatch, capsys):
@@ -128,7 +132,7 @@ def test_ctrl_c_keeps_what_was_written_and_says_so(directory, monkeypatch, capsy
     following = Stream.__next__
     monkeypatch.setattr(Stream, "__next__", stop)
     with pytest.raises(SystemExit, match="130"):
-        run("the cat", model=directory, max_new_tokens=11, temperature=0, device="cpu")
+        generate("the cat", model=directory, max_new_tokens=11, temperature=0.0, device="cpu")
     told = capsys.readouterr()
     assert written(directory, n=3, temperature=0) == told.out.removesuffix("\n")
     assert re.search(r"3 tokens · \d+ tokens/s · interrupted", told.err)

@@ -1,8 +1,11 @@
 """`regard train`, as a person types it."""
 
 import re
+import subprocess
 import sys
+import textwrap
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -179,3 +182,22 @@ def test_a_plan_that_does_not_fit_is_said_before_the_data_is_read(text, tmp_path
     with pytest.raises(ValueError, match=r"tp \(3\) must divide num_heads \(8\) and num_kv_heads \(8\)"):
         train("--data", text, "--out", str(tmp_path / "a"), *SMALL)
     assert not (tmp_path / "a").exists()
+
+
+def test_the_flags_are_known_without_torch():
+    """Packages stubbed, so that only what the command itself imports counts: --help must be fast."""
+    code = """
+    import sys, types, pathlib
+    for name in ("regard", "regard.gpt", "regard.gpt.train", "regard.commands"):
+        module = types.ModuleType(name)
+        module.__path__ = [str(pathlib.Path(sys.argv[1], *name.split(".")[1:]))]
+        sys.modules[name] = module
+    import inspect
+    from regard.commands.train import train
+    print("torch" in sys.modules, "learning_rate" in inspect.signature(train).parameters)
+    """
+    source = str(Path(regard.__file__).parent)
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), source], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False", "True"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from heads import dense
-from regard.commands.watch import run
-from regard.heads.files import load_seen
+from regard.commands.watch import watch
+from regard.heads.report import load_seen
 
 transformers = pytest.importorskip("transformers")
 
@@ -45,7 +45,7 @@ def text(tmp_path):
 
 
 def test_the_heads_of_a_model_directory_are_printed(folder, text, capsys):
-    seen = run(str(folder), str(text))
+    seen = watch(str(folder), str(text))
     out = capsys.readouterr().out
     assert seen.layers == ["transformer.h.0.attn", "transformer.h.1.attn"]
     assert "· 12 tokens" in out
@@ -57,34 +57,34 @@ def test_the_heads_of_a_model_directory_are_printed(folder, text, capsys):
 
 
 def test_one_layer_or_one_head_can_be_chosen(folder, text, capsys):
-    run(str(folder), str(text), layer="1")
+    watch(str(folder), str(text), layer="1")
     assert "\n  0." not in capsys.readouterr().out
-    run(str(folder), str(text), layer=1, head=2)
+    watch(str(folder), str(text), layer="1", head="2")
     out = capsys.readouterr().out
     assert "transformer.h.1.attn[2]" in out
     assert out.count(" · ") >= 11
     assert "\n  cat  " in out
-    run(str(folder), str(text), layer="transformer.h.0.attn", head=0)
+    watch(str(folder), str(text), layer="transformer.h.0.attn", head="0")
     assert "transformer.h.0.attn[0]" in capsys.readouterr().out
 
 
 def test_what_was_seen_can_be_saved(folder, text, tmp_path, capsys):
-    seen = run(str(folder), str(text), save=tmp_path / "seen.safetensors")
+    seen = watch(str(folder), str(text), save=str(tmp_path / "seen.safetensors"))
     assert "regard.load_seen(" in capsys.readouterr().out
     again = load_seen(tmp_path / "seen.safetensors")
     torch.testing.assert_close(again[1].weights(), seen[1].weights(), rtol=0, atol=0)
 
 
 def test_token_ids_are_known_so_that_repeated_words_count(folder, text):
-    assert "induction" in run(str(folder), str(text))[0, 0].summary
+    assert "induction" in watch(str(folder), str(text))[0, 0].summary
 
 
 def test_a_bar_moves_where_someone_looks_and_only_there(folder, text, monkeypatch, capsys):
-    run(str(folder), str(text))
+    watch(str(folder), str(text))
     assert "watching" not in capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    run(str(folder), str(text))
+    watch(str(folder), str(text))
     told = capsys.readouterr().err
     assert "watching" in told
     assert "2/2" in told
@@ -94,15 +94,15 @@ def test_standard_input_is_a_text_too(folder, monkeypatch, capsys):
     import io
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("the cat sat"))
-    run(str(folder), "-")
+    watch(str(folder), "-")
     assert "· 3 tokens" in capsys.readouterr().out
 
 
 def test_a_text_longer_than_the_model_reads_is_cut_only_when_asked(folder, text, capsys):
     text.write_text(TEXT * 2)
     with pytest.raises(ValueError, match=r"the text has 24 tokens and the model reads at most 16; add --max-tokens 16"):
-        run(str(folder), str(text))
-    run(str(folder), str(text), max_tokens=16)
+        watch(str(folder), str(text))
+    watch(str(folder), str(text), max_tokens=16)
     assert "· 16 tokens" in capsys.readouterr().out
 
 
@@ -113,23 +113,23 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
     )
     transformers.BertModel(config).save_pretrained(tmp_path / "bert")
     capsys.readouterr()
-    assert len(run(str(tmp_path / "bert"), str(text))) == 3
+    assert len(watch(str(tmp_path / "bert"), str(text))) == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head": 1}, r"--head 1 needs a layer to be in; add --layer 0"),
+        ({"head": "1"}, r"--head 1 needs a layer to be in; add --layer 0"),
         ({"max_tokens": 0}, r"--max-tokens \(0\) must be at least 1"),
         ({"text": "nowhere.txt"}, r"--text nowhere\.txt is not a file"),
         ({"model": "/no/such/model"}, r"there is no directory /no/such/model; give one that model\.save_pretrained"),
-        ({"layer": 2}, r"layer 2 does not exist: this report has 2 layers, 0 to 1"),
+        ({"layer": "2"}, r"layer 2 does not exist: this report has 2 layers, 0 to 1"),
         ({"device": "abacus"}, r"could not be loaded: .*abacus"),
     ],
 )
 def test_a_missed_rule_is_one_line_with_the_remedy(options, message, folder, text):
     with pytest.raises(ValueError, match=message) as caught:
-        run(**{"model": str(folder), "text": str(text)} | options)
+        watch(**{"model": str(folder), "text": str(text)} | options)
     assert "\n" not in str(caught.value)
 
 
@@ -145,9 +145,9 @@ def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_r
     with pytest.raises(
         ValueError, match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; give a dir"
     ):
-        run("nosuch", str(text))
+        watch("nosuch", str(text))
     with pytest.raises(ValueError, match=r"there is no directory no such, and no model on the hub can be called so$"):
-        run("no such", str(text))
+        watch("no such", str(text))
 
 
 def test_a_model_that_reads_no_text_says_how_to_watch_it(folder, text, tmp_path):
@@ -158,14 +158,14 @@ def test_a_model_that_reads_no_text_says_how_to_watch_it(folder, text, tmp_path)
     with pytest.raises(
         ValueError, match=r"reads pixel_values, not text; watch it in Python: with regard\.watch\(model\)"
     ):
-        run(str(tmp_path), str(text))
+        watch(str(tmp_path), str(text))
 
 
 @pytest.mark.parametrize("columns", [50, 80, 100])
 def test_tables_keep_to_the_width_of_the_terminal(columns, folder, text, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for options in ({}, {"layer": 1, "head": 0}):
-        run(str(folder), str(text), **options)
+    for options in ({}, {"layer": "1", "head": "0"}):
+        watch(str(folder), str(text), **options)
         page = capsys.readouterr().out.split("One head:")[0].split("All heads:")[0]
         wide = max(map(len, page.splitlines()[3:]))
         assert wide <= columns
@@ -176,13 +176,13 @@ def test_a_directory_that_is_no_model_says_what_is_missing(folder, text, tmp_pat
     with pytest.raises(
         ValueError, match=r"has no config\.json; give a directory that model\.save_pretrained\(\) wrote"
     ):
-        run(str(tmp_path), str(text))
+        watch(str(tmp_path), str(text))
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     with pytest.raises(ValueError, match=r"has no tokenizer; tokenizer\.save_pretrained\('.*'\) adds one"):
-        run(str(tmp_path), str(text))
+        watch(str(tmp_path), str(text))
     (tmp_path / "tokenizer.json").write_text((folder / "tokenizer.json").read_text())
     with pytest.raises(ValueError, match=r"could not be loaded: .*safetensors"):
-        run(str(tmp_path), str(text))
+        watch(str(tmp_path), str(text))
 
 
 def test_pickled_weights_are_not_read(folder, text, tmp_path):
@@ -190,17 +190,11 @@ def test_pickled_weights_are_not_read(folder, text, tmp_path):
         (tmp_path / name).write_text((folder / name).read_text())
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"could not be loaded: "):
-        run(str(tmp_path), str(text))
+        watch(str(tmp_path), str(text))
 
 
 @pytest.mark.parametrize(("content", "message"), [(b" \n", "is empty"), (b"caf\xe9", r"is not UTF-8 text \(byte 3\)")])
 def test_a_text_that_cannot_be_read_says_why(content, message, folder, text):
     Path(text).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        run(str(folder), str(text))
-
-
-def test_without_transformers_the_remedy_is_named(folder, text, monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"regard watch loads models with transformers, .* pip install transformers"):
-        run(str(folder), str(text))
+        watch(str(folder), str(text))

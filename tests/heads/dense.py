@@ -9,7 +9,10 @@ import torch
 from regard.heads.call import WatchedCall
 from regard.heads.statistics import MAP, TOP
 
-ROWS = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "induction", "duplicate")
+ROWS = (
+    *("lse", "entropy", "largest", "largest_key", "distance"),
+    *("sink", "previous", "self", "next", "induction", "duplicate"),
+)
 
 
 def visible(call: WatchedCall):
@@ -70,9 +73,9 @@ def at_key(p, key):
 
 def neighbour(call: WatchedCall, back: int):
     """(B, T): the key `back` places before each query, −1 where the text has none there."""
-    B, _, T, _ = call.sizes
+    B, _, T, S = call.sizes
     key = (places(call) - back).expand(B, T)
-    return torch.where(key >= first(call)[:, None], key, -1)
+    return torch.where((key >= first(call)[:, None]) & (key < S), key, -1)
 
 
 def last_occurrence(call: WatchedCall):
@@ -115,6 +118,7 @@ def measure(call: WatchedCall, collect) -> dict:
     found["sink"] = known(at_key(p, first(call)[:, None].expand(B, T)))
     found["previous"] = known(at_key(p, neighbour(call, 1)) if not call.across else torch.nan)
     found["self"] = known(at_key(p, neighbour(call, 0)) if not call.across else torch.nan)
+    found["next"] = known(at_key(p, neighbour(call, -1)) if not call.across else torch.nan)
     if call.tokens is not None:
         last = last_occurrence(call)
         found["duplicate"] = known(at_key(p, last))

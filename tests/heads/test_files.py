@@ -14,8 +14,7 @@ from heads.dense import generation, random_call
 from regard.attention.masks import Mask, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.call import WatchedCall
-from regard.heads.files import load_seen
-from regard.heads.report import EVERY, Seen
+from regard.heads.report import EVERY, Seen, load_seen
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ from torch import nn
 from heads import models
 from heads.models import assert_weights, calls, ids, watched
 
+pytestmark = pytest.mark.usefixtures("unchanged")
+
 
 class Flex(nn.Module):
     def __init__(self, function, **how):

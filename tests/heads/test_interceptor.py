@@ -12,6 +12,8 @@ from heads.models import E, Layers, Sdpa, calls, ids, ladder, random_x, textbook
 from regard.attention.masks import Causal
 from regard.heads.intercept import intercept
 
+pytestmark = pytest.mark.usefixtures("unchanged")
+
 
 def test_modules_are_named_and_counted():
     model, reports = models.gpt2(), []

@@ -12,6 +12,7 @@ from regard.attention.masks import Padding
 from regard.heads.call import WatchedCall
 from regard.heads.model_inputs import InputTracker
 
+pytestmark = pytest.mark.usefixtures("unchanged")
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]])
 RIGHT = LEFT.flip(1)
 

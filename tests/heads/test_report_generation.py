@@ -6,7 +6,8 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import generation, random_call
-from regard.attention.masks import causal, window
+from heads.reports import steps_seen
+from regard.attention.masks import causal
 from regard.heads.call import WatchedCall
 from regard.heads.report import Seen
 
@@ -17,15 +18,6 @@ STEPS = [5, 1, 1, 3, 1]
 @pytest.fixture(autouse=True)
 def _by_definition(monkeypatch):
     dense.stand_in(monkeypatch)
-
-
-def steps_seen(*layers, **options):
-    """Each layer a list of calls, one for each forward."""
-    seen = Seen(**options)
-    for forward, calls in enumerate(zip(*layers, strict=True)):
-        for layer, call in enumerate(calls):
-            seen.add(forward, layer, call)
-    return seen
 
 
 @pytest.mark.parametrize("keep", [None, False])
@@ -39,54 +31,12 @@ def test_a_generation_step_by_step_has_the_statistics_of_the_whole_text(keep):
         assert_close(getattr(seen[0], name), expected[name], equal_nan=True)
 
 
-def test_on_demand_a_generation_is_one_matrix():
-    whole, steps = generation(STEPS, Hkv=1)
-    head = steps_seen(steps)[0, 2]
-    assert_close(head.weights(), dense.weights(whole, None, 2, torch.arange(11), torch.arange(11)))
-    rows, cols = torch.tensor([10, 0, 6]), torch.tensor([9, 1])
-    assert_close(head.weights(rows, cols), dense.weights(whole, None, 2, rows, cols))
-    assert_close(head.map(4), dense.pooled(whole, None, 2, 4))
-    assert_close(head.map(), dense.pooled(whole, None, 2, 128))
-    assert_close(head.histogram, dense.histogram(whole, None, 2))
-    for found, expected in zip(head.top(6), dense.top(whole, None, 2, 6), strict=True):
-        assert_close(found, expected)
-
-
 def test_a_rollout_goes_through_a_generation():
     (one, first), (two, second) = generation(STEPS), generation(STEPS)
     both = Seen()
     for layer, call in enumerate((one, two)):
         both.add(0, layer, call)
     assert_close(steps_seen(first, second).rollout([10, 3]), both.rollout([10, 3]))
-
-
-def test_of_keys_that_only_grow_the_newest_are_kept():
-    _, steps = generation([5, 1, 1, 1])
-    record = steps_seen(steps)[0]._record
-    assert record.shared.shape[2] == 8
-    assert all(step.call.k.numel() == 0 for step in record.steps)
-
-
-def test_keys_that_were_turned_again_are_kept_for_each_step():
-    whole, steps = generation([5, 1, 1])
-    turned = [WatchedCall("a", q=c.q, k=c.k * (n + 1), scale=c.scale, mask=c.mask) for n, c in enumerate(steps)]
-    seen = steps_seen(turned)
-    assert len(seen.forwards) == 1
-    expected = torch.cat(
-        [torch.nn.functional.pad(dense.probabilities(c)[:, 1], (0, 7 - c.sizes[3])) for c in turned], 1
-    )
-    assert_close(seen[0, 1].weights(), expected)
-    assert whole.sizes[3] == 7
-
-
-def test_a_chain_of_keys_may_break_in_the_middle():
-    _, steps = generation([4, 1, 1, 1, 1])
-    calls = [
-        WatchedCall("a", q=c.q, k=c.k * (2 if n > 2 else 1), scale=c.scale, mask=c.mask) for n, c in enumerate(steps)
-    ]
-    seen = steps_seen(calls)
-    expected = [torch.nn.functional.pad(dense.probabilities(c)[:, 0], (0, 8 - c.sizes[3])) for c in calls]
-    assert_close(seen[0, 0].weights(), torch.cat(expected, 1))
 
 
 def test_cross_attention_goes_on_with_keys_that_stay():
@@ -100,19 +50,6 @@ def test_cross_attention_goes_on_with_keys_that_stay():
     assert_close(seen["cross"].weights(), torch.cat(rows, 2))
     assert_close(seen["cross"].received, torch.cat(rows, 2).sum(2))
     assert seen[1]._record.shared.shape == k.shape
-
-
-def test_a_window_that_lets_old_keys_go_is_still_one_text():
-    whole, steps = generation([5, 1, 1], mask=causal() & window(3))
-    kept = [steps[0]] + [
-        WatchedCall("attention", q=c.q, k=c.k[:, :, -3:], scale=c.scale, mask=causal() & window(3)) for c in steps[1:]
-    ]
-    seen = steps_seen(kept)
-    expected = dense.measure(whole, ALL)
-    for name in ("entropy", "distance", "largest_key", "received", "previous", "self", "sink"):
-        assert_close(getattr(seen[0], name), expected[name], equal_nan=True)
-    assert_close(seen[0].weights(), dense.probabilities(whole))
-    assert_close(seen[0, 1].top(3).keys, dense.top(whole, None, 1, 3)[0])
 
 
 def test_a_decoder_may_go_on_alone_whatever_its_number():
@@ -195,15 +132,3 @@ def test_a_module_that_runs_twice_under_one_number_starts_another_forward():
     for _ in range(2):
         seen.add(0, 0, random_call())
     assert len(seen.forwards) == 2
-
-
-def test_rows_that_give_most_of_their_weight_away_are_in_the_map_of_a_generation():
-    """As with learned sinks, beside which the weights of a row do not sum to one."""
-    future = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    whole = 0.3 * torch.randn(1, 2, 6, 6, dtype=torch.float64).masked_fill(future, -torch.inf).softmax(-1)
-    seen = Seen()
-    seen.add(0, 0, WatchedCall("", weights=whole[:, :, :5, :5]))
-    seen.add(1, 0, WatchedCall("", weights=whole[:, :, 5:]))
-    assert len(seen.forwards) == 1
-    assert_close(seen[0, 1].map(6), whole[:, 1])
-    assert_close(seen[0, 0].map(1)[:, 0, 0], whole[:, 0].mean((1, 2)))

@@ -2,12 +2,9 @@
 
 import pytest
 import torch
-from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import pattern
-from regard.attention.masks import causal, documents, padding, window
-from regard.heads import visibility as chance
 from regard.heads.call import WatchedCall
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES, Role
@@ -170,45 +167,3 @@ def test_of_a_token_said_three_times_we_count_the_last_and_the_detector_all():
     head = head_of(weights, tokens)
     theirs = by_the_detector(weights[0, 0], earlier_with_the_same_token(tokens).double())
     assert float(head.duplicate.nansum()) / 21 < theirs
-
-
-KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        causal(),
-        window(3),
-        causal() & window(2),
-        padding(KEEP),
-        causal() & padding([3, 7]),
-        padding([0, 2]) & window(4),
-        documents([0, 0, 1, 1, 1, 2, 2]),
-        causal() & ~window(2),
-        padding(KEEP) | causal(),
-    ],
-    ids=lambda rule: rule.name,
-)
-@pytest.mark.parametrize("T", [1, 5, 7, 11])
-@pytest.mark.parametrize("tile", [1, 2**24])
-def test_what_the_mask_alone_decides_is_what_a_dense_mask_says(rule, T, tile, monkeypatch):
-    B, H, S = 2, 3, 7
-    if T > S and "documents" in rule.kind:
-        pytest.skip("documents name every query")
-    monkeypatch.setattr(chance, "_TILE", tile)
-    real = torch.rand(B, T) < 0.7
-    call = WatchedCall("", q=torch.empty(B, H, T, 0), k=torch.empty(B, H, S, 0), mask=rule, real=real)
-    seen = dense.visible(call) & dense.counted(call)[..., None]
-    count, distance = chance.seen_keys(call)
-    many = torch.where(seen.any(-1), seen.sum(-1), torch.nan)
-    apart = (dense.places(call)[:, None] - torch.arange(S)).abs()
-    assert_close(count.expand(B, H, T), many, equal_nan=True)
-    assert_close(distance.expand(B, H, T), (seen * apart).sum(-1) / many, equal_nan=True)
-    assert_close(chance.seeing_queries(call).expand(B, H, S), seen.sum(2))
-
-
-def test_the_lowest_number_in_a_bias_hides_as_minus_infinity_does():
-    bias = torch.full((5, 5), torch.finfo(torch.float32).min).triu(1)[None, None]
-    count, _ = chance.seen_keys(dense.random_call(bias=bias))
-    assert_close(count, torch.arange(1.0, 6.0)[None, None])

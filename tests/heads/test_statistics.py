@@ -1,6 +1,7 @@
 """Every statistic against its definition in float64, over masks, heads, types and shapes."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -188,3 +189,13 @@ def test_a_text_that_changes_in_place_is_looked_at_again():
     tokens.copy_(torch.tensor([[3, 3, 1, 1, 3]]))
     check(call)
     check(random_call(1, 2, 5, mask=causal(), tokens=torch.tensor([[7, 7, 7, 7, 7]])))
+
+
+def test_next_is_the_weight_on_the_following_token_and_zero_where_nobody_may_look_ahead():
+    T = 7
+    k = torch.eye(T).view(1, 1, T, T)
+    call = statistics.WatchedCall("", q=k.roll(-1, dims=2), k=k, scale=100.0)  # each query is the key after its own
+    ahead = statistics.measure(call, frozenset({"next"}))["next"]
+    torch.testing.assert_close(ahead, torch.tensor([[[1.0] * 6 + [math.nan]]]), equal_nan=True)
+    hidden = statistics.measure(replace(call, mask=causal()), frozenset({"next"}))["next"]
+    torch.testing.assert_close(hidden, torch.tensor([[[0.0] * 6 + [math.nan]]]), equal_nan=True)

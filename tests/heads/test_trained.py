@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import regard
 from heads import dense
-from regard.commands.watch import run
+from regard.commands.watch import watch as run
 
 SENTENCES = [
     "The cat sat on the mat because it was tired.",
@@ -17,7 +17,7 @@ SENTENCES = [
     "layer does the same again.",
     "Paris is the capital of France, and Rome is the capital of Italy.",
 ]
-EVERY = ("lse", "entropy", "largest", "largest_key", "distance", "sink", "previous", "self", "induction", "duplicate")
+EVERY = dense.ROWS
 COLUMNS = ("received", "received_mean", "histogram")
 
 
@@ -150,7 +150,7 @@ def test_the_table_in_the_docs_is_what_is_printed(folder, tmp_path, capsys):
 
 def test_the_command_reads_it(folder, tmp_path, capsys):
     (tmp_path / "text.txt").write_text(SENTENCES[2])
-    run(str(folder), str(tmp_path / "text.txt"), layer="0", head=2)
+    run(str(folder), str(tmp_path / "text.txt"), layer="0", head="2")
     out = capsys.readouterr().out
     assert "previous token: weight on the previous token 1.00" in out
     assert "capital  the 1.00" in out

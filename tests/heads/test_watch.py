@@ -317,7 +317,7 @@ def test_an_empty_text_is_watched_as_nothing_and_the_report_says_so(keep, traini
     layer, x = nn.MultiheadAttention(16, 4, batch_first=True).train(training), torch.randn(2, 0, 16)
     seen = seen_of(layer, x, x, x, keep=keep)
     assert "1 layer × 4 heads · 2 × 0 tokens" in repr(seen)
-    assert str(seen[0, 0].role) == "mixed: fewer than 4 tokens, or nothing collected, to judge by"
+    assert str(seen[0, 0].role) == "mixed: fewer than 4 tokens, or nothing collected to compute a role from"
     assert {head["entropy"] for head in seen.summary()["layers"][0]["heads"]} == {None}
     assert_close(seen[0].entropy, torch.zeros(2, 4, 0))
     assert_close(seen[0].received, torch.zeros(2, 4, 0))

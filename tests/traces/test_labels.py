@@ -115,6 +115,18 @@ def test_a_weight_used_by_another_function_than_its_modules_is_written_by_its_na
     assert operations(t) == {"x": "table(arange(3))", "logits": "linear(x, table.weight)"}
 
 
+def test_a_part_of_a_weight_is_not_written_as_its_module():
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(15, 4)
+
+        def forward(self, x):
+            return step("part", F.linear(step("x", x), self.up.weight[:3]))
+
+    assert operations(trace(Part(), X))["part"] == "linear(x, up.weight)"
+
+
 def test_copies_in_another_dtype_keep_name_and_operation():
     with trace() as t:
         x = step("x", X)

@@ -1,7 +1,7 @@
-"""The contenders: one causal attention layer, eight ways, all with the same weights.
+"""The contenders: one causal attention layer, eight implementations, all with the same weights.
 
-Whoever does not give the right answer is not timed: outputs and input gradients are held against float64 first.
-None has dropout, and none a bias in its projections unless it cannot be built without; those biases are 0.
+A contender that is wrong is not timed: outputs and input gradients are compared with float64 first. None has dropout.
+None has a bias in its projections unless it cannot be built without one; those biases are 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPILED = " compiled"  # the suffix of a contender that went through torch.comp
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of one layer and of what it is given."""
+    """The size of one layer and of its input."""
 
     width: int
     heads: int
@@ -47,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Weights:
-    """Four (E, E) matrices as nn.Linear keeps them; their scale gives scores of variance 1."""
+    """Four (E, E) matrices in the layout of nn.Linear, scaled such that scores have variance 1."""
 
     query: Tensor
     key: Tensor
@@ -56,13 +56,13 @@ class Weights:
 
     @classmethod
     def random(cls, width: int, dtype: torch.dtype, seed: int = 0) -> Weights:
-        """The same ones for the same seed, rounded to dtype so that every contender has exactly these."""
+        """Random weights by seed, rounded to dtype so that every contender has exactly the same."""
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randn(4, width, width, generator=generator) / math.sqrt(width)
         return cls(*drawn.to(dtype).unbind())
 
-    def joined(self) -> Tensor:
-        """Queries, keys and values in one (3E, E) matrix."""
+    def qkv(self) -> Tensor:
+        """The matrices of queries, keys and values as one, (3E, E)."""
         return torch.cat([self.query, self.key, self.value])
 
 
@@ -70,7 +70,7 @@ Builder = Callable[[Shape, Weights], nn.Module]
 
 
 class TextbookLayer(nn.Module):
-    """The layer as it is taught: every step a tensor, every weight in memory."""
+    """The layer as textbooks have it: every step is a tensor, and all weights are in memory."""
 
     mask: Tensor
 
@@ -84,7 +84,7 @@ class TextbookLayer(nn.Module):
         self.register_buffer("mask", torch.ones(tokens, tokens, dtype=torch.bool).triu(1))  # True = hidden
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-        """Project, split, compare, hide the future, mix, join."""
+        """Project, split, compute scores, mask, softmax, mix values, merge heads, project."""
         B, T, E = x.shape
         q, k, v = (
             linear(x).view(B, T, self.heads, self.head_dim).transpose(1, 2)
@@ -97,10 +97,10 @@ class TextbookLayer(nn.Module):
         return out
 
 
-class Bare(nn.Module):
-    """One projection to queries, keys and values, and SDPA: the least that can be written.
+class BareLayer(nn.Module):
+    """One projection to queries, keys and values, and SDPA: the shortest layer possible.
 
-    The three parts leave the projection either by `permute` of one view or by `split` of the last axis.
+    The projection is divided into three either by `permute` of one view or by `split` of the last axis.
     """
 
     def __init__(self, width: int, heads: int, by: str) -> None:
@@ -122,7 +122,7 @@ class Bare(nn.Module):
 
 
 class TorchLayer(nn.Module):
-    """torch.nn.MultiheadAttention; with `weights` it also makes the weights of every head."""
+    """torch.nn.MultiheadAttention; with `weights` it also returns the weights of every head."""
 
     mask: Tensor
 
@@ -130,7 +130,7 @@ class TorchLayer(nn.Module):
         super().__init__()
         self.weights = weights
         self.attention = nn.MultiheadAttention(shape.width, shape.heads, bias=False, batch_first=True)
-        hidden = torch.ones(shape.tokens, shape.tokens, dtype=torch.bool).triu(1)  # True hides, here
+        hidden = torch.ones(shape.tokens, shape.tokens, dtype=torch.bool).triu(1)  # True = hidden
         self.register_buffer("mask", hidden)
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
@@ -141,18 +141,18 @@ class TorchLayer(nn.Module):
         return out
 
 
-class First(nn.Module):
-    """A layer that returns more than its output, reduced to the output."""
+class FirstOutput(nn.Module):
+    """A layer that returns a tuple, reduced to its first element."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
         self.attention = attention
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-        """The first of what the layer returns."""
-        out = self.attention(x)
-        found: Tensor = out if isinstance(out, Tensor) else out[0]
-        return found
+        """The layer's output alone."""
+        result = self.attention(x)
+        out: Tensor = result if isinstance(result, Tensor) else result[0]
+        return out
 
 
 def _ours(shape: Shape, weights: Weights) -> nn.Module:
@@ -160,7 +160,7 @@ def _ours(shape: Shape, weights: Weights) -> nn.Module:
     return _fill(regard.MultiHeadAttention(width, width, shape.tokens, dropout=0.0, num_heads=shape.heads), weights)
 
 
-def _documents(shape: Shape, weights: Weights) -> nn.Module:
+def _textbook(shape: Shape, weights: Weights) -> nn.Module:
     return _fill(TextbookLayer(shape.width, shape.tokens, shape.heads), weights)
 
 
@@ -182,7 +182,7 @@ def _torch_weights(shape: Shape, weights: Weights) -> nn.Module:
 
 def _fill_torch(layer: TorchLayer, weights: Weights) -> nn.Module:
     with torch.no_grad():
-        layer.attention.in_proj_weight.copy_(weights.joined())
+        layer.attention.in_proj_weight.copy_(weights.qkv())
     _set(layer.attention.out_proj, weights.out)
     return layer
 
@@ -200,10 +200,10 @@ def _transformers(shape: Shape, weights: Weights) -> nn.Module:
         attn_implementation="sdpa",
     )
     layer: nn.Module = GPT2Attention(config, layer_idx=0)
-    for part, weight in (("c_attn", weights.joined()), ("c_proj", weights.out)):
+    for part, weight in (("c_attn", weights.qkv()), ("c_proj", weights.out)):
         conv = layer.get_submodule(part)
         _set(conv, weight.T)  # Conv1D keeps (in, out)
-    return First(layer)
+    return FirstOutput(layer)
 
 
 def _x_transformers(shape: Shape, weights: Weights) -> nn.Module:
@@ -213,13 +213,13 @@ def _x_transformers(shape: Shape, weights: Weights) -> nn.Module:
     layer: nn.Module = Attention(dim=shape.width, heads=shape.heads, dim_head=head_dim, causal=True, flash=True)
     for part, weight in (("q", weights.query), ("k", weights.key), ("v", weights.value), ("out", weights.out)):
         _set(layer.get_submodule(f"to_{part}"), weight)
-    return First(layer)
+    return FirstOutput(layer)
 
 
 def _bare(by: str) -> Builder:
     def build(shape: Shape, weights: Weights) -> nn.Module:
-        layer = Bare(shape.width, shape.heads, by)
-        _set(layer.qkv, weights.joined())
+        layer = BareLayer(shape.width, shape.heads, by)
+        _set(layer.qkv, weights.qkv())
         _set(layer.out_proj, weights.out)
         return layer
 
@@ -228,7 +228,7 @@ def _bare(by: str) -> Builder:
 
 CONTENDERS: dict[str, Builder] = {
     OURS: _ours,
-    TEXTBOOK: _documents,
+    TEXTBOOK: _textbook,
     "nn.MHA": _torch,
     "nn.MHA weights": _torch_weights,
     "transformers": _transformers,
@@ -236,12 +236,12 @@ CONTENDERS: dict[str, Builder] = {
     "bare permute": _bare("permute"),
     "bare split": _bare("split"),
 }
-# These keep tensors of B × H × T × T; so many at once in the worst moment of forward and backward.
+# These keep tensors of B × H × T × T: at most so many at once in forward and backward.
 SQUARES = {TEXTBOOK: 5, "nn.MHA weights": 5}
 
 
 def memory_needed(name: str, shape: Shape, dtype: torch.dtype) -> int:
-    """Roughly the bytes of one step: whether to try at all, not what is reported."""
+    """Roughly the bytes of one step, to decide whether to try it. Not reported."""
     squares = SQUARES.get(name.removesuffix(COMPILED), 0)
     size = torch.finfo(dtype).bits // 8
     across = shape.batch * shape.heads * shape.tokens**2
@@ -250,10 +250,10 @@ def memory_needed(name: str, shape: Shape, dtype: torch.dtype) -> int:
 
 @dataclass(frozen=True)
 class Question:
-    """An input, a gradient for the output, and the right answers for some rows, in float64."""
+    """An input, a gradient of the output, and the expected results for some rows, in float64."""
 
     x: Float[Tensor, "B T E"]
-    grad: Float[Tensor, "B T E"]  # 0 outside the rows
+    grad: Float[Tensor, "B T E"]  # 0 in other rows
     rows: Tensor
     out: Float[Tensor, "B rows E"]
     x_grad: Float[Tensor, "B T E"]
@@ -261,18 +261,18 @@ class Question:
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a contender is from float64: its worst row, and its input gradient as a whole, both relative."""
+    """Relative distance from float64: of the worst row of the output, and of the input gradient."""
 
     out: float
     x_grad: float
 
 
-# Relative. A contender that computes in this dtype stays below a third of it; one that is wrong is near 1.
+# Relative. A correct contender stays below a third of its dtype's tolerance; a wrong one is near 1.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 def ask(shape: Shape, weights: Weights, dtype: torch.dtype, device: torch.device | str, seed: int = 1) -> Question:
-    """Draw an input and work out the answers, for at most 64 rows: all T × T of them would not fit in float64."""
+    """Draw an input and compute the expected results for at most 64 rows: T × T weights in float64 would not fit."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.batch, shape.tokens, shape.width)
     x = torch.randn(size, generator=generator).to(device, dtype)
@@ -300,7 +300,7 @@ def ask(shape: Shape, weights: Weights, dtype: torch.dtype, device: torch.device
 
 
 def distance(layer: nn.Module, question: Question) -> Distance:
-    """Let a contender answer, once without and once with gradients."""
+    """Run a contender without and with gradients, and compare it with the expected results."""
     with torch.no_grad():
         out = layer(question.x)[:, question.rows].double()
     error = (out - question.out).norm(dim=-1) / question.out.norm(dim=-1)
@@ -309,14 +309,14 @@ def distance(layer: nn.Module, question: Question) -> Distance:
     return Distance(float(error.max()), float((x_grad.double() - question.x_grad).norm() / question.x_grad.norm()))
 
 
-def refusal(found: Distance, dtype: torch.dtype) -> str | None:
-    """Why a contender this far off may not be timed, or None.
+def refusal(away: Distance, dtype: torch.dtype) -> str | None:
+    """Why a contender at this distance may not be timed, or None.
 
     >>> refusal(Distance(out=0.7, x_grad=0.0), torch.float32)
     'not timed: its output is 0.7 away from float64, and 0.0001 is allowed in float32'
     """
     limit = TOLERANCE[dtype]
-    for what, far in (("output", found.out), ("input gradient", found.x_grad)):
+    for what, far in (("output", away.out), ("input gradient", away.x_grad)):
         if not far <= limit:  # NaN is refused too
             name = str(dtype).removeprefix("torch.")
             return f"not timed: its {what} is {far:.2g} away from float64, and {limit:g} is allowed in {name}"
@@ -333,7 +333,7 @@ def _set(module: nn.Module, weight: Tensor) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Importing other people's libraries warns of things that are theirs to mend."""
+    """Ignore the warnings that other libraries raise when they are imported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

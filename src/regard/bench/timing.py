@@ -1,8 +1,8 @@
-"""Clocks that are fair: all contenders in one process, in a new random order each round.
+"""Fair timing: all contenders in one process, in a new random order each round.
 
-One run after the other measures the machine's mood as much as the code. Interleaved, a slow minute hits everybody.
-On a CPU the best of many rounds is what the code can do, since other work only ever adds time; a GPU's clock rises and
-falls, so there a lucky round can be too good, and the median counts.
+Interleaved, a slow minute of the machine affects all contenders; one after the other, it would affect one of them.
+On a CPU the best round counts, because other processes can only add time. The clock rate of a GPU varies in both
+directions, so there the median counts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-Call = Callable[[], object]
-Clock = Callable[[Call, int], float]  # (call, times) → seconds for all of them
-Tick = Callable[[int, int], None]  # (measurements done, measurements in all)
+Timed = Callable[[], object]  # what is measured
+Clock = Callable[[Timed, int], float]  # (call, times) → seconds for all of them
+Tick = Callable[[int, int], None]  # (measurements done, number of measurements)
+NOISY = 1.5  # median ÷ best from which close ratios mean little
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,36 @@ class Timing:
     median: float
     rounds: int
     calls: int  # per round
-    by_median: bool = False  # on a GPU, whose clock rises and falls
+    by_median: bool = False  # on a GPU, whose clock rate varies
 
     @property
     def counts(self) -> float:
         """The figure that is compared."""
         return self.median if self.by_median else self.best
+
+    @property
+    def is_noisy(self) -> bool:
+        """Do the rounds differ so much that close ratios mean little?"""
+        return self.median >= NOISY * self.best
+
+    @property
+    def noise(self) -> str:
+        """The noise in words.
+
+        >>> Timing(best=1.0, median=1.8, rounds=3, calls=1).noise
+        'the median is 1.8 × the best'
+        """
+        return f"the median is {self.median / self.best:.1f} × the best"
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields in milliseconds."""
+        return {
+            "ms": self.counts * 1e3,
+            "best_ms": self.best * 1e3,
+            "median_ms": self.median * 1e3,
+            "rounds": self.rounds,
+            "calls": self.calls,
+        }
 
 
 @dataclass(frozen=True)
@@ -47,16 +73,16 @@ class Ratio:
     to_ours: float | None
 
 
-def wall(call: Call, times: int) -> float:
-    """The clock on the wall, for the CPU."""
+def wall(call: Timed, times: int) -> float:
+    """Wall-clock time on the CPU."""
     start = time.perf_counter()
     for _ in range(times):
         call()
     return time.perf_counter() - start
 
 
-def eager(call: Call, times: int) -> float:
-    """The clock on the wall until the GPU is done: device time, or Python's where Python is slower."""
+def eager(call: Timed, times: int) -> float:
+    """Wall-clock time until the GPU has finished: its own time, or Python's where Python is slower."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(times):
@@ -65,8 +91,8 @@ def eager(call: Call, times: int) -> float:
     return time.perf_counter() - start
 
 
-def device(call: Call, times: int) -> float:
-    """The GPU's own clock, for the replay of a captured graph: what the kernels take, without Python."""
+def device(call: Timed, times: int) -> float:
+    """Time by CUDA events, for the replay of a captured graph: the kernels alone, without Python."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()
@@ -77,8 +103,8 @@ def device(call: Call, times: int) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def capture(call: Call, warmups: int = 3) -> Call:
-    """Record what `call` does on the GPU; the result replays it. Raises what capturing raises."""
+def capture(call: Timed, warmups: int = 3) -> Timed:
+    """Capture `call` in a CUDA graph and return its replay. Raises what capturing raises."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -91,8 +117,8 @@ def capture(call: Call, warmups: int = 3) -> Call:
     return graph.replay
 
 
-def peak_memory(call: Call, on: torch.device | str) -> int | None:
-    """Bytes that one call needs above what is there before it; None where nobody counts (the CPU).
+def peak_memory(call: Timed, on: torch.device | str) -> int | None:
+    """Bytes that one call allocates at its peak; None on the CPU, where PyTorch does not count.
 
     >>> peak_memory(lambda: None, "cpu")
     """
@@ -108,43 +134,44 @@ def peak_memory(call: Call, on: torch.device | str) -> int | None:
 
 
 def free_memory(on: torch.device | str) -> int | None:
-    """Bytes that can still be had on this device, or None where the system does not say."""
+    """Bytes that are free on this device, or None where the system does not say."""
     if torch.device(on).type == "cuda":
-        kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return int(torch.cuda.mem_get_info()[0]) + kept
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0]) + cached
     try:
         with open("/proc/meminfo") as lines:
-            found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-        if found is not None:
-            return int(found.split()[1]) * 1024
+            available = next((line for line in lines if line.startswith("MemAvailable:")), None)
+        if available is not None:
+            return int(available.split()[1]) * 1024
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
 
 
 def interleave(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, Timed],
     clock: Clock = wall,
     *,
     rounds: int = 20,
     seconds: float = 3.0,
     at_least: float = 0.05,
     seed: int = 0,
+    by_median: bool = False,
     tick: Tick | None = None,
 ) -> dict[str, Timing]:
     """Time all calls side by side.
 
-    >>> found = interleave({"short": lambda: sum(range(10)), "long": lambda: sum(range(100_000))}, at_least=0.001)
-    >>> found["short"].best < found["long"].best
+    >>> timings = interleave({"short": lambda: sum(range(10)), "long": lambda: sum(range(100_000))}, at_least=0.001)
+    >>> timings["short"].best < timings["long"].best
     True
 
     A measurement repeats a call until it lasts `at_least` seconds. A contender gets as many rounds as fit into
-    `seconds`, at least 2 and at most `rounds`; one that gets few has them spread evenly over the whole run.
+    `seconds`, at least 2 and at most `rounds`, spread evenly over the run.
     """
     once, wanted, times = {}, {}, {}
     for name, call in calls.items():
         once[name] = clock(call, 1)
-        if once[name] < at_least:  # the first call may have been a slow one
+        if once[name] < at_least:  # the first call may be slower than the others
             once[name] = clock(call, 3) / 3
         times[name] = max(1, round(at_least / max(once[name], 1e-7)))
         wanted[name] = min(max(2, rounds), max(2, int(seconds / max(times[name] * once[name], 1e-7))))
@@ -155,30 +182,30 @@ def interleave(
             if tick is not None:
                 tick(done, len(order))
             samples[name].append(clock(calls[name], times[name]) / times[name])
-    return {name: Timing(min(s), statistics.median(s), len(s), times[name]) for name, s in samples.items()}
+    return {name: Timing(min(s), statistics.median(s), len(s), times[name], by_median) for name, s in samples.items()}
 
 
 def schedule(wanted: Mapping[str, int], seed: int = 0) -> list[list[str]]:
-    """Who runs in each round, in which order, so that everybody has the rounds they want, evenly spread.
+    """The contenders of each round in random order, such that each has its number of rounds, evenly spread.
 
     >>> [sorted(together) for together in schedule({"quick": 4, "slow": 2})]
     [['quick'], ['quick', 'slow'], ['quick'], ['quick', 'slow']]
     """
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     rounds = max(wanted.values(), default=0)
     plan = []
     for r in range(rounds):
         together = [name for name, n in wanted.items() if (r + 1) * n // rounds > r * n // rounds]
-        chance.shuffle(together)
+        generator.shuffle(together)
         plan.append(together)
     return plan
 
 
 def ratios(timings: Mapping[str, Timing], ours: str) -> dict[str, Ratio]:
-    """Everybody's time against the fastest and against ours.
+    """Each time relative to the fastest and to ours.
 
-    >>> found = ratios({"a": Timing(2.0, 2.0, 3, 1), "b": Timing(1.0, 1.0, 3, 1)}, ours="a")
-    >>> found["b"]
+    >>> relative = ratios({"a": Timing(2.0, 2.0, 3, 1), "b": Timing(1.0, 1.0, 3, 1)}, ours="a")
+    >>> relative["b"]
     Ratio(to_fastest=1.0, to_ours=0.5)
     """
     if not timings:
@@ -190,7 +217,7 @@ def ratios(timings: Mapping[str, Timing], ours: str) -> dict[str, Ratio]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python's garbage collector strikes at random, so it waits while we measure."""
+    """Switch Python's garbage collector off: it runs at unpredictable times."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,16 +1,14 @@
-"""What the watch benchmark runs: attention alone, attention with its statistics, and whole models, seen and unseen.
+"""What the watch benchmark runs: attention alone, attention with its statistics, and models, watched and unwatched.
 
-Statistics are held against their definitions in float64 before anything is timed. Memory on the CPU is measured in a
-process of its own, because a process's high-water mark says nothing about what came before it.
+Statistics are compared with their definitions in float64 before anything is timed. Memory on the CPU is measured in a
+new process, because the peak memory of a process never falls.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -23,9 +21,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import regard
-from regard.bench.memory import _high_water
+from regard.bench.memory import bytes_from_process, high_water
 from regard.bench.peers import TOLERANCE as OUT_TOLERANCE
-from regard.bench.timing import Call, peak_memory
+from regard.bench.settings import WrongError
+from regard.bench.timing import Timed, peak_memory
 from regard.heads import intercept_sdpa, statistics
 
 SDPA = "SDPA alone"
@@ -35,43 +34,39 @@ COLUMN_SUM = "flash-colreduce (one column statistic, no output)"
 UNWATCHED, WATCHED, ATTENTIONS = "unwatched", "watched", "eager, output_attentions"
 EXPLICIT_UP_TO = 4096  # tokens; beyond, T × T weights take minutes and most of the memory
 CHECKED_AT = (129, 1088)  # tokens: a block and one more; several blocks and a half
-# Of |found − exact| ÷ (|exact| + its mean). Sums are in fp32 for every dtype; what differs is the LSE that SDPA hands out.
+# Of |measured − exact| ÷ (|exact| + its mean). Sums are in fp32 for every dtype, but SDPA's LSE is not.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 1e-3}
 COLUMN_SUM_TOLERANCE = 2e-2  # flash-colreduce rounds its sums to the dtype of the queries
 
 Attention = Callable[[Tensor, Tensor, Tensor], object]
 
 
-class WrongError(ValueError):
-    """Statistics that are not what their definition says: nothing is timed."""
-
-
 @dataclass(frozen=True)
-class Heads:
-    """How many heads, and how wide.
+class HeadShape:
+    """The number of heads and their width.
 
-    >>> Heads.read("12x64")
-    Heads(number=12, width=64)
+    >>> HeadShape.parse("12x64")
+    HeadShape(number=12, width=64)
     """
 
     number: int
     width: int
 
     @classmethod
-    def read(cls, text: str) -> Heads:
-        """From the command line."""
-        found = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", text.strip())
-        if found is None:
+    def parse(cls, text: str) -> HeadShape:
+        """Parse the value of --heads."""
+        match = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", text.strip())
+        if match is None:
             raise ValueError(f"--heads {text} must be heads x width in whole numbers above 0, such as 12x64")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.number} heads of {self.width}"
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """A GPT-2 of random weights; as it stands, the small one."""
+class ModelShape:
+    """The sizes of a GPT-2; by default, of GPT-2 small."""
 
     name: str = "GPT-2 small"
     layers: int = 12
@@ -81,9 +76,9 @@ class ModelSize:
 
 
 def draw(
-    heads: Heads, T: int, dtype: torch.dtype, device: torch.device | str, seed: int = 0, sharp: bool = False
+    heads: HeadShape, T: int, dtype: torch.dtype, device: torch.device | str, seed: int = 0, sharp: bool = False
 ) -> list[Float[Tensor, "1 H T D"]]:
-    """Random q, k and v; with `sharp`, heads from nearly flat to nearly one key, so that no statistic is idle."""
+    """Random q, k and v; with `sharp`, heads range from nearly uniform attention to nearly one key."""
     generator = torch.Generator(device).manual_seed(seed)
     q, k, v = (torch.randn(1, heads.number, T, heads.width, generator=generator, device=device) for _ in range(3))
     if sharp:
@@ -92,21 +87,21 @@ def draw(
 
 
 def alone(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What an unwatched model calls."""
+    """The call of an unwatched model."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def with_statistics(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """What watch does with that call: the same kernel, its LSE overheard, and the default statistics."""
-    given: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
-    out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *given)
-    return out, statistics.measure(intercept_sdpa.call_of(*given, lse, None), frozenset(statistics.DEFAULT))
+    """The call as watch runs it: the same kernel with its LSE, and the default statistics."""
+    arguments: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
+    out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *arguments)
+    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, None), frozenset(statistics.DEFAULT))
 
 
 def by_definition(
     q: Float[Tensor, "B H T D"], k: Float[Tensor, "B H T D"]
 ) -> tuple[Float[Tensor, "B H T T"], dict[str, Tensor]]:
-    """The causal weights and every default statistic as it is defined, from all T × T of them."""
+    """The causal weights, and every default statistic computed from them by its definition."""
     at = torch.arange(q.shape[2], device=q.device)
     apart = at[:, None] - at
     scores = (q @ k.mT).to(torch.promote_types(q.dtype, torch.float32)) * q.shape[3] ** -0.5
@@ -127,9 +122,9 @@ def by_definition(
 
 
 def with_explicit_weights(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """What one does without fused statistics."""
-    weights, found = by_definition(q, k)
-    return weights.to(v.dtype) @ v, found
+    """The same output and statistics from explicit weights."""
+    weights, values = by_definition(q, k)
+    return weights.to(v.dtype) @ v, values
 
 
 def column_sum() -> Attention:
@@ -142,36 +137,36 @@ def column_sum() -> Attention:
     return run
 
 
-def away(found: Tensor, exact: Tensor) -> float:
-    """The worst entry's distance, relative to itself and the mean; ∞ where one is NaN and the other is not.
+def away(measured: Tensor, exact: Tensor) -> float:
+    """The largest error of an entry, relative to the entry and the mean; ∞ where only one of the two is NaN.
 
     >>> away(torch.tensor([1.0, torch.nan]), torch.tensor([2.0, torch.nan]))
     0.25
     """
-    there = ~exact.isnan()
-    if found.shape != exact.shape or not torch.equal(there, ~found.isnan()):
+    known = ~exact.isnan()
+    if measured.shape != exact.shape or not torch.equal(known, ~measured.isnan()):
         return float("inf")
-    size = exact[there].double()
-    return float(((found[there].double() - size).abs() / (size.abs() + size.abs().mean())).nan_to_num(0.0).max())
+    size = exact[known].double()
+    return float(((measured[known].double() - size).abs() / (size.abs() + size.abs().mean())).nan_to_num(0.0).max())
 
 
 @torch.no_grad()
-def check(heads: Heads, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, float]:
-    """How far each default statistic is from float64, {name: distance}; WrongError where one is too far.
+def check(heads: HeadShape, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, float]:
+    """The distance of each default statistic from float64, {name: distance}; WrongError where one is too far.
 
-    Of a largest weight's key, what counts is the exact weight on it: among equals any one will do.
+    Of largest_key, the exact weight on it is compared: among equal weights any key is right.
     """
     q, k, v = draw(heads, T, dtype, device, seed, sharp=True)
-    _, found = with_statistics(q, k, v)
+    _, measured = with_statistics(q, k, v)
     weights, exact = by_definition(q.double(), k.double())
     limit, errors = TOLERANCE[dtype], {}
     for name in statistics.DEFAULT:
-        if name not in found:
+        if name not in measured:
             raise WrongError(f"{heads}, T={T}, {_name(dtype)}: {name} was not measured; nothing was timed")
-        here = found[name]
+        value = measured[name]
         if name == "largest_key":
-            here = weights.gather(-1, here.clamp(0, T - 1)[..., None])[..., 0]
-        errors[name] = away(here, exact["largest" if name == "largest_key" else name])
+            value = weights.gather(-1, value.clamp(0, T - 1)[..., None])[..., 0]
+        errors[name] = away(value, exact["largest" if name == "largest_key" else name])
         if not errors[name] <= limit:
             raise WrongError(
                 f"{heads}, T={T}, {_name(dtype)}: {name} is {errors[name]:.2g} away from float64, "
@@ -181,21 +176,21 @@ def check(heads: Heads, T: int, dtype: torch.dtype, device: str, seed: int = 0) 
 
 
 @torch.no_grad()
-def check_column_sum(reduce: Attention, heads: Heads, dtype: torch.dtype, device: str) -> str | None:
+def check_column_sum(reduce: Attention, heads: HeadShape, dtype: torch.dtype, device: str) -> str | None:
     """Why flash-colreduce may not be timed, or None."""
     q, k, v = draw(heads, CHECKED_AT[0], dtype, device, sharp=True)
-    found = reduce(q, k, v)
-    assert isinstance(found, Tensor)
-    far = away(found, by_definition(q.double(), k.double())[1]["received"])
+    sums = reduce(q, k, v)
+    assert isinstance(sums, Tensor)
+    far = away(sums, by_definition(q.double(), k.double())[1]["received"])
     if far <= COLUMN_SUM_TOLERANCE:
         return None
     return f"not timed: it is {far:.2g} away from float64, and {COLUMN_SUM_TOLERANCE:g} is allowed"
 
 
-def models(size: ModelSize, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, Call]:
-    """One forward over T tokens, unwatched, watched, and where T allows with every weight kept.
+def models(size: ModelShape, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> dict[str, Timed]:
+    """One forward over T tokens: unwatched, watched, and, if T is not too large, with output_attentions.
 
-    The body alone, without the head over the vocabulary: it would cost all of them the same and flatter the ratio.
+    Without the language-model head, whose time is the same for all and would only make the ratios look better.
     """
     torch.manual_seed(seed)
     model = _gpt2(size, T, "sdpa").to(device, dtype).eval()
@@ -211,7 +206,7 @@ def models(size: ModelSize, T: int, dtype: torch.dtype, device: str, seed: int =
             out = unwatched()
         return out, seen
 
-    calls: dict[str, Call] = {UNWATCHED: unwatched, WATCHED: watched}
+    calls: dict[str, Timed] = {UNWATCHED: unwatched, WATCHED: watched}
     if T <= EXPLICIT_UP_TO:
         eager = _gpt2(size, T, "eager").to(device, dtype).eval()
         eager.load_state_dict(model.state_dict())
@@ -224,8 +219,8 @@ def models(size: ModelSize, T: int, dtype: torch.dtype, device: str, seed: int =
     return calls
 
 
-def check_models(calls: dict[str, Call], size: ModelSize, dtype: torch.dtype) -> bool:
-    """Is the watched output the unwatched one bit for bit? WrongError where it is another, or layers are missing."""
+def check_models(calls: dict[str, Timed], size: ModelShape, dtype: torch.dtype) -> bool:
+    """Is the watched output bit for bit the unwatched one? WrongError where it is too far away, or layers are missing."""
     out = cast(Tensor, calls[UNWATCHED]())
     same, seen = cast(tuple[Tensor, regard.Seen], calls[WATCHED]())
     far, limit = float((same.double() - out.double()).norm() / out.double().norm()), OUT_TOLERANCE[dtype]
@@ -239,67 +234,66 @@ def check_models(calls: dict[str, Call], size: ModelSize, dtype: torch.dtype) ->
     return torch.equal(same, out)
 
 
-def _gpt2(size: ModelSize, T: int, how: str) -> nn.Module:
+def _gpt2(size: ModelShape, T: int, how: str) -> nn.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # importing it warns of things that are its own to mend
+        warnings.simplefilter("ignore")  # transformers warns when it is imported
         from transformers import GPT2Config, GPT2Model
     config = GPT2Config(
-        n_embd=size.heads * size.width, n_head=size.heads, n_layer=size.layers, vocab_size=size.vocabulary,
-        n_positions=max(T, 1024), bos_token_id=0, eos_token_id=0, attn_implementation=how,
-    )  # fmt: skip
+        n_embd=size.heads * size.width,
+        n_head=size.heads,
+        n_layer=size.layers,
+        vocab_size=size.vocabulary,
+        n_positions=max(T, 1024),
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation=how,
+    )
     model: nn.Module = GPT2Model(config)
     return model
 
 
-def peak_beyond_inputs(heads: Heads, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> int:
-    """Bytes that attention with its statistics takes beyond q, k, v and out, in this process."""
-    with_statistics(*draw(heads, 256, dtype, device))  # what is loaded or reserved once is not counted
+def peak_beyond_inputs(heads: HeadShape, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> int:
+    """Bytes that attention with its statistics allocates beyond q, k, v and out, in this process."""
+    with_statistics(*draw(heads, 256, dtype, device))  # what is allocated once is not counted
     q, k, v = draw(heads, T, dtype, device, seed)
     return _peak(lambda: with_statistics(q, k, v), device) - q.nbytes
 
 
-def peak_of_model(name: str, size: ModelSize, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> int:
-    """Bytes that one forward takes beyond the model, in this process."""
+def peak_of_model(name: str, size: ModelShape, T: int, dtype: torch.dtype, device: str, seed: int = 0) -> int:
+    """Bytes that one forward allocates, in this process."""
     return _peak(models(size, T, dtype, device, seed)[name], device)
 
 
-def in_a_process_of_its_own(what: str, timeout: float | None = None, **told: Any) -> int:
-    """peak_beyond_inputs or peak_of_model on the CPU, where it is the process that is measured."""
-    told = {n: asdict(t) if isinstance(t, Heads | ModelSize) else t for n, t in told.items()}
-    told |= {"dtype": _name(told["dtype"]), "threads": torch.get_num_threads()}
-    # -W is passed on, so that tests that turn warnings into errors see those of the child too.
-    words = [sys.executable, *(f"-W{w}" for w in sys.warnoptions), "-m", __name__, what, json.dumps(told)]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["killed, probably for want of memory"])[-1]
-        raise RuntimeError(f"{what} at T={told['T']} ended with status {done.returncode}: {last}")
-    return int(json.loads(done.stdout)["bytes"])
+def in_a_new_process(what: str, timeout: float | None = None, **arguments: Any) -> int:
+    """peak_beyond_inputs or peak_of_model on the CPU, where the memory of the whole process is measured."""
+    plain = {n: asdict(a) if isinstance(a, HeadShape | ModelShape) else a for n, a in arguments.items()}
+    plain |= {"dtype": _name(arguments["dtype"]), "threads": torch.get_num_threads()}
+    return bytes_from_process([__name__, what, json.dumps(plain)], f"{what} at T={arguments['T']}", timeout)
 
 
 def _child(what: str, text: str) -> None:
-    told = json.loads(text)
-    torch.set_num_threads(told.pop("threads"))
-    told["dtype"] = getattr(torch, told["dtype"])
+    arguments = json.loads(text)
+    torch.set_num_threads(arguments.pop("threads"))
+    arguments["dtype"] = getattr(torch, arguments["dtype"])
     if what == "peak_beyond_inputs":
-        found = peak_beyond_inputs(**(told | {"heads": Heads(**told["heads"])}), device="cpu")
+        peak = peak_beyond_inputs(**(arguments | {"heads": HeadShape(**arguments["heads"])}), device="cpu")
     else:
-        found = peak_of_model(**(told | {"size": ModelSize(**told["size"])}), device="cpu")
-    print(json.dumps({"bytes": found}))
+        peak = peak_of_model(**(arguments | {"size": ModelShape(**arguments["size"])}), device="cpu")
+    print(json.dumps({"bytes": peak}))
 
 
-def _peak(call: Call, device: str) -> int:
+def _peak(call: Timed, device: str) -> int:
     if torch.device(device).type == "cuda":
-        call()  # kernels are compiled and workspaces taken
+        call()  # compiles kernels and allocates workspaces
         return peak_memory(call, device) or 0
     try:
         with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # Linux: from now on the mark is what is held now, not what building took
+            file.write("5")  # Linux: reset the peak to the current memory
     except OSError:
         pass
-    before = _high_water()
+    before = high_water()
     kept = call()
-    after = _high_water()
+    after = high_water()
     del kept
     return after - before
 

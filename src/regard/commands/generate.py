@@ -1,6 +1,6 @@
-"""`regard generate "Once upon a time"`: a text written in the terminal, as it comes.
+"""`regard generate "Once upon a time"`: text in the terminal, token by token.
 
-The text goes to stdout and nothing else does, so it can be piped; what is said about it goes to stderr.
+The text alone goes to stdout, so that it can be piped; the statistics of the run go to stderr.
 """
 
 from __future__ import annotations
@@ -8,80 +8,78 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Sequence
+from typing import Annotated, Any
 
-import torch
+import typer
 
-from regard.gpt.checkpoint import model_directory
-from regard.gpt.generate.generate import GenerationStream
-from regard.gpt.model import GPT
-from regard.gpt.train.processes import find_device
-
-DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def run(
-    prompt: str,
-    *,
-    model: str | None = None,
-    max_new_tokens: int = 200,
-    temperature: float | int = 0.8,
-    top_k: int | None = 50,
-    top_p: float | int | None = None,
-    seed: int | None = None,
-    stop: Sequence[str] = (),
-    device: str | None = None,
-) -> GenerationStream:
-    """Write a text to stdout, piece by piece, and on stderr how it went."""
-    loaded = load(model, device)
-    seed = random.randrange(2**31) if seed is None else seed  # one that can be named afterwards
+def generate(
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")] = "",
+    model: Annotated[
+        str, typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
+    ] = "tiny",
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 200,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature. 0 takes the most likely token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Sample from the k most likely tokens. 0 for all.")] = 50,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from the most likely tokens with this total probability.", show_default="off"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
+    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. May be repeated.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
+    ] = None,
+) -> Any:
+    """Generate text from a prompt."""
+    from regard.commands.models import load_gpt
+
+    loaded = load_gpt(model, device)
+    seed = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
     stream = loaded.stream(
-        prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=list(stop)
+        prompt, max_new_tokens, temperature=temperature, top_k=top_k or None, top_p=top_p, seed=seed, stop=stop or []
     )
-    seen = sys.stdout.isatty()
+    on_terminal = sys.stdout.isatty()
     interrupted = False
     try:
-        # The prompt is part of the text; in a terminal it is dim, so that one sees what is new.
-        plain = bool(os.environ.get("NO_COLOR"))
-        _write(prompt if not seen else shown(prompt) if plain else f"{DIM}{shown(prompt)}{PLAIN}")
+        _write(_prompt_in_dim(prompt) if on_terminal else prompt)
         for piece in stream:
-            _write(shown(piece) if seen else piece)
+            _write(printable(piece) if on_terminal else piece)
         _write("\n")
     except KeyboardInterrupt:
         interrupted = True
         _write("\n")
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
         if not isinstance(error, BrokenPipeError):
             raise ValueError(f"the text could not be written: {error.strerror}; write it elsewhere") from error
-        return stream  # whoever read it has read enough, as head does
-    chance = [] if temperature == 0 else [f"seed {seed}"]
-    why = "interrupted" if interrupted else f"ended by {_reason(stream, loaded)}"
-    said = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s", *chance, why]
-    print(("\n  " if seen else "  ") + " · ".join(said), file=sys.stderr)
+        return stream  # the reader has closed the pipe, as head does
+    reason = "interrupted" if interrupted else f"ended by {_reason(stream.reason, loaded.config.context_length)}"
+    parts = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s"]
+    parts += [reason] if temperature == 0 else [f"seed {seed}", reason]
+    print(("\n  " if on_terminal else "  ") + " · ".join(parts), file=sys.stderr)
     if interrupted:
-        raise SystemExit(130)  # as after any Ctrl-C
+        raise SystemExit(130)  # the status of a program ended by Ctrl-C
     return stream
 
 
-def load(model: str | None, device: str | None) -> GPT:
-    """The model of a directory or name; without one, the model in the box."""
-    on = find_device(device)
-    # A CPU is quickest in float32, whatever the file holds.
-    dtype = torch.float32 if on.type == "cpu" else None
-    loaded = GPT.from_pretrained(model_directory.PACKAGED if model is None else model, device=on, dtype=dtype)
-    if loaded.tokenizer is None:
-        raise ValueError(f"{model} has no tokenizer.json, so no text can be read; put its tokenizer beside the weights")
-    return loaded
+def printable(text: str) -> str:
+    r"""Text for a terminal: control characters, which could move the cursor, become �.
 
-
-def shown(text: str) -> str:
-    r"""Text for a terminal: what would steer it, such as a cursor command, is shown as �.
-
-    >>> shown("a\x1b[2Jb")
+    >>> printable("a\x1b[2Jb")
     'a�[2Jb'
     """
     return "".join("\ufffd" if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 else c for c in text)
+
+
+def _prompt_in_dim(prompt: str) -> str:
+    """The prompt is part of the text; dim, so that the generated part stands out."""
+    text = printable(prompt)
+    return text if os.environ.get("NO_COLOR") else f"{_DIM}{text}{_PLAIN}"
 
 
 def _write(text: str) -> None:
@@ -89,10 +87,10 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _reason(stream: GenerationStream, model: GPT) -> str:
+def _reason(reason: str | None, context_length: int) -> str:
     return {
         "end": "its end token",
         "stop": "--stop",
         "length": "--max-new-tokens",
-        "context": f"a full context of {model.config.context_length} tokens",
-    }[stream.reason or "length"]
+        "context": f"a full context of {context_length} tokens",
+    }[reason or "length"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import safetensors
 import torch
@@ -35,9 +35,9 @@ from regard.attention.masks import (
 )
 from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
+from regard.heads.forward import Forward, in_slots
 from regard.heads.record import Record, RecordedCall
 from regard.heads.registry import STORED
-from regard.heads.report import Forward, Seen, in_slots
 from regard.heads.visibility import seeing_queries
 
 FORMAT, VERSION = "regard.seen", 1
@@ -58,40 +58,38 @@ _PARTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def save(seen: Seen, path: str | Path, keep: bool | None = None) -> None:
+class SavedReport(NamedTuple):
+    """What a file holds: the forwards of a report, and how they were collected."""
+
+    forwards: Sequence[Forward]
+    collect: frozenset[str]
+    keep: bool | None
+
+
+def save_report(path: str | Path, report: SavedReport, keep: bool | None = None) -> None:
     """Write a report to one file, completely or not at all.
 
     keep=False leaves out queries, keys and masks: statistics are read back, weights are not.
     """
-    kept = all(record.kept for forward in seen._forwards for record in forward.records.values())
+    kept = all(record.kept for forward in report.forwards for record in forward.records.values())
     if keep and not kept:
         raise ValueError("queries and keys were not all kept, so they cannot be saved; watch with keep=True")
     writer = _Writer(kept if keep is None else keep)
-    report = {
-        "collect": sorted(seen.collect),
-        "keep": seen.keep,
+    header = {
+        "collect": sorted(report.collect),
+        "keep": report.keep,
         "forwards": [
-            {
-                "number": forward.number,
-                "layers": [writer.record(record) for record in forward.records.values()],
-            }
-            for forward in seen._forwards
+            {"number": forward.number, "layers": [writer.record(record) for record in forward.records.values()]}
+            for forward in report.forwards
         ],
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(report)})
+    write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
 
 
-def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
-    """Read a report that was saved with seen.save(path).
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Seen().save(f"{folder}/empty.safetensors")
-    ...     load_seen(f"{folder}/empty.safetensors")
-      nothing was seen yet
-    """
+def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedReport:
+    """Read a report from a file that save_report() wrote; everything in it is checked first."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
@@ -180,7 +178,7 @@ class _Writer:
         return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(_packed(seen), common=True)}
 
 
-def _read(file: Any, device: torch.device) -> Seen:
+def _read(file: Any, device: torch.device) -> SavedReport:
     header = file.metadata() or {}
     if header.get("format") != FORMAT:
         raise _Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
@@ -198,7 +196,7 @@ def _read(file: Any, device: torch.device) -> Seen:
             for forward in report["forwards"]
         ]
         _fits(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
-        return Seen._of(forwards, collect, keep)
+        return SavedReport(forwards, collect, keep)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise _Unfit(f"the header does not describe a report ({type(error).__name__}: {error})") from None
 

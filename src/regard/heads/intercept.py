@@ -145,5 +145,5 @@ def _refuse_torchscript(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
-                f"{name or 'the model'} is TorchScript, which cannot be looked into; watch the module it was made from"
+                f"{name or 'the model'} is TorchScript, which cannot be intercepted; watch the module it was made from"
             )

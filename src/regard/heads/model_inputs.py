@@ -172,11 +172,9 @@ class InputTracker:
         return own, self.calls[-2].source if len(self.calls) > 1 else none
 
     def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
-        """By the length of the encoder's text, by what the modules were given, or by the module's name."""
-        own_lengths = (
-            inputs.length,
-            past + (inputs.length or 0),
-        )  # where both texts are as long, only the name can tell
+        """By the length of the encoder's text, by the arguments of the modules, or by the module's name."""
+        own_lengths = (inputs.length, past + (inputs.length or 0))
+        # Where both texts have the same length, only the name can decide.
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()

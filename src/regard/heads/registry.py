@@ -121,7 +121,7 @@ STATISTICS = (
     ),
     Statistic(
         "previous",
-        "p on the key at at − 1",
+        "pᵢⱼ at j = at − 1",
         "weight",
         "The weight on the previous token; NaN for the first, which has none.",
         default=True,
@@ -134,7 +134,7 @@ STATISTICS = (
     ),
     Statistic(
         "self",
-        "p on the key at at",
+        "pᵢⱼ at j = at",
         "weight",
         "The weight on the query's own token.",
         default=True,
@@ -144,6 +144,17 @@ STATISTICS = (
         averaged=True,
         heading="self",
         compared=True,
+    ),
+    Statistic(
+        "next",
+        "pᵢⱼ at j = at + 1",
+        "weight",
+        "The weight on the following token; NaN for the last, which has none.",
+        default=True,
+        join=Join.TARGET,
+        target=Target(Start.OWN, +1),
+        positional=True,
+        averaged=True,
     ),
     Statistic(
         "induction",

@@ -6,7 +6,6 @@ import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -20,6 +19,8 @@ from regard.heads import statistics
 from regard.heads.call import WatchedCall
 from regard.heads.compare import Comparison, Portrait, compare
 from regard.heads.copies import Copies
+from regard.heads.files import SavedReport, load_report, save_report
+from regard.heads.forward import Forward, Slot
 from regard.heads.names import names_in_short
 from regard.heads.record import Record, record_call
 from regard.heads.registry import DEFAULT
@@ -28,51 +29,6 @@ from regard.heads.roles import NAMES, Role, Tally
 from regard.heads.views import Head, Index, Layer, index, place
 
 WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
-
-Slot = tuple[str, int]  # a layer: the module it ran in, and how often that module had run before in this forward
-
-
-@dataclass
-class Forward:
-    """One run of the model, or a whole generation: the records of its layers, in the order in which they ran."""
-
-    number: int
-    records: dict[Slot, Record] = field(default_factory=dict)
-
-    def continues(self, other: Forward) -> bool:
-        """Is this the next step of that one's generation?
-
-        It is where every layer ran before with the same batch and heads; where keys grew by the new queries, or stayed
-        (cross-attention; a cache that is full); and where some did grow, or a single query attends to the same keys.
-        """
-        grew, single = False, True
-        for slot, record in self.records.items():
-            if slot not in other.records:
-                return False
-            B, H, T, S = record.steps[0].call.sizes
-            old_B, old_H, _, old_S = other.records[slot].steps[-1].call.sizes
-            if (old_B, old_H) != (B, H):
-                return False
-            grows = old_S + T == S and T < S
-            if not grows and (old_S < S or (T >= S and old_S != S)):
-                return False
-            grew, single = grew or grows, single and T == 1 < S
-        return grew or (single and any(_same_keys(other.records[slot], new) for slot, new in self.records.items()))
-
-    def append(self, later: Forward) -> None:
-        """Add the rows of the later forward after these."""
-        self.number = later.number
-        for slot, record in later.records.items():
-            for step in record.steps:
-                self.records[slot].append(step)
-
-
-def _same_keys(old: Record, new: Record) -> bool:
-    """Are these the same keys, in place or moved up by one? Where none were kept, they are taken to be."""
-    before, after = old.call(-1).k, new.call(0).k
-    if before is None or after is None or before.shape != after.shape or before.shape[3] == 0:
-        return True
-    return torch.equal(before[:, :, 0], after[:, :, 0]) or torch.equal(before[:, :, 1:], after[:, :, :-1])
 
 
 class Seen:
@@ -298,9 +254,7 @@ class Seen:
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
-        from regard.heads.files import save
-
-        save(self, path, keep)
+        save_report(path, SavedReport(self._forwards, self.collect, self.keep), keep)
 
     def table(
         self, width: int = 80, all: bool = False, layer: int | str | None = None, more: str = "seen.table(all=True)"
@@ -313,16 +267,6 @@ class Seen:
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def in_slots(records: Sequence[Record]) -> dict[Slot, Record]:
-    """The records of one forward, in order, by module and by how often it had run before."""
-    slots: dict[Slot, Record] = {}
-    times: Counter[str] = Counter()
-    for record in records:
-        slots[record.name, times[record.name]] = record
-        times[record.name] += 1
-    return slots
 
 
 def _collected(collect: Iterable[str] | None) -> frozenset[str]:
@@ -342,3 +286,15 @@ def _rank(role: Role) -> tuple[int, float]:
     if not role.clear:
         return len(NAMES) + (role.name == "mixed"), 0.0
     return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
+
+
+def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
+    """Read a report that was saved with seen.save(path).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Seen().save(f"{folder}/empty.safetensors")
+    ...     load_seen(f"{folder}/empty.safetensors")
+      nothing was seen yet
+    """
+    return Seen._of(*load_report(path, device))

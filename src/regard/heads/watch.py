@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from regard.heads.files import load_seen
 from regard.heads.intercept import intercept
-from regard.heads.report import Seen
+from regard.heads.report import Seen, load_seen
 
 __all__ = ["Seen", "load_seen", "watch"]
 

@@ -23,7 +23,7 @@ from regard.steps import step
 
 
 class MultiHeadAttentionWrapper(nn.Module):
-    """Heads as a list, run one after the other: easy to see, slow to run. The width of the result is num_heads × d_out.
+    """Heads as a list, run one after the other: easy to read, slow to run. The result is num_heads × d_out wide.
 
     >>> wrapper = MultiHeadAttentionWrapper(d_in=3, d_out=2, context_length=6, dropout=0.0, num_heads=2)
     >>> wrapper(torch.rand(1, 6, 3)).shape

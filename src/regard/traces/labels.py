@@ -131,7 +131,7 @@ class Labels:
         else:  # a method of a tensor that has a name: `transpose(1, 2)` is enough
             operation = change.removeprefix(".") if is_method else before.term.text + change
         if before.named_axes and change.removeprefix(".") not in _ATTRIBUTES:
-            return replace(before, operation=operation)
+            return replace(before, operation=operation, owned=None)
         term = Term(before.term.within(ATOM) + change, summed=before.term.summed)
         return _Label(operation, term, before.named_axes)
 

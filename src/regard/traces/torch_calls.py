@@ -1,8 +1,8 @@
 """Torch calls: every torch function that runs inside a trace, recorded with its operation and result.
 
-For code that names steps, labels.py writes each step's operation from the calls. For code that names none, the calls are
-the steps: around the softmax they get the usual names (scores, mask, scaled, weights, context); elsewhere a step is
-named after the submodule or the function that made it.
+For code that names steps, labels.py writes each step's operation from the calls. For code that names none, the calls
+are the steps: around the softmax they get the usual names (scores, mask, scaled, weights, context); elsewhere a step
+is named after the submodule or the function that made it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MASKS = {"masked_fill", "where"}
 _SCALES = {"div", "truediv", "itruediv", "mul", "imul", "rmul"}
 
 
-class Call(NamedTuple):
+class TorchCall(NamedTuple):
     """One call of a torch function."""
 
     name: str
@@ -36,7 +36,7 @@ class TorchCalls(TorchFunctionMode):
 
     def __init__(self, module: nn.Module | None = None) -> None:
         super().__init__()
-        self.calls: list[Call] = []
+        self.calls: list[TorchCall] = []
         self.labels = Labels(module)
         self._paused = self._labels_only = False
 
@@ -77,11 +77,11 @@ class TorchCalls(TorchFunctionMode):
         if isinstance(result, Tensor) and not (self._labels_only or is_property or name in COPIES or name == "tensor"):
             owner = self.labels.owner(name, args, kwargs)
             operation = self.labels.call(name, args, kwargs, sizes).text
-            self.calls.append(Call(owner.path if owner else name.strip("_"), operation, result.detach().clone()))
+            self.calls.append(TorchCall(owner.path if owner else name.strip("_"), operation, result.detach().clone()))
         self.labels.follow(name, args, kwargs, result)
 
 
-def named_calls(calls: list[Call]) -> list[Call]:
+def named_calls(calls: list[TorchCall]) -> list[TorchCall]:
     """The calls, with the names of attention around each softmax and a number on repeated names."""
     names = [call.name for call in calls]
     for i in [i for i, name in enumerate(names) if name == "softmax"]:

@@ -111,12 +111,12 @@ class Trace:
         self._calls.keep_labels_only()  # from the first named step on, the steps are those that the code names
         with self._calls.paused():
             made_by = self._calls.labels.name(value, name)
-            sizes = ", ".join(str(size) for size in value.shape)
-            operation = operation.replace("{shape}", sizes) or made_by
             self._seen[name] = self._seen.get(name, 0) + 1
             number = f" {self._seen[name]}" if self._seen[name] > 1 else ""
             # A copy: code that comes later may change the tensor in place.
-            self._named.append(Step(name + number, operation, value.detach().clone(), why or WHY.get(name, "")))
+            self._named.append(
+                Step(name + number, operation or made_by, value.detach().clone(), why or WHY.get(name, ""))
+            )
 
     @property
     def steps(self) -> list[Step]:
@@ -198,7 +198,8 @@ def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> T
     ['linear']
 
     `trace(layer, x)` runs the layer once and keeps its result as `.out`. `with trace() as t:` traces whatever runs
-    inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names the first difference.
+    inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names the first
+    difference.
     """
     if module is None:
         return Trace()

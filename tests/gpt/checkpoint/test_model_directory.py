@@ -6,8 +6,9 @@ import torch
 from gpt.directories import ours
 from regard import GPT
 from regard.gpt.checkpoint import model_directory
-from regard.gpt.checkpoint.pretrained import load
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
+
+load = GPT.from_pretrained
 
 transformers = pytest.importorskip("transformers")
 

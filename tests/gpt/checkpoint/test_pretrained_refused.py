@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from gpt.directories import rewrite
-from regard.gpt.checkpoint.pretrained import load
+from regard import GPT
 from regard.gpt.checkpoint.stored_tensors import SINGLE
+
+load = GPT.from_pretrained
 
 transformers = pytest.importorskip("transformers")
 

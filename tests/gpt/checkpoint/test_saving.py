@@ -9,10 +9,11 @@ from safetensors.torch import save_file
 
 from gpt.directories import IDS, KINDS, logits, ours, snapshot, theirs
 from regard import GPT, GPTConfig, Rotary
-from regard.gpt.checkpoint.pretrained import load
 from regard.gpt.checkpoint.saving import save
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 from regard.gpt.tokenizer import Tokenizer
+
+load = GPT.from_pretrained
 
 transformers = pytest.importorskip("transformers")
 

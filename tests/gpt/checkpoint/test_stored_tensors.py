@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from gpt.directories import change_index, rewrite, theirs
-from regard import GPTConfig
-from regard.gpt.checkpoint.pretrained import load
+from regard import GPT, GPTConfig
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 from regard.gpt.checkpoint.weight_names import places_in_file
+
+load = GPT.from_pretrained
 
 transformers = pytest.importorskip("transformers")
 

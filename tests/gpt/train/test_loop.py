@@ -7,14 +7,14 @@ import signal
 import pytest
 import torch
 
-import regard.gpt
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.gpt.tokenizer import Tokenizer
-from regard.gpt.train.data import Tokens
+from regard.gpt.train.batches import Batches
 from regard.gpt.train.fit import fit
 from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, run_settings
 from regard.gpt.train.options import FitOptions
+from regard.gpt.train.tokens import Tokens
 
 SIZES = {"vocab_size": 31, "context_length": 7, "num_layers": 1, "d_model": 8, "num_heads": 2}
 COUNTING = torch.arange(600) % 31
@@ -48,7 +48,7 @@ def test_a_step_is_what_the_formula_says(tmp_path):
     model, twin = small(), small()
     options = {"steps": 1, "clip": 0.1, "weight_decay": 0.2, "min_learning_rate": 1e-2}
     result = fit(model, COUNTING, out=tmp_path, **OPTIONS | options)
-    ids, targets = regard.gpt.train.data.Batches(COUNTING[:540], 4, 7, 0)(0)
+    ids, targets = Batches(COUNTING[:540], 4, 7, 0)(0)
     loss = torch.nn.functional.cross_entropy(twin(ids).flatten(0, 1), targets.flatten())
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.1)

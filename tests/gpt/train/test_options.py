@@ -83,7 +83,7 @@ def test_fit_takes_every_option_by_name_and_describes_it():
         assert f"    {spec.name}: {spec.option.help} [" in fit.__doc__
 
 
-def test_an_option_that_fit_has_not_is_refused_by_name():
+def test_an_option_that_fit_has_not_is_refused_by_name(without_shape_checks):
     with pytest.raises(TypeError, match="unexpected keyword argument 'learnin_rate'"):
         fit(None, None, out="run", steps=1, batch=1, learnin_rate=1.0)
 

@@ -160,7 +160,7 @@ def test_one_word_is_enough_and_order_and_spaces_do_not_matter(text, plan):
 @pytest.mark.parametrize(
     "text, world_size, message",
     [
-        ("fsdp=2,dp=2", 4, r"is made of fsdp=… and tp=…, and 'dp=2' is neither; try fsdp=2,tp=2 \(fsdp shares"),
+        ("fsdp=2,dp=2", 4, r"is made of fsdp=… and tp=…, and 'dp=2' is neither; try fsdp=2,tp=2 \(fsdp shards"),
         ("fsdp", 4, r"parallel \('fsdp'\) is made of fsdp=… and tp=…, and 'fsdp' is neither"),
         ("", 4, r"parallel \(''\) is made of fsdp=… and tp=…, and '' is neither"),
         ("fsdp=2,", 2, r"and '' is neither"),
@@ -169,7 +169,7 @@ def test_one_word_is_enough_and_order_and_spaces_do_not_matter(text, plan):
         ("tp=-2", 2, r"^tp \('-2'\) must be a whole number of at least 1"),
         ("tp=2.0", 2, r"^tp \('2.0'\) must be a whole number of at least 1"),
         ("tp=²", 2, r"^tp \('²'\) must be a whole number of at least 1"),
-        ("fsdp=2,fsdp=2", 4, r"says fsdp twice; say it once"),
+        ("fsdp=2,fsdp=2", 4, r"gives fsdp twice; give it once"),
         (
             "fsdp=2,tp=2",
             2,

@@ -50,7 +50,7 @@ def tiles(attention: Call, head: int | None = None, batch: int | None = None) ->
                 yield Tile(b, h, first, last, low, max(high, low))
 
 
-class Head:
+class HeadScores:
     """Queries and keys of one head, ready to be multiplied: a tile is then one product.
 
     The scale is in the queries, and one more channel takes the rows' lse off every score. Scores are in units of
@@ -119,7 +119,7 @@ def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
         return found.double() if found.dtype is torch.float64 else found.float()
     assert lse is not None
     known = lse[b, h, first:last].isfinite()
-    x = Head(attention, b, h, torch.where(lse.isfinite(), lse, 0)).scores(tile)
+    x = HeadScores(attention, b, h, torch.where(lse.isfinite(), lse, 0)).scores(tile)
     return x.exp2_().masked_fill_(~known[:, None], 0)
 
 
@@ -133,7 +133,7 @@ def logsumexp(attention: Call) -> Tensor:
     found = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
     for b in range(B):
         for h in range(H):
-            head = Head(attention, b, h)
+            head = HeadScores(attention, b, h)
             for tile in tiles(attention, h, b):
                 if tile.high > tile.low:
                     found[b, h, tile.first : tile.last] = (head.scores(tile) / LOG2E).logsumexp(-1)
@@ -160,7 +160,7 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
     for b in range(B):
         keys = targets[:, b].long().mT  # (T, N)
         for h in range(H):
-            head = None if attention.weights is not None else Head(attention, b, h, less)
+            head = None if attention.weights is not None else HeadScores(attention, b, h, less)
             all_count = bool(counted[b, h].all())
             for tile in tiles(attention, h, b):
                 _, _, first, last, low, high = tile

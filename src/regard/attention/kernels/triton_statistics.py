@@ -266,10 +266,9 @@ def pick(
     if First is not None:
         first = tl.load(First + b)
     for n in tl.static_range(len(TARGETS)):
-        start: tl.constexpr = TARGETS[n][0]
-        if start == 0:
+        if TARGETS[n][0] == 0:
             j = tl.zeros([BM], tl.int32) + first
-        elif start == 1:
+        elif TARGETS[n][0] == 1:
             j = rows + sizes.shift
         else:
             j = tl.load(Earlier + b * sizes.T + rows, mask=there, other=-1)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,12 @@ from regard.gpt.checkpoint.model_directory import find_directory
 from regard.gpt.checkpoint.stored_tensors import FLOATS, NOTHING_LOADED, StoredTensor, list_tensors, match_tensors
 from regard.gpt.checkpoint.weight_names import Place, places_in_file
 from regard.gpt.config import GPTConfig
-from regard.gpt.model import GPT
 from regard.gpt.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
+
+Model = TypeVar("Model", bound="GPT")
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -41,18 +45,20 @@ class _NoInitialization(TorchFunctionMode):
 
 
 def load(
+    model_class: type[Model],
     name_or_dir: str | os.PathLike[str],
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-) -> GPT:
-    """A model from a directory that transformers or `save` wrote, or by its name on the Hugging Face Hub.
+) -> Model:
+    """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the Hugging Face Hub.
 
     >>> import tempfile
     >>> from regard.gpt.checkpoint.saving import save
     >>> directory = tempfile.mkdtemp()
+    >>> from regard import GPT
     >>> save(GPT(GPTConfig.preset("tiny", vocab_size=307, num_layers=1)), directory)
-    >>> load(directory).config.vocab_size
+    >>> load(GPT, directory).config.vocab_size
     307
 
     GPT-2, Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds config.json, and model.safetensors or
@@ -76,7 +82,7 @@ def load(
     tokenizer = Tokenizer.load(directory) if (directory / "tokenizer.json").is_file() else None
 
     with torch.device("meta"), _NoInitialization():
-        model = GPT(config)
+        model = model_class(config)
     model = model.to(dtype).to_empty(device="cpu" if device is None else device)
     _copy_weights(model, places, sources)
     model.tokenizer = tokenizer
@@ -107,7 +113,7 @@ def _common_dtype(sources: Mapping[str, StoredTensor], where: Path) -> torch.dty
     return next(iter(counts))
 
 
-def _copy_weights(model: GPT, places: Mapping[str, Place], sources: Mapping[str, StoredTensor]) -> None:
+def _copy_weights(model: nn.Module, places: Mapping[str, Place], sources: Mapping[str, StoredTensor]) -> None:
     """Copy each tensor from its file into its parameter, so that nothing is in memory twice."""
     from safetensors import safe_open
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,8 +22,11 @@ from regard.gpt.checkpoint.config_json import config_to_transformers
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
 from regard.gpt.checkpoint.weight_names import PREFIX, Place, places_in_file, prefixed
 from regard.gpt.config import GPTConfig
-from regard.gpt.model import GPT
 from regard.gpt.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
+
 
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 

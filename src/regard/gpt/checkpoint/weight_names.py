@@ -108,11 +108,22 @@ def _in_llama(c: GPTConfig) -> Iterator[tuple[str, Place]]:
 
 
 def _in_regard(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    """Our own names: those of the model's state dict, from a model without memory."""
+    """Our own names: those of GPT's state dict, found without building the whole model."""
     import torch
 
-    from regard.gpt.model import GPT
+    from regard.gpt.block import Block, make_norm
 
-    with torch.device("meta"):
-        for name, weight in GPT(c).state_dict().items():
-            yield name, Place(name, tuple(weight.shape))
+    E = c.d_model
+    yield "token_embedding.weight", Place("token_embedding.weight", (c.vocab_size, E))
+    if c.rotary is None:
+        yield "position_embedding.weight", Place("position_embedding.weight", (c.context_length, E))
+    with torch.device("meta"):  # shapes without memory
+        block = Block(c).state_dict()
+        final_norm = make_norm(c).state_dict()
+    for i in range(c.num_layers):
+        for name, weight in block.items():
+            yield f"blocks.{i}.{name}", Place(f"blocks.{i}.{name}", tuple(weight.shape))
+    for name, weight in final_norm.items():
+        yield f"final_norm.{name}", Place(f"final_norm.{name}", tuple(weight.shape))
+    if not c.tied:
+        yield "head.weight", Place("head.weight", (c.vocab_size, E))

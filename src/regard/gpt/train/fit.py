@@ -21,10 +21,10 @@ from torch import Tensor
 
 from regard.gpt.model import GPT
 from regard.gpt.train import state
-from regard.gpt.train.data import Tokens, tokenize_files
 from regard.gpt.train.loop import FitResult, TrainingLoop
 from regard.gpt.train.options import FitOptions, table
 from regard.gpt.train.processes import Processes, SingleProcess, find_device
+from regard.gpt.train.tokens import Tokens, tokenize_files
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
 P = ParamSpec("P")

@@ -20,12 +20,13 @@ from torch import Tensor
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import state
-from regard.gpt.train.data import Batches, Tokens, derive_seed
+from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
 from regard.gpt.train.options import FitOptions
 from regard.gpt.train.processes import Processes, SingleProcess
 from regard.gpt.train.progress import ProgressBar
+from regard.gpt.train.tokens import Tokens
 
 MODEL, BEST = "model", "best"
 SAMPLE_TOKENS = 60

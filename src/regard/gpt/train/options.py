@@ -62,10 +62,10 @@ def fraction(usual: str) -> Callable[[str, float], None]:
     return check
 
 
-def number(holds: Callable[[float], bool], rule: str) -> Callable[[str, float], None]:
+def number(holds: Callable[[float | int], bool], rule: str) -> Callable[[str, float | int], None]:
     """A number for which a condition holds; `rule` says which."""
 
-    def check(name: str, value: float) -> None:
+    def check(name: str, value: float | int) -> None:
         if not holds(value):
             raise ValueError(f"{name} ({value}) must be {rule}")
 
@@ -203,10 +203,13 @@ class FitOptions(Recipe):
     """All options of `fit`: the recipe, and what may change when a run resumes."""
 
     out: Annotated[Path | str, Option("Directory of the run; the trained model is written to OUT/model.")]
-    device: Annotated[Any, Option("cpu, cuda, cuda:1, …", default_text="cuda if available, else cpu")] = None
+    device: Annotated[
+        Any, Option("Device to train on: cpu, cuda, cuda:1, …", default_text="cuda if available, else cpu")
+    ] = None
     compile: Annotated[bool | None, Option("Compile the model with torch.compile.", default_text="on a GPU")] = None
     parallel: Annotated[
-        str | None, Option("Under torchrun: fsdp=2,tp=2 and the like.", default_text="fsdp for all processes")
+        str | None,
+        Option("How torchrun's processes split the work: fsdp=2,tp=2, …", default_text="fsdp for all processes"),
     ] = None
     evaluate_every: Annotated[
         int | None, Option("Compute the validation loss every N steps.", count("never"), default_text=_TENTH_OF_RUN)
@@ -257,7 +260,7 @@ class ModelOptions:
         Option("Fine-tune this model instead: a directory, or a name on the hub.", default_text="a new model"),
     ] = None
     tokenizer: Annotated[
-        str | Path | None, Option("A tokenizer.json.", default_text="trained on the data, or that of --model")
+        str | Path | None, Option("Path of a tokenizer.json.", default_text="trained on the data, or that of --model")
     ] = None
     dropout: Annotated[float | None, Option("Dropout of a new model.", default_text="0.0")] = None
     sinusoidal: Annotated[

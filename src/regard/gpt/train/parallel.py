@@ -45,7 +45,7 @@ from torch.optim import Optimizer
 from regard.gpt.block import Block
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
-from regard.gpt.train.data import rows_of_rank
+from regard.gpt.train.batches import rows_of_rank
 from regard.gpt.train.processes import find_device
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"

@@ -12,9 +12,9 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.tokenizer import Tokenizer
 from regard.gpt.train import state
-from regard.gpt.train.data import TOKENS, Tokens, tokenize_files, train_tokenizer
 from regard.gpt.train.options import FitOptions, ModelOptions
 from regard.gpt.train.processes import Processes
+from regard.gpt.train.tokens import TOKENS, Tokens, tokenize_files, train_tokenizer
 
 TOKENIZER = "tokenizer.json"
 

@@ -1,16 +1,13 @@
-"""`regard watch` of our own GPT, as a person types it."""
+"""`regard watch` of the model in the package, as a person types it."""
 
 import re
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
-import regard
 from regard import cli
-from regard.commands import own_model as watch_command
-from regard.commands import watch as command
+from regard.commands import models
 from regard.gpt import GPT
 
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
@@ -30,7 +27,7 @@ def watch(*arguments):
 
 
 @pytest.mark.parametrize("named", [[], ["tiny"]], ids=["without a name", "by its name"])
-def test_the_model_in_the_box_is_watched(named, text):
+def test_the_model_in_the_package_is_watched(named, text):
     told = watch(*named, "--text", text)
     assert "6 layers × 8 heads · 37 tokens · blocks.0–5.attention" in told
     rows = {words[0]: words[1:] for line in told.splitlines() if (words := line.split())}
@@ -55,28 +52,15 @@ def test_the_readme_shows_what_is_printed():
             )
 
 
-def test_it_sees_what_python_sees(text):
-    found = watch_command.opened("tiny", TWICE, None, "cpu")
-    model = GPT.from_pretrained("tiny")
-    ids = torch.tensor([model.tokenizer.encode(TWICE)])
-    assert "".join(found.tokens) == TWICE
-    torch.testing.assert_close(found.inputs, {"ids": ids})
-    with torch.no_grad(), regard.watch(model) as right:
-        model(ids)
-    with torch.no_grad(), regard.watch(found.model) as seen:
-        found.model(**found.inputs)
-    for name in ("entropy", "induction", "received"):
-        torch.testing.assert_close(getattr(seen[4, 3], name), getattr(right[4, 3], name), equal_nan=True)
-    told = watch("--text", text, "--layer", "4", "--head", "3")
-    assert "  beginning  to 0.9" in told
+def test_one_head_shows_where_each_token_looks(text):
+    assert "  beginning  to 0.9" in watch("--text", text, "--layer", "4", "--head", "3")
 
 
 def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_path, monkeypatch):
-    model = GPT.from_pretrained("tiny")
-    model.save_pretrained(tmp_path / "mine")
-    real = cli.find_spec
-    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "transformers" else real(name))
-    monkeypatch.setattr(command, "by_transformers", None)  # nobody asks for it
+    GPT.from_pretrained("tiny").save_pretrained(tmp_path / "mine")
+    real = models.find_spec
+    monkeypatch.setattr(models, "find_spec", lambda name: None if name == "transformers" else real(name))
+    monkeypatch.setattr(models, "open_with_transformers", None)  # must not be called
     assert "6 layers × 8 heads · 5 tokens" in watch(str(tmp_path / "mine"), "--text", text, "--max-tokens", "5")
 
 

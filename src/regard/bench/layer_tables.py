@@ -1,4 +1,4 @@
-"""What the layer benchmark found, in words: a table for each shape, dtype and clock, then a summary.
+"""Results of the layer benchmark as text: a table for each shape, dtype and clock, then a summary.
 
 At most 80 columns, fastest first, ours marked by an arrow. Times are the best of the rounds, on a GPU their median.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from regard.bench.clocks import CLOCKS
+from regard.bench.options import MODES
 from regard.bench.peers import COMPILED, OURS, TEXTBOOK
-from regard.bench.report import Panel, column, table, wrap
-
-MODES = ("forward", "step")  # step is forward + backward
-NOISY = 1.5  # median ÷ best
-CLOCKS = ("wall", "device", "eager")  # wall on a CPU, the others on a GPU
+from regard.bench.plot import Panel
+from regard.bench.report import table_lines, wrap
+from regard.bench.timing import NOISY
+from regard.show.table import same_digits, text_table
 
 
 def tables(case: dict[str, Any]) -> list[str]:
@@ -21,20 +22,18 @@ def tables(case: dict[str, Any]) -> list[str]:
     lines = []
     contenders = case["contenders"]
     for clock in CLOCKS:
-        there = {n: c["times"][clock] for n, c in contenders.items() if clock in c["times"]}
-        if not there:
+        measured = {n: c["times"][clock] for n, c in contenders.items() if clock in c["times"]}
+        if not measured:
             continue
-        modes = [m for m in MODES if any(m in times for times in there.values())]
-        names = sorted(there, key=lambda n: [there[n].get(m, {}).get("ms", float("inf")) for m in modes])
+        modes = [m for m in MODES if any(m in times for times in measured.values())]
+        names = sorted(measured, key=lambda n: [measured[n].get(m, {}).get("ms", float("inf")) for m in modes])
         head, columns = ["contender"], [names]
-        short = {
-            "forward": "fwd" if clock == "eager" else "forward",
-            "step": "step",
-        }  # memory stands beside eager times
+        # The table of eager times has columns for memory, so its names are shorter.
+        short = {"forward": "fwd" if clock == "eager" else "forward", "step": "step"}
         for mode in modes:
-            rows = [there[n].get(mode, {}) for n in names]
+            rows = [measured[n].get(mode, {}) for n in names]
             head += [f"{short[mode]} ms", "× ours"]
-            columns += [column([r.get("ms") for r in rows]), [_times(r.get("to_ours")) for r in rows]]
+            columns += [same_digits([r.get("ms") for r in rows]), [_times(r.get("to_ours")) for r in rows]]
         if clock == "eager":
             for mode in modes:
                 peaks = [contenders[n]["peak_mib"].get(mode) for n in names]
@@ -42,18 +41,18 @@ def tables(case: dict[str, Any]) -> list[str]:
                 columns.append(["-" if p is None else f"{p:.0f}" for p in peaks])
         lines += [f"  {case['label']} · {case['dtype']} · {case['device']}, {clock} clock", ""]
         marked = names.index(OURS) if OURS in names else None
-        lines += [*table(head, list(zip(*columns, strict=True)), marked), *_noise(there), ""]
+        lines += [*table_lines(head, columns, marked), *_noise(measured), ""]
     for note in case["notes"]:
         lines += wrap(note)
     return lines or ["  nothing was measured"]
 
 
 def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each figure: who was fastest, ours against that, and the textbook layer against ours.
+    """For each figure: the fastest contender, ours relative to it, and the textbook layer relative to ours.
 
-    Compiled contenders are a class of their own.
+    Compiled contenders are compared with compiled ones only.
     """
-    found = []
+    entries = []
     for case in cases:
         for clock in CLOCKS:
             for mode in MODES:
@@ -68,7 +67,7 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                         continue
                     fastest = min(group, key=lambda n: group[n])
                     ours, theirs = group.get(OURS + suffix), group.get(TEXTBOOK + suffix)
-                    found.append(
+                    entries.append(
                         {
                             "label": case["label"],
                             "dtype": case["dtype"],
@@ -80,20 +79,20 @@ def summary(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                             "textbook_to_ours": None if ours is None or theirs is None else theirs / ours,
                         }
                     )
-    return found
+    return entries
 
 
-def summary_lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def summary_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     """The summary, at most 80 columns wide: a heading for each shape, dtype and clock, then a line for each mode."""
     lines = ["  Summary: ours ÷ the fastest, and the textbook layer ÷ ours"]
     rows, headings = [], []
-    for entry in found:
+    for entry in entries:
         headings.append(f"{entry['label']} · {entry['dtype']} · {entry['clock']} clock")
         mode = entry["mode"] + (COMPILED if entry["compiled"] else "")
         fastest = entry["fastest"].removesuffix(COMPILED)
         rows.append([mode, fastest, _times(entry["ours_to_fastest"]), _times(entry["textbook_to_ours"])])
     head = ["mode", "fastest", "ours ÷ fastest", "textbook ÷ ours"]
-    drawn = table(head, rows, words=2)
+    drawn = text_table(head, rows, None, words=2).splitlines()
     lines += ["", "  " + drawn[0]]
     before = None
     for heading, line in zip(headings, drawn[1:], strict=True):
@@ -105,12 +104,12 @@ def summary_lines(found: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def panels(case: dict[str, Any]) -> list[Panel]:
-    """Bars for the plot, a panel for each mode: the device's clock where there is one."""
+    """Bars for the plot, a panel for each mode: by the device clock where there is one."""
     contenders = case["contenders"]
-    clock = next((c for c in CLOCKS if any(c in found["times"] for found in contenders.values())), None)
+    clock = next((c for c in CLOCKS if any(c in one["times"] for one in contenders.values())), None)
     drawn = []
     for mode in MODES if clock else ():
-        times = {n: found["times"].get(clock, {}).get(mode) for n, found in contenders.items()}
+        times = {n: one["times"].get(clock, {}).get(mode) for n, one in contenders.items()}
         bars = sorted((t["ms"], n) for n, t in times.items() if t is not None)
         if bars:
             title = f"{case['label']}, {case['dtype']}: {mode}"
@@ -118,9 +117,9 @@ def panels(case: dict[str, Any]) -> list[Panel]:
     return drawn
 
 
-def _noise(there: dict[str, Any]) -> list[str]:
+def _noise(measured: dict[str, Any]) -> list[str]:
     """A warning where rounds differ so much that close ratios mean little."""
-    spread = {(n, m): t["median_ms"] / t["best_ms"] for n, modes in there.items() for m, t in modes.items()}
+    spread = {(n, m): t["median_ms"] / t["best_ms"] for n, modes in measured.items() for m, t in modes.items()}
     name, mode = max(spread, key=lambda at: spread[at])
     worst = spread[name, mode]
     return [f"  noisy: the median of {name}, {mode}, is {worst:.1f} × its best"] if worst >= NOISY else []

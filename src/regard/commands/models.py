@@ -1,0 +1,185 @@
+"""Models for commands: a GPT of ours or a model of transformers, from a directory, the hub or the package.
+
+Weights are read from safetensors only, and no code that comes with a model is run.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import torch
+from torch import Tensor, nn
+
+from regard.gpt.model import GPT
+from regard.gpt.train.processes import find_device
+
+PACKAGED = "tiny"  # the trained model in the package
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
+
+
+class ModelWithText(NamedTuple):
+    """A model, and a text as its forward takes it."""
+
+    model: nn.Module
+    inputs: dict[str, Tensor]  # keyword arguments of forward
+    tokens: list[str]
+    layers: int | None  # None where the number of attention layers is unknown
+
+
+def load_gpt(name: str, device: str | None) -> GPT:
+    """A GPT of ours with its tokenizer, on the device; by default, on a GPU if there is one."""
+    target = find_device(device)
+    dtype = torch.float32 if target.type == "cpu" else None  # float32 is the fastest dtype on most CPUs
+    model = GPT.from_pretrained(name, device=target, dtype=dtype)
+    if model.tokenizer is None:
+        raise ValueError(f"{name} has no tokenizer.json, so no text can be read; put its tokenizer beside the weights")
+    return model
+
+
+def open_model(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
+    """A model and the text in its tokens: the model in the package, or any model that transformers can load.
+
+    Without transformers, a GPT of ours from a directory or the hub.
+    """
+    ours = name == PACKAGED or find_spec("transformers") is None
+    return (open_gpt if ours else open_with_transformers)(name, text, max_tokens, device)
+
+
+def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
+    """A GPT of ours and the text in its tokens."""
+    model = load_gpt(name, device)
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode(text)[:max_tokens]
+    _check_length(len(ids), model.config.context_length)
+    tokens = [model.tokenizer.decode([one]) for one in ids]
+    return ModelWithText(model, {"ids": torch.tensor([ids])}, tokens, model.config.num_layers)
+
+
+def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
+    """A model that transformers loads, and the text in its tokens."""
+    with _quiet_transformers() as transformers:
+        config, model, tokenizer = _load(transformers, name, device)
+        inputs, tokens = _tokenize(tokenizer, text, config, max_tokens)
+    return ModelWithText(model, inputs, tokens, _number_of_layers(config))
+
+
+def _check_length(length: int, longest: int | None) -> None:
+    if not length:
+        raise ValueError("the tokenizer makes no token of this text; give it another")
+    if longest is not None and 0 < longest < length:
+        raise ValueError(
+            f"the text has {length} tokens and the model reads at most {longest}; add --max-tokens {longest}"
+        )
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[Any]:
+    """The transformers package without its progress bars and messages."""
+    try:
+        import transformers
+        from transformers.utils import logging
+    except ImportError:
+        raise ValueError(
+            "regard watch loads models with transformers, which is missing; pip install transformers"
+        ) from None
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, Any]:
+    """Config, model and tokenizer; every failure is one line with a remedy."""
+    _check_name(name)
+    safe = {"trust_remote_code": False}
+    try:
+        target = torch.device(device)
+        config = transformers.AutoConfig.from_pretrained(name, **safe)
+        # Only attention is watched, but the modules of a complete language model have the names that people know.
+        generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in config.architectures or ())
+        maker = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
+        model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        here = "" if Path(name).exists() else f"; {name} is no directory here, so it was looked for on the hub"
+        raise ValueError(f"{name} could not be loaded: {_first_line(error)}{here}") from None
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        raise ValueError(
+            f"{name} reads {reads}, not text; watch it in Python: with regard.watch(model) as seen: model({reads}=…)"
+        )
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
+        ) from None
+    return config, model, tokenizer
+
+
+def _check_name(name: str) -> None:
+    """Refuse what is neither a complete model directory nor a model that the hub could have."""
+    path = Path(name)
+    if not path.exists():
+        if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+            raise ValueError(
+                f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name"
+            )
+        _check_hub(name)
+    elif not (path / "config.json").is_file():
+        raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
+    elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
+        # transformers would make an empty tokenizer, which reads nothing.
+        raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
+
+
+def _check_hub(name: str) -> None:
+    """Refuse a name at once where the hub cannot be reached: transformers would retry for half a minute."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:
+        raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
+    if cached or constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}:
+        return
+    host = urlsplit(constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise ValueError(
+            f"there is no directory {name}, and the hub ({host}) cannot be reached; "
+            "give a directory that model.save_pretrained() wrote"
+        ) from None
+
+
+def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
+    truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
+    encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
+    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
+    ids = inputs["input_ids"][0].tolist()
+    longest = getattr(config, "max_position_embeddings", None)
+    _check_length(len(ids), longest if isinstance(longest, int) else None)
+    if getattr(config, "is_encoder_decoder", False):
+        inputs["decoder_input_ids"] = inputs["input_ids"]  # the same text for encoder and decoder
+    return inputs, [tokenizer.decode([one]) for one in ids]
+
+
+def _number_of_layers(config: Any) -> int | None:
+    count = getattr(config, "num_hidden_layers", None)
+    return count if isinstance(count, int) and not getattr(config, "is_encoder_decoder", False) else None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,92 @@
+"""Opening models for commands."""
+
+import sys
+
+import pytest
+import torch
+
+import regard
+from regard.commands import models
+from regard.commands.models import load_gpt, open_gpt, open_model, open_with_transformers
+from regard.gpt import GPT
+
+TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A GPT of ours, saved."""
+    path = tmp_path_factory.mktemp("mine")
+    GPT.from_pretrained("tiny").save_pretrained(path)
+    return str(path)
+
+
+def test_a_gpt_of_ours_gets_the_text_in_its_tokens_and_shows_what_python_shows():
+    opened = open_gpt("tiny", TWICE, None, "cpu")
+    model = GPT.from_pretrained("tiny")
+    ids = torch.tensor([model.tokenizer.encode(TWICE)])
+    assert "".join(opened.tokens) == TWICE
+    torch.testing.assert_close(opened.inputs, {"ids": ids})
+    with torch.no_grad(), regard.watch(model) as right:
+        model(ids)
+    with torch.no_grad(), regard.watch(opened.model) as seen:
+        opened.model(**opened.inputs)
+    for name in ("entropy", "induction", "received"):
+        torch.testing.assert_close(getattr(seen[4, 3], name), getattr(right[4, 3], name), equal_nan=True)
+
+
+def test_the_number_of_tokens_can_be_limited():
+    opened = open_gpt("tiny", TWICE, 5, "cpu")
+    assert opened.inputs["ids"].shape == (1, 5)
+    assert len(opened.tokens) == 5
+    assert TWICE.startswith("".join(opened.tokens))
+    assert opened.layers == 6
+
+
+def test_the_packaged_model_is_ours_even_where_transformers_is_installed(monkeypatch):
+    monkeypatch.setattr(models, "open_with_transformers", None)
+    assert isinstance(open_model("tiny", TWICE, 5, "cpu").model, GPT)
+
+
+def test_any_other_model_is_opened_with_transformers(folder):
+    transformers = pytest.importorskip("transformers")
+    opened = open_model(folder, TWICE, 5, "cpu")
+    assert isinstance(opened.model, transformers.GPT2LMHeadModel)
+    torch.testing.assert_close(opened.inputs["input_ids"], open_gpt(folder, TWICE, 5, "cpu").inputs["ids"])
+    assert opened.tokens == open_gpt(folder, TWICE, 5, "cpu").tokens
+    assert opened.layers == 6
+
+
+def test_without_transformers_the_remedy_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ValueError, match=r"regard watch loads models with transformers, .* pip install transformers"):
+        open_with_transformers(folder, TWICE, None, "cpu")
+
+
+def test_a_text_without_tokens_is_refused():
+    with pytest.raises(ValueError, match="the tokenizer makes no token of this text; give it another"):
+        open_gpt("tiny", "", None, "cpu")
+
+
+def test_a_cpu_computes_in_float32_whatever_the_file_holds(tmp_path):
+    GPT.from_pretrained("tiny").bfloat16().save_pretrained(tmp_path)
+    assert {p.dtype for p in load_gpt(str(tmp_path), "cpu").parameters()} == {torch.float32}
+
+
+def test_a_model_without_a_tokenizer_is_refused(folder, tmp_path):
+    model = GPT.from_pretrained(folder)
+    model.tokenizer = None
+    model.save_pretrained(tmp_path / "mute")
+    with pytest.raises(ValueError, match=r"mute has no tokenizer\.json, so no text can be read"):
+        load_gpt(str(tmp_path / "mute"), "cpu")
+
+
+def test_transformers_speaks_again_after_it_was_silenced(folder):
+    pytest.importorskip("transformers")
+    from transformers.utils import logging
+
+    logging.enable_progress_bar()
+    level = logging.get_verbosity()
+    open_with_transformers(folder, TWICE, 5, "cpu")
+    assert logging.is_progress_bar_enabled()
+    assert logging.get_verbosity() == level

@@ -1,0 +1,90 @@
+"""Heads as a table, in a terminal and in a notebook."""
+
+import sys
+
+import pytest
+import torch
+
+from heads import dense
+from heads.dense import random_call
+from heads.reports import seen_of, two_layers
+from regard.attention.masks import causal
+from regard.heads.call import WatchedCall
+from regard.heads.report import Seen
+from regard.heads.roles import NAMES, Role
+from regard.show import heads
+from regard.show.heads import print_heads
+
+
+@pytest.fixture(autouse=True)
+def _by_definition(monkeypatch):
+    dense.stand_in(monkeypatch)
+
+
+def test_the_table_fits_eighty_columns_and_says_how_many_more_there_are():
+    seen = seen_of(*(random_call(H=11, mask=causal(), module=f"transformer.h.{i}.attn") for i in range(3)))
+    lines = seen.table().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "  3 layers × 11 heads · 2 × 5 tokens · transformer.h.0–2.attn"
+    assert lines[-2].startswith("  … and 9 more: ")
+    assert lines[-1] == "  All of them: seen.table(all=True)"
+    assert len(seen.table(all=True).splitlines()) == 3 + 33
+    assert len(seen.table(layer=1).splitlines()) == 3 + 11
+
+
+def test_heads_with_a_clear_role_come_first():
+    previous = dense.pattern(lambda i: max(i - 1, 0), 17, weight=0.9)
+    even = dense.pattern(lambda i: 0, 17, weight=0.0)
+    seen = seen_of(WatchedCall("attention", weights=torch.cat([even, previous], 1)))
+    rows = [line.split() for line in repr(seen).splitlines()[3:]]
+    assert [row[:2] for row in rows] == [["0.1", "previous"], ["0.0", "broad"]]
+
+
+def test_a_notebook_shows_the_same_table_and_no_markup_of_the_models():
+    page = seen_of(random_call(module="<script>"))._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<td>0.2</td>" in page
+
+
+def test_an_empty_report_is_one_line():
+    assert Seen().table() == repr(Seen()) == "  nothing was seen yet"
+
+
+def test_columns_are_those_of_the_registry_that_have_a_value():
+    columns = seen_of(random_call(T=11, mask=causal())).table(120).splitlines()[2].split()
+    assert columns == ["head", "role", "entropy", "distance", "sink", "previous", "self", "largest"]
+    repeated = random_call(T=5, mask=causal(), tokens=torch.zeros(2, 5, dtype=torch.long))
+    assert seen_of(repeated).table(120).splitlines()[2].split()[-2:] == ["induction", "largest"]
+
+
+def test_a_comparison_says_how_many_changes_are_left_out():
+    calls = [[random_call(H=13, mask=causal()) for _ in range(3)] for _ in range(2)]
+    comparison = seen_of(*calls[0]).compare(seen_of(*calls[1]))
+    lines = comparison.table().splitlines()
+    assert lines[0] == "  39 of 39 heads; after − before, the largest change first"
+    assert lines[-1] == "  … and 15 more: .table(all=True), or fewer: .changed(0.2)"
+    assert len(comparison.table(all=True).splitlines()) == 3 + 39
+    assert "… and 15 more" in comparison._repr_html_()
+    assert comparison._repr_html_().count("<tr>") == 1 + 24
+
+
+def test_a_comparison_without_a_change_says_so():
+    seen = two_layers()
+    assert repr(seen.compare(seen).changed(0.01)) == "  none of 6 heads changed"
+
+
+def test_every_role_that_says_what_a_head_does_has_a_colour():
+    assert set(heads._COLOURS) == {name for name in NAMES if Role(name, 1.0, 0.4, "").clear}
+
+
+@pytest.mark.parametrize("role", ["induction", "first token", "local"])
+def test_a_terminal_gets_roles_in_colour(role, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_heads(f"  head  role\n  0.1   {role}\n  0.2   mixed")
+    lines = capsys.readouterr().out.splitlines()
+    assert [("\x1b" in line) for line in lines] == [False, True, False]
+    assert f"m{role}\x1b[0m" in lines[1]
