@@ -74,7 +74,7 @@ def test_it_continues_the_same_way_every_time(model):
 
 def test_the_docs_tell_what_the_log_says():
     log = [json.loads(line) for line in (BOOK / "tiny" / "log.jsonl").read_text().splitlines()]
-    assert f"**{log[-1]['val_loss']:.3f}** nats a token" in DOCS
+    assert f"**{log[-1]['val_loss']:.3f}** nats per token" in DOCS
     assert f"{log[-1]['loss']:.3f} in the last step" in DOCS
     assert f"--steps {log[-1]['step']} " in DOCS
     assert log[-1]["tokens"] == 8000 * 256 * 512
