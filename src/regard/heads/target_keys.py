@@ -42,7 +42,10 @@ def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, si
     if start is None:  # nothing is known of the tokens
         return at.new_full((B, T), -1)
     key = start + target.step
-    return torch.where((key >= first) & (key < size), key, -1)
+    exists = key >= first
+    if target.step > 0:  # no start is after the text
+        exists = exists & (key < size)
+    return torch.where(exists, key, -1)
 
 
 def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:

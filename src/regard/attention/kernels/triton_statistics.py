@@ -128,7 +128,7 @@ def _pair(x, BM: tl.constexpr):
 
 @triton.jit
 def _step(x, far, ps, pd, mx, where, start, BM: tl.constexpr):
-    """Take one tile of log₂ weights into the sums over keys; hand back the sums over queries."""
+    """Add one tile of log₂ weights to the sums over keys; returns the sums over queries."""
     p = tl.exp2(x)
     x0, x1 = _pair(x, BM)
     p0, p1 = _pair(p, BM)
@@ -143,7 +143,7 @@ def _step(x, far, ps, pd, mx, where, start, BM: tl.constexpr):
 
 @triton.jit
 def _far(rows, cols, at, shift, CAUSAL: tl.constexpr):
-    """How far the keys are from the queries; from the block's first query where that leaves no question of sign."""
+    """The distances from queries to keys; under a causal mask, from the block's first query."""
     far = (at - cols).to(tl.float32)[:, None]
     if not CAUSAL:
         far = tl.abs((rows[None, :] + shift - cols[:, None]).to(tl.float32))
