@@ -43,9 +43,18 @@ def fits(q: Tensor, k: Tensor, mask: KernelMask) -> bool:
 
 
 def sweep(
-    q: Tensor, k: Tensor, scale2: float, mask: KernelMask, lse: Tensor, real: Tensor | None, entropy: Tensor, distance: Tensor,
-    largest: Tensor, key: Tensor, received: Tensor | None,
-) -> int:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    scale2: float,
+    mask: KernelMask,
+    lse: Tensor,
+    real: Tensor | None,
+    entropy: Tensor,
+    distance: Tensor,
+    largest: Tensor,
+    key: Tensor,
+    received: Tensor | None,
+) -> int:
     """Launch it; returns how many tiles of 64 keys were folded together in `key`."""
     B, H, T, D = q.shape
     S, BM, U = k.shape[2], 64, 4 if D == 64 and T > 4096 else 2  # as measured on an H200
@@ -59,7 +68,7 @@ def sweep(
 
 
 def _described(t: Tensor, rows: int) -> TensorDescriptor:
-    """For the copy engine, which fetches whole tiles and fills with 0 what lies outside."""
+    """For the copy engine, which loads complete tiles, with 0 outside of the tensor."""
     block = [1, 1, rows, t.shape[3]]
     kind = gl.bfloat16 if t.dtype is torch.bfloat16 else gl.float16
     layout = gl.NVMMASharedLayout.get_default_for(block, kind)

@@ -152,11 +152,11 @@ def _far(rows, cols, at, shift, CAUSAL: tl.constexpr):
 
 @triton.jit
 def _receive(Received, cols, sums, S, TAIL: tl.constexpr):
-    whole = (sums * 1099511627776.0).to(tl.int64)
+    fixed = (sums * 1099511627776.0).to(tl.int64)
     if TAIL:
-        tl.atomic_add(Received + cols, whole, mask=cols < S, sem="relaxed")
+        tl.atomic_add(Received + cols, fixed, mask=cols < S, sem="relaxed")
     else:
-        tl.atomic_add(Received + cols, whole, sem="relaxed")
+        tl.atomic_add(Received + cols, fixed, sem="relaxed")
 
 
 @triton.jit
