@@ -77,7 +77,7 @@ def test_our_own_model_is_told_of_padding_by_its_mask():
 
 
 def test_a_rule_is_not_written_out_for_it(monkeypatch):
-    monkeypatch.setattr(chance, "_tile", None)
+    monkeypatch.setattr(chance, "visible_tile", None)
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, window=3).eval()
     assert torch.equal(real_of(layer, x, mask=regard.padding(LEFT) & regard.padding([7, 7])), LEFT)
     assert real_of(layer, x, mask=regard.documents([0, 0, 0, 1, 1, 1, 1])) is None
