@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 JOBS   ?= auto
+# Tests of Triton kernels, which Triton interprets on a CPU.
+INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
 .PHONY: demo test lint types base bench clean
 
@@ -14,7 +16,7 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"
 	$(BIN)/python -m pytest -m compiled
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) tests/attention/kernels tests/gpt/test_cross_entropy_kernel.py tests/gpt/generate/test_gpu_kernels.py tests/gpt/generate/test_gpu_step.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -65,7 +65,7 @@ def main() -> int:
 
                 ours = [t.cuda().requires_grad_() for t in (q, k, v)]
                 gpu_slopes = None if slopes is None else slopes.cuda()
-                with observe(lambda path, *_: paths.add(path.name)):
+                with observe(lambda call, route: paths.add(route.name)):
                     out = regard.attend(*ours, mask=mask, alibi=gpu_slopes)
                 results = [out, *gradients(out, ours, grad.cuda())]
 

@@ -76,7 +76,7 @@ def test_padding_of_our_own_model_is_read_from_its_mask():
 
 
 def test_a_mask_is_not_made_dense_to_find_padding(monkeypatch):
-    monkeypatch.setattr(visibility, "_tile", None)
+    monkeypatch.setattr(visibility, "visible_tile", None)
     layer = regard.MultiHeadAttention(12, 12, 16, 0.0, 3, window=3).eval()
     assert torch.equal(real_of(layer, x, mask=regard.padding(LEFT) & regard.padding([7, 7])), LEFT)
     assert real_of(layer, x, mask=regard.documents([0, 0, 0, 1, 1, 1, 1])) is None

@@ -122,7 +122,7 @@ def _formula(
         scaled = step("scaled", scores * scale, _scaling(D, scale))
         if bias is not None:
             scaled = step("bias", scaled + bias, "− slope × distance", "near keys win")
-        weights = step("weights", _softmax(scaled, allowed), "softmax(scaled)")
+        weights = step("weights", _softmax(scaled, allowed), "softmax(scaled)" if bias is None else "softmax(bias)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
         context = step("context", _mix(kept, v, allowed), "weights @ values")  # (B, H, T, D)
     return context.to(dtype), weights.to(dtype)

@@ -113,7 +113,8 @@ class MultiHeadAttention(nn.Module):
                 start = 0 if cache is None else cache.length
                 positions = torch.arange(start, start + x.shape[1], device=x.device)
             q, k = self.rotary.turn(q, k, positions)
-            step("turned", q, "rotary(queries, keys)", "position becomes an angle")
+            step("turned", q, "rotary(queries)", "position becomes an angle")
+            step("turned keys", k, "rotary(keys)", "position becomes an angle")
         if cache is not None:
             k, v = cache.write(k, v)
             q = q.to(k.dtype)

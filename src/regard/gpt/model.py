@@ -261,7 +261,8 @@ class GPT(nn.Module):
         """
         from regard.gpt.checkpoint.pretrained import load
 
-        return load(cls, name_or_dir, device=device, dtype=dtype)
+        model, model.tokenizer = load(cls, name_or_dir, device=device, dtype=dtype)
+        return model
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write the model to a directory that `from_pretrained` and transformers load; all of it, or nothing."""

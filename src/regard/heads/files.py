@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
@@ -232,39 +232,48 @@ class _Reader:
 
     def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
         sizes = sizes | {"T": _count(step["T"], "T"), "S": _count(step["S"], "S")}
-        B, H, T, S = (sizes[axis] for axis in "BHTS")
-        measured = {}
-        for statistic, where in step["found"].items():
-            _fits(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
-            measured[statistic] = self.get(where, _AXES[statistic], sizes, f"{name}: {statistic}")
-            dtype = measured[statistic].dtype
-            _fits(dtype.is_floating_point != (statistic in _INTEGERS), f"{name}: {statistic} is {dtype}")
-        parts = {part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step}
+        T, S = sizes["T"], sizes["S"]
+        measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
+        parts: Any = {
+            part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
+        }
         _fits("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
-        stands: Any = {"across": step["across"] is True, "extra": _count(step.get("extra", 0), "extra")}
-        _fits(stands["extra"] <= max(S - T, 0), f"{name}: {stands['extra']} of {S} keys are said to be extra")
+        across, extra = step["across"] is True, _count(step.get("extra", 0), "extra")
+        _fits(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
-            q, k = (torch.empty(*shape, 0, device=self._device) for shape in ((B, H, T), (B, 1, S)))
-            # The file has no masks, so it must have what would be counted from them.
-            counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
-            _fits(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
-            return RecordedCall(WatchedCall(name, q=q, k=k, real=parts.get("real"), **stands), False, measured)
+            parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            return RecordedCall(WatchedCall(name, across=across, extra=extra, **parts), False, measured)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
                 raise _Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
-            parts["k"] = shared.new_empty(B, shared.shape[1], S, 0)
+            parts["k"] = shared.new_empty(sizes["B"], shared.shape[1], S, 0)
         if "weights" not in parts:
             _fits("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
-            keys = shared if shares and shared is not None else parts["k"]
-            fits = keys.shape[1] > 0 and H % keys.shape[1] == 0 and keys.shape[3] == parts["q"].shape[3]
-            _fits(fits or not H, f"{name}: keys {tuple(keys.shape)} do not fit queries {tuple(parts['q'].shape)}")
+            _check_keys(name, parts["q"], shared if shares and shared is not None else parts["k"])
         scale = float(step["scale"])
         _fits(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
-        mask.check(B, H, T, S)
-        call = WatchedCall(name, scale=scale, mask=mask, **stands, **cast(Any, parts))
+        mask.check(sizes["B"], sizes["H"], T, S)
+        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, **parts)
         return RecordedCall(call, True, measured, shares)
+
+    def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
+        _fits(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
+        tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
+        _fits(tensor.is_floating_point() != (statistic in _INTEGERS), f"{name}: {statistic} is {tensor.dtype}")
+        return tensor
+
+    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
+        """Queries and keys of width 0, which only have sizes."""
+        B, H, T, S = (sizes[axis] for axis in "BHTS")
+        # The file has no masks, so it must have what would be counted from them.
+        counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
+        _fits(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
+        return {
+            "q": torch.empty(B, H, T, 0, device=self._device),
+            "k": torch.empty(B, 1, S, 0, device=self._device),
+        }
 
     def mask(self, rule: dict[str, Any]) -> Mask:
         """A mask from its rule."""
@@ -291,6 +300,12 @@ class _Reader:
         _fits(packed.dtype is torch.uint8, f"mask is {packed.dtype} and should be bits")
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=packed.device)
         return (packed[:, None] & powers).bool().flatten()[:bits].reshape(shape)
+
+
+def _check_keys(name: str, q: Tensor, k: Tensor) -> None:
+    H, D = q.shape[1], q.shape[3]
+    fits = k.shape[1] > 0 and H % k.shape[1] == 0 and k.shape[3] == D
+    _fits(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
 
 
 def _packed(seen: Tensor) -> Tensor:

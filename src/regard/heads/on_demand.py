@@ -1,4 +1,4 @@
-"""What is computed from queries and keys when somebody asks: exact weights, the largest ones, maps, histograms.
+"""What is computed from queries and keys on demand: exact weights, the largest ones, maps, histograms.
 
 All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, H, T), as `measure` gives it.
 """

@@ -20,9 +20,9 @@ ROW, KEY = ("B", "H", "T"), ("B", "H", "S")
 
 
 class Start(IntEnum):
-    """Where a target is counted from. Kernels know these numbers."""
+    """Where a target is counted from. Kernels use these numbers."""
 
-    FIRST = 0  # the first key that anyone may see
+    FIRST = 0  # the first key that any query may see
     OWN = 1  # the query's own position
     EARLIER = 2  # the last earlier occurrence of the query's token
 
@@ -109,7 +109,7 @@ STATISTICS = (
     ),
     Statistic(
         "sink",
-        "p on the first key that anyone may see",
+        "p on the first key that any query may see",
         "weight",
         "The weight on the first key.",
         default=True,

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels.kernel_mask import key_padding
-from regard.attention.masks import to_four_axes
 from regard.heads.call import WatchedCall
 from regard.heads.registry import Start, Target
-from regard.heads.visibility import may_see
+from regard.heads.visibility import row_tiles, visible_tile
 
 NONE = -(1 << 30)  # an earlier occurrence that does not exist; no step leads from it to a key
 
@@ -42,7 +41,10 @@ def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, si
     if start is None:  # nothing is known of the tokens
         return at.new_full((B, T), -1)
     key = start + target.step
-    return torch.where((key >= first) & (key < size), key, -1)
+    exists = key >= first
+    if target.step > 0:  # no start is after the text
+        exists = exists & (key < size)
+    return torch.where(exists, key, -1)
 
 
 def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
@@ -66,19 +68,12 @@ def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
 
 def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
     """The same for any mask, from all of its rows, a few at a time."""
-    B, H, T, S = call.sizes
+    B, _, _, S = call.sizes
     if not S:
         return torch.zeros(B, dtype=torch.long, device=call.device)
     seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
-    cols = torch.arange(S, device=call.device)
-    for rows in torch.arange(T, device=call.device).split(max(1, (1 << 24) // max(S * B * H, 1))):
-        part = to_four_axes(call.mask.tile(rows, cols, S - T)) & counted[:, :, rows, None]
-        if call.bias is not None:
-            bias = to_four_axes(call.bias)
-            part = part & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
-        if call.weights is not None:
-            part = part & (call.weights[:, :, rows] > 0)
-        seen |= part.expand(B, H, len(rows), S).any(2).any(1)
+    for rows in row_tiles(call):
+        seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
     return seen.int().argmax(-1)
 
 

@@ -1,7 +1,7 @@
 """What the mask alone decides: how many keys a query may see, how far away they are, how many queries see a key.
 
 A weight of 0.5 on the previous token says much where a query may see a thousand keys, and nothing where it may see two.
-Roles are judged against these numbers.
+Roles are compared with these numbers.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def seen_keys(call: WatchedCall) -> tuple[Tensor, Tensor]:
     >>> count, distance
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
-    mask = call.mask if call.weights is None else _rule_behind(call, call.weights)
+    mask = call.mask if call.weights is None else _mask_behind(call, call.weights)
     if call.bias is None and is_plain(mask) and not (call.extra and call.weights is not None):
         count, total = _plain_rows(call, mask)
     else:
-        parts = [_tile_rows(call, rows) for rows in _tiles(call)]
+        parts = [_tile_rows(call, rows) for rows in row_tiles(call)]
         count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
     counted = count > 0
     if call.real is not None:
@@ -60,7 +60,7 @@ def seen_keys(call: WatchedCall) -> tuple[Tensor, Tensor]:
 
 
 def seeing_queries(call: WatchedCall) -> Tensor:
-    """How many of the queries that count may see each key: (B or 1, H or 1, S), whole numbers.
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
 
     >>> from regard.attention.masks import causal
     >>> seeing_queries(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
@@ -69,8 +69,8 @@ def seeing_queries(call: WatchedCall) -> Tensor:
     B, _, T, S = call.sizes
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         total = torch.zeros(1, dtype=torch.long, device=call.device)
-        for rows in _tiles(call):
-            tile = _tile(call, rows)
+        for rows in row_tiles(call):
+            tile = visible_tile(call, rows)
             if call.real is not None:
                 tile = tile & call.real[:, None, rows, None]
             total = total + tile.sum(2)
@@ -100,12 +100,12 @@ def keys_seen(call: WatchedCall) -> Tensor | None:
         return to_four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
     rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
     if not all(_is_one_row(rule) for rule in rules):
-        return torch.stack([_tile(call, rows).any(2).any(1) for rows in _tiles(call)]).any(0)
+        return torch.stack([visible_tile(call, rows).any(2).any(1) for rows in row_tiles(call)]).any(0)
     keys = torch.arange(call.sizes[3], device=call.device)
-    found = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
+    visible = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
     if call.bias is not None:
-        found.append(may_see(_once(to_four_axes(call.bias)).amax((1, 2))))
-    return reduce(torch.logical_and, found) if found else None
+        visible.append(may_see(_once(to_four_axes(call.bias)).amax((1, 2))))
+    return reduce(torch.logical_and, visible) if visible else None
 
 
 def may_see(score: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def _is_one_row(mask: Mask) -> bool:
     return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
 
 
-def _rule_behind(call: WatchedCall, weights: Tensor) -> Mask:
+def _mask_behind(call: WatchedCall, weights: Tensor) -> Mask:
     """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
 
     A single 0 is no evidence: in half precision small weights are 0, too.
@@ -177,12 +177,12 @@ def _sums(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
     S = call.sizes[3]
-    tile = _tile(call, rows)
+    tile = visible_tile(call, rows)
     apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
     return tile.sum(-1), (tile * apart).sum(-1).double()
 
 
-def _tile(call: WatchedCall, rows: Tensor) -> Tensor:
+def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:
     """The mask of these rows, (B or 1, H or 1, R, S)."""
     _, _, T, S = call.sizes
     tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
@@ -195,7 +195,8 @@ def _tile(call: WatchedCall, rows: Tensor) -> Tensor:
     return tile
 
 
-def _tiles(call: WatchedCall) -> list[Tensor]:
+def row_tiles(call: WatchedCall) -> list[Tensor]:
+    """All query rows, as many at a time as fit a tile."""
     B, H, T, S = call.sizes
     return list(torch.arange(T, device=call.device).split(max(1, _TILE // max(B * H * S, 1))))
 

@@ -1,7 +1,7 @@
-"""Exact weights a few rows at a time, in plain torch: on the CPU the kernel of every statistic, elsewhere of rare ones.
+"""Exact weights a few rows at a time, in plain torch: for every statistic on the CPU, for the rare ones on a GPU.
 
-A tile is some query rows of one head by all the keys that they can reach. It fits the cache, so the passes over it
-cost little; T × S is never in memory.
+A tile is a few query rows of one head by all the keys that they may see. It fits into the cache, so that several passes
+over it cost little; T × S is never in memory.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from regard.attention.call import Call
 from regard.attention.masks import EVERYTHING, to_four_axes
 
-HIDDEN = -1.0e4  # the log of a weight that is 0: far enough to be 0, near enough to be multiplied by 0
+HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
 ROWS = 256
-FEW = 1 << 20  # up to so many weights are looked at together: short texts would be all overhead, head by head
+FEW = 1 << 20  # up to so many weights are computed at once: head by head, short texts would be all overhead
 LOG2E = 1.4426950408889634
 
 
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 
 
 def rows_of(attention: Call) -> int:
-    """How many rows a tile has: few on a CPU, for its cache, twice as many of shorter texts; more on a GPU, to fill it."""
+    """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
     return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
@@ -51,10 +51,10 @@ def tiles(attention: Call, head: int | None = None, batch: int | None = None) ->
 
 
 class HeadScores:
-    """Queries and keys of one head, ready to be multiplied: a tile is then one product.
+    """The scores of one head: queries and keys are prepared once, so that a tile is one matrix product.
 
-    The scale is in the queries, and one more channel takes the rows' lse off every score. Scores are in units of
-    log 2, because powers of two are the faster ones.
+    The queries contain the scale, and one more channel subtracts the rows' lse from every score. Scores are in units of
+    log 2, because exp2 is faster than exp.
     """
 
     def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None = None) -> None:
@@ -72,7 +72,7 @@ class HeadScores:
         self.future: dict[tuple[int, int, int], Tensor] = {}
 
     def scores(self, tile: Tile, hidden: float = -torch.inf, out: Tensor | None = None) -> Tensor:
-        """The scores of a tile ÷ log 2, less the rows' lse where that was given; hidden keys get a number far below."""
+        """The scores of a tile ÷ log 2, minus the rows' lse where that was given; those of hidden keys are `hidden`."""
         _, _, first, last, low, high = tile
         q, k = self.q[first:last], self.k[:, low:high]
         with torch.autocast(q.device.type, enabled=False):
@@ -91,11 +91,11 @@ class HeadScores:
 
     def _hide(self, tile: Tile, x: Tensor, hidden: float) -> Tensor:
         if self.parts.rest is None and self.parts.keys is None and self.parts.window is None:
-            # Only the columns from the first query on can lie in a row's future.
+            # Only columns after the first query can be in the future of a row.
             edge = max(min(tile.first + self.shift + 1, tile.high), tile.low) - tile.low
             if self.parts.causal and edge < x.shape[1]:
                 future = (x.shape[0], x.shape[1] - edge, tile.first + self.shift - tile.low - edge)
-                if future not in self.future:  # alike in nearly all tiles
+                if future not in self.future:  # the same in nearly all tiles
                     rows, cols = torch.arange(future[0]), torch.arange(future[1])
                     self.future[future] = (cols > rows[:, None] + future[2]).to(x.device)
                 x[:, edge:].masked_fill_(self.future[future], hidden)
@@ -115,8 +115,8 @@ def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
     """The weights of a tile; rows whose lse is not finite have none."""
     b, h, first, last, low, high = tile
     if attention.weights is not None:
-        found = attention.weights[b, h, first:last, low:high]
-        return found.double() if found.dtype is torch.float64 else found.float()
+        part = attention.weights[b, h, first:last, low:high]
+        return part if part.dtype is torch.float64 else part.float()
     assert lse is not None
     known = lse[b, h, first:last].isfinite()
     x = HeadScores(attention, b, h, torch.where(lse.isfinite(), lse, 0)).scores(tile)
@@ -130,14 +130,14 @@ def logsumexp(attention: Call) -> Tensor:
     if _few(attention):
         return (_all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
     wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
-    found = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
+    lse = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
     for b in range(B):
         for h in range(H):
             head = HeadScores(attention, b, h)
             for tile in tiles(attention, h, b):
                 if tile.high > tile.low:
-                    found[b, h, tile.first : tile.last] = (head.scores(tile) / LOG2E).logsumexp(-1)
-    return found
+                    lse[b, h, tile.first : tile.last] = (head.scores(tile) / LOG2E).logsumexp(-1)
+    return lse
 
 
 def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool = True) -> dict[str, Tensor]:
@@ -148,51 +148,62 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
     if _few(attention):
         return _all_at_once(attention, lse, counted, targets)
     B, H, T, S = attention.sizes
-    shift, N = attention.shift, targets.shape[0]
     wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
     new: Any = {"device": attention.device, "dtype": wide}
-    found = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
-    found["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
-    found["chosen"] = torch.zeros(N, B, H, T, **new)
-    found["received"] = torch.zeros(B, H, S, **new)
-    less = torch.where(counted, lse, 0)
-    room, other = None, None
+    sums = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
+    sums["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
+    sums["chosen"] = torch.zeros(targets.shape[0], B, H, T, **new)
+    sums["received"] = torch.zeros(B, H, S, **new)
+    lse = torch.where(counted, lse, 0)
+    buffers = None if attention.weights is not None else torch.empty(2, rows_of(attention) * S, **new)  # for all tiles
     for b in range(B):
-        keys = targets[:, b].long().mT  # (T, N)
         for h in range(H):
-            head = None if attention.weights is not None else HeadScores(attention, b, h, less)
+            head = None if buffers is None else HeadScores(attention, b, h, lse)
             all_count = bool(counted[b, h].all())
             for tile in tiles(attention, h, b):
-                _, _, first, last, low, high = tile
-                if high <= low:
+                if tile.high <= tile.low:
                     continue
-                if head is None:
-                    p = weights(attention, tile, None)
-                    x = p.log2().clamp_(min=HIDDEN)
-                else:
-                    if room is None or other is None:
-                        room, other = (torch.empty(rows_of(attention) * S, **new) for _ in range(2))
-                    x = head.scores(tile, HIDDEN, room)
-                    p = torch.exp2(x, out=other[: x.numel()].view_as(x))
+                x, p = _log_weights(attention, tile) if head is None else _from_scores(head, tile, buffers)
                 if not all_count:
-                    rest = ~counted[b, h, first:last, None]
-                    # Written-out weights are the model's own: its backward needs them as they are.
+                    rest = ~counted[b, h, tile.first : tile.last, None]
+                    # A model's own weights must stay as they are: its backward needs them.
                     p = p.masked_fill(rest, 0) if head is None else p.masked_fill_(rest, 0)
-                here = (b, h, slice(first, last))
-                found["distance"][here] = _distance(p, tile, shift)
-                found["largest"][here], place = _largest(x)
-                found["largest_key"][here] = place + low
-                if N:
-                    key = keys[first:last] - low
-                    inside = (key >= 0) & (key < high - low)
-                    value = p.gather(1, key.clamp(0, high - low - 1))
-                    found["chosen"][:, b, h, first:last] = torch.where(inside, value, 0).mT
-                if columns:
-                    found["received"][b, h, low:high] += p.sum(0)
-                found["entropy"][here] = x.mul_(p).sum(-1)
-    found["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
-    found["largest"].exp2_()
-    return found
+                _add_tile(sums, x, p, tile, attention.shift, targets[:, b], columns)
+    sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
+    sums["largest"].exp2_()
+    return sums
+
+
+def _log_weights(attention: Call, tile: Tile) -> tuple[Tensor, Tensor]:
+    """log₂ of a model's own weights, and the weights."""
+    p = weights(attention, tile, None)
+    return p.log2().clamp_(min=HIDDEN), p
+
+
+def _from_scores(head: HeadScores, tile: Tile, buffers: Tensor | None) -> tuple[Tensor, Tensor]:
+    """log₂ of the weights, and the weights, in the two buffers."""
+    assert buffers is not None
+    x = head.scores(tile, HIDDEN, buffers[0])
+    return x, torch.exp2(x, out=buffers[1, : x.numel()].view_as(x))
+
+
+def _add_tile(
+    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, targets: Tensor, columns: bool
+) -> None:
+    """Add the log₂ weights x and weights p of one tile to the statistics; x is overwritten."""
+    b, h, first, last, low, high = tile
+    here = (b, h, slice(first, last))
+    sums["distance"][here] = _distance(p, tile, shift)
+    sums["largest"][here], place = _largest(x)
+    sums["largest_key"][here] = place + low
+    if len(targets):
+        key = targets[:, first:last].mT - low  # (rows, N)
+        inside = (key >= 0) & (key < high - low)
+        value = p.gather(1, key.clamp(0, high - low - 1))
+        sums["chosen"][:, b, h, first:last] = torch.where(inside, value, 0).mT
+    if columns:
+        sums["received"][b, h, low:high] += p.sum(0)
+    sums["entropy"][here] = x.mul_(p).sum(-1)
 
 
 def _few(attention: Call) -> bool:
@@ -208,7 +219,7 @@ def _all_scores(attention: Call, hidden: float) -> Tensor:
     assert k is not None
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
-    with torch.autocast(q.device.type, enabled=False):  # heads that share keys are rows of one product
+    with torch.autocast(q.device.type, enabled=False):  # queries of heads that share keys are rows of one product
         x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
     if attention.bias is not None:
         x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)
@@ -222,7 +233,7 @@ def _all_scores(attention: Call, hidden: float) -> Tensor:
 
 
 def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """one_pass() of a short text, as it is defined."""
+    """one_pass() of a short text, by the definitions."""
     B, H, T, S = attention.sizes
     if attention.weights is not None:
         p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
@@ -236,13 +247,18 @@ def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor)
     apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
     places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
     value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
-    found = {"entropy": (x * p).sum(-1).div_(-LOG2E).abs_(), "distance": (p * apart).sum(-1)}
-    found |= {"largest": most.exp2_(), "largest_key": key}
-    return found | {"chosen": value.permute(3, 0, 1, 2), "received": p.sum(-2)}
+    return {
+        "entropy": (x * p).sum(-1).div_(-LOG2E).abs_(),
+        "distance": (p * apart).sum(-1),
+        "largest": most.exp2_(),
+        "largest_key": key,
+        "chosen": value.permute(3, 0, 1, 2),
+        "received": p.sum(-2),
+    }
 
 
 def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row and its place: the best of 64 first, which is much faster than looking at each."""
+    """The largest of each row and its index: the maxima of blocks of 64 first, which is much faster than one max()."""
     size = x.shape[1] // 64 * 64
     if size < 512:
         most, place = x.max(-1)
@@ -258,16 +274,18 @@ def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _distance(p: Tensor, tile: Tile, shift: int) -> Tensor:
-    """Σ p · |at − j|: to the left of the rows and to their right as one product each, between them as written."""
+    """Σ p · |at − j|: left and right of all rows as one product each, in between element by element."""
     first, last, low, high = tile.first + shift, tile.last + shift, tile.low, tile.high
     left, right = max(min(first, high), low) - low, max(min(last, high), low) - low
-    at = torch.arange(last - first, device=p.device, dtype=p.dtype)  # counted from the first row: small stays exact
+    at = torch.arange(
+        last - first, device=p.device, dtype=p.dtype
+    )  # counted from the first row: small numbers stay exact
     cols = torch.arange(low - first, high - first, device=p.device, dtype=p.dtype)
-    found = p.new_zeros(p.shape[0])
+    total = p.new_zeros(p.shape[0])
     if left > 0:
-        found += at * p[:, :left].sum(-1) - p[:, :left] @ cols[:left]
+        total += at * p[:, :left].sum(-1) - p[:, :left] @ cols[:left]
     if right > left:
-        found += (p[:, left:right] * (at[:, None] - cols[left:right]).abs()).sum(-1)
+        total += (p[:, left:right] * (at[:, None] - cols[left:right]).abs()).sum(-1)
     if right < p.shape[1]:
-        found += p[:, right:] @ cols[right:] - at * p[:, right:].sum(-1)
-    return found
+        total += p[:, right:] @ cols[right:] - at * p[:, right:].sum(-1)
+    return total

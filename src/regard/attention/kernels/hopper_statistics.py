@@ -1,8 +1,8 @@
-"""programs.one_sweep once more, in Gluon, for Hopper GPUs: the next scores are computed while these are summed up.
+"""triton_statistics.one_sweep in Gluon, for Hopper GPUs: the next scores are computed while these are summed.
 
-Triton waits for every product of queries and keys; here it is asked for one tile ahead, and keys come by the copy engine,
-several tiles at once. Only for numbers of two bytes that nothing hides or is added to, but the future: what may be seen
-otherwise is left to programs.py. The figures are those of one_sweep but for rounding.
+Triton waits for every product of queries and keys; here the product of the next tile is started first, and the copy
+engine loads the keys of several tiles at once. Only for 16-bit queries and keys with a causal mask or none, and nothing
+added to the scores; triton_statistics.py does the rest. Results differ from one_sweep's by rounding only.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from regard.attention.kernels.kernel_mask import KernelMask
 
 RING = 2  # steps whose keys are in shared memory
-_load = (
-    getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-)  # its name in later versions, and in Triton 3.6
+_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # Triton 3.6 has only the second
 
 
 def fits(q: Tensor, k: Tensor, mask: KernelMask) -> bool:
-    """Can this program stand for one_sweep?"""
+    """Can this kernel replace one_sweep?"""
     return (
         q.is_cuda
         and torch.version.hip is None
@@ -45,10 +43,19 @@ def fits(q: Tensor, k: Tensor, mask: KernelMask) -> bool:
 
 
 def sweep(
-    q: Tensor, k: Tensor, scale2: float, mask: KernelMask, lse: Tensor, real: Tensor | None, entropy: Tensor, distance: Tensor,
-    largest: Tensor, key: Tensor, received: Tensor | None,
-) -> int:  # fmt: skip
-    """Launch it; how many tiles of 64 keys were folded together in `key`."""
+    q: Tensor,
+    k: Tensor,
+    scale2: float,
+    mask: KernelMask,
+    lse: Tensor,
+    real: Tensor | None,
+    entropy: Tensor,
+    distance: Tensor,
+    largest: Tensor,
+    key: Tensor,
+    received: Tensor | None,
+) -> int:
+    """Launch it; returns how many tiles of 64 keys were folded together in `key`."""
     B, H, T, D = q.shape
     S, BM, U = k.shape[2], 64, 4 if D == 64 and T > 4096 else 2  # as measured on an H200
     one_sweep[(B * H, triton.cdiv(T, BM))](
@@ -61,7 +68,7 @@ def sweep(
 
 
 def _described(t: Tensor, rows: int) -> TensorDescriptor:
-    """For the copy engine, which fetches whole tiles and fills with 0 what lies outside."""
+    """For the copy engine, which loads complete tiles, with 0 outside of the tensor."""
     block = [1, 1, rows, t.shape[3]]
     kind = gl.bfloat16 if t.dtype is torch.bfloat16 else gl.float16
     layout = gl.NVMMASharedLayout.get_default_for(block, kind)
@@ -85,14 +92,14 @@ def _counts(lse, Real, b, rows, T, REAL: gl.constexpr):
 
 @gluon.jit
 def _fetch(Kd, ring, bars, b, g, j, steps, R: gl.constexpr, U: gl.constexpr):
-    """Send for the keys of step j."""
+    """Start loading the keys of step j."""
     mbarrier.expect(bars.index(j % R), Kd.block_type.nbytes, pred=j < steps)
     _load(Kd, [b, g, j * (U * 64), 0], bars.index(j % R), ring.index(j % R), pred=j < steps)
 
 
 @gluon.jit
 def _product(ring, qT, j, u: gl.constexpr, like, R: gl.constexpr, U: gl.constexpr):
-    """Ask for the scores of tile u of step j: keys × queries."""
+    """Start computing the scores of tile u of step j: keys × queries."""
     k = ring.index(j % R).reshape([U * 64, qT.shape[0]]).slice(u * 64, 64)
     return warpgroup_mma(k, qT, gl.zeros_like(like), use_acc=False, is_async=True)
 
@@ -101,16 +108,16 @@ def _product(ring, qT, j, u: gl.constexpr, like, R: gl.constexpr, U: gl.constexp
 def _tile(
     x, sums, start, at, lse, rows, cols, T, S, shift, scale2, BM: gl.constexpr, MASK: gl.constexpr, CAUSAL: gl.constexpr
 ):  # fmt: skip
-    """Take one tile into the sums over keys; hand back the sums over queries."""
+    """Add one tile to the sums over keys; returns the sums over queries."""
     ps, pd, mx = sums
     x = x * scale2 - lse
     key, row = gl.expand_dims(cols + start, 1), gl.expand_dims(rows, 0)
-    if MASK:  # queries past the last need no question: their lse hides all
+    if MASK:  # queries past the last need no check: their lse makes all weights 0
         last = S - 1
         if CAUSAL:
             last = gl.minimum(row + shift, last)
         x = gl.where(key <= last, gl.maximum(x, -1.0e30), -1.0e30)
-    if CAUSAL:  # the rest of the distance, of the row in its block, is added at the end
+    if CAUSAL:  # the row's distance from the first one of its block is added at the end
         far = gl.expand_dims((at - start - cols).to(gl.float32), 1) + gl.zeros_like(x)
     else:
         far = gl.abs((row + shift - key).to(gl.float32))
@@ -139,7 +146,7 @@ def _step(
     j, one, sums, where, at, lse, rows, cols, Kd, ring, bars, qT, b, g, steps, Received, T, S, shift, scale2,
     BM: gl.constexpr, U: gl.constexpr, R: gl.constexpr, MASK: gl.constexpr, CAUSAL: gl.constexpr, COLUMNS: gl.constexpr,
 ):  # fmt: skip
-    """U tiles: sum up the one whose scores are there while those of the next are computed."""
+    """U tiles: sum the one whose scores are ready while those of the next are computed."""
     before, start = sums[2], j * (U * 64)
     received = ()
     for u in gl.static_range(U - 1):
@@ -152,7 +159,7 @@ def _step(
     ahead = _product(ring, qT, j + 1, 0, one, R, U)
     sums, here = _tile(one, sums, start + (U - 1) * 64, at, lse, rows, cols, T, S, shift, scale2, BM, MASK, CAUSAL)
     received += (here,)  # type: ignore[assignment]
-    for u in gl.static_range(U):  # all at the end: they would break up what can be computed meanwhile
+    for u in gl.static_range(U):  # all at the end: in between they would interrupt the overlap
         _receive(Received, start + u * 64, cols, received[u], S, MASK, COLUMNS)
     where = gl.where(sums[2] > before, start, where)
     one = warpgroup_mma_wait(num_outstanding=0, deps=(ahead,))
@@ -166,7 +173,7 @@ def one_sweep(
     REAL: gl.constexpr,
 ):  # fmt: skip
     scores: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BM, 16])
-    q0 = (gl.num_programs(1) - 1 - gl.program_id(1)) * BM  # the longest first, of all heads
+    q0 = (gl.num_programs(1) - 1 - gl.program_id(1)) * BM  # the longest rows of all heads first
     bh = gl.program_id(0)
     b, h = bh // H, bh % H
     g = h // group
@@ -181,7 +188,7 @@ def one_sweep(
     rows = q0 + gl.arange(0, BM, layout=gl.SliceLayout(0, scores))
     cols = gl.arange(0, 64, layout=gl.SliceLayout(1, scores))
     lse = gl.load(Lse + row0 + rows, mask=rows < T, other=float("inf"))
-    gdc_launch_dependents()  # what comes next may begin where this leaves room
+    gdc_launch_dependents()  # the next kernel may start where this one leaves resources
 
     ring = gl.allocate_shared_memory(Kd.dtype, [R, 1, 1, U * 64, D], Kd.layout)
     queries = gl.allocate_shared_memory(Qd.dtype, [1, 1, BM, D], Qd.layout)
@@ -215,7 +222,7 @@ def one_sweep(
             BM, U, R, True, CAUSAL, COLUMNS,
         )  # fmt: skip
 
-    # What is left to add lies in 32 threads of four warps; it is handed round so that most of it lies in one.
+    # The remaining sums are spread over 32 threads of four warps; convert the layout so that most are in one thread.
     C: gl.constexpr = BM // 4
     by_query: gl.constexpr = gl.BlockedLayout([C, 1], [32 // C, C], [1, 4], [1, 0])
     ps, pd, mx = sums

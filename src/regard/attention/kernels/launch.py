@@ -153,7 +153,7 @@ def _precision(q: Tensor) -> dict[str, str]:
 
 
 def _described(t: Tensor, rows: int) -> TensorDescriptor:
-    """For the copy engine, which fetches whole tiles and fills with 0 what lies outside."""
+    """For the copy engine, which loads complete tiles, with 0 outside of the tensor."""
     return TensorDescriptor(
         t, list(t.shape), list(t.stride()), [1, 1, rows, max(16, triton.next_power_of_2(t.shape[3]))]
     )

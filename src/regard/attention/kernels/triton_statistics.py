@@ -128,7 +128,7 @@ def _pair(x, BM: tl.constexpr):
 
 @triton.jit
 def _step(x, far, ps, pd, mx, where, start, BM: tl.constexpr):
-    """Take one tile of log₂ weights into the sums over keys; hand back the sums over queries."""
+    """Add one tile of log₂ weights to the sums over keys; returns the sums over queries."""
     p = tl.exp2(x)
     x0, x1 = _pair(x, BM)
     p0, p1 = _pair(p, BM)
@@ -143,7 +143,7 @@ def _step(x, far, ps, pd, mx, where, start, BM: tl.constexpr):
 
 @triton.jit
 def _far(rows, cols, at, shift, CAUSAL: tl.constexpr):
-    """How far the keys are from the queries; from the block's first query where that leaves no question of sign."""
+    """The distances from queries to keys; under a causal mask, from the block's first query."""
     far = (at - cols).to(tl.float32)[:, None]
     if not CAUSAL:
         far = tl.abs((rows[None, :] + shift - cols[:, None]).to(tl.float32))
@@ -152,11 +152,11 @@ def _far(rows, cols, at, shift, CAUSAL: tl.constexpr):
 
 @triton.jit
 def _receive(Received, cols, sums, S, TAIL: tl.constexpr):
-    whole = (sums * 1099511627776.0).to(tl.int64)
+    fixed = (sums * 1099511627776.0).to(tl.int64)
     if TAIL:
-        tl.atomic_add(Received + cols, whole, mask=cols < S, sem="relaxed")
+        tl.atomic_add(Received + cols, fixed, mask=cols < S, sem="relaxed")
     else:
-        tl.atomic_add(Received + cols, whole, sem="relaxed")
+        tl.atomic_add(Received + cols, fixed, sem="relaxed")
 
 
 @triton.jit

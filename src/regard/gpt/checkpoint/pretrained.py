@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,7 @@ from regard.gpt.checkpoint.weight_names import Place, places_in_file
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from regard.gpt.model import GPT
-
-Model = TypeVar("Model", bound="GPT")
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -50,7 +47,7 @@ def load(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-) -> Model:
+) -> tuple[Model, Tokenizer | None]:
     """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the Hugging Face Hub.
 
     >>> import tempfile
@@ -58,11 +55,12 @@ def load(
     >>> directory = tempfile.mkdtemp()
     >>> from regard import GPT
     >>> save(GPT(GPTConfig.preset("tiny", vocab_size=307, num_layers=1)), directory)
-    >>> load(GPT, directory).config.vocab_size
+    >>> model, tokenizer = load(GPT, directory)
+    >>> model.config.vocab_size
     307
 
     GPT-2, Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds config.json, and model.safetensors or
-    its shards with their index; tokenizer.json, if present, becomes model.tokenizer. By default dtype is that of the
+    its shards with their index; tokenizer.json, if present, is returned as well. By default dtype is that of the
     file, and float32 for "tiny", the model in the package. The model is in eval mode.
     """
     if dtype is not None and dtype not in FLOATS:
@@ -85,8 +83,7 @@ def load(
         model = model_class(config)
     model = model.to(dtype).to_empty(device="cpu" if device is None else device)
     _copy_weights(model, places, sources)
-    model.tokenizer = tokenizer
-    return model.eval()
+    return model.eval(), tokenizer
 
 
 def _read_config(directory: Path) -> tuple[GPTConfig, str]:
