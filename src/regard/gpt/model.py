@@ -261,7 +261,8 @@ class GPT(nn.Module):
         """
         from regard.gpt.checkpoint.pretrained import load
 
-        model, model.tokenizer = load(cls, name_or_dir, device=device, dtype=dtype)
+        model, tokenizer = load(cls, name_or_dir, device=device, dtype=dtype)
+        model.tokenizer = tokenizer
         return model
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
