@@ -6,6 +6,7 @@ elsewhere nothing is kept and nothing is computed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,8 @@ from torch import Tensor
 # collector(name, value, operation, why)
 Collector = Callable[[str, Tensor, str, str], None]
 _collector: ContextVar[Collector | None] = ContextVar("regard_step_collector", default=None)
+_active = 0  # blocks that collect, in all threads: while it is 0, a step costs one comparison
+_lock = threading.Lock()
 
 
 def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor:
@@ -28,24 +31,29 @@ def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor
         faster or safer form of what it means.
     why: the reason shown beside it; the steps of attention have one by default.
     """
-    if (collector := _current()) is not None:
+    if _active and (collector := _current()) is not None:
         collector(name, value, operation, why)
     return value
 
 
 def tracing() -> bool:
     """Is a collector active in this thread?"""
-    return _current() is not None
+    return bool(_active) and _current() is not None
 
 
 @contextmanager
 def collecting(collector: Collector) -> Iterator[None]:
     """Call the collector for every step in this thread, inside the block. The innermost block wins."""
+    global _active
     token = _collector.set(collector)
+    with _lock:
+        _active += 1
     try:
         yield
     finally:
         _collector.reset(token)
+        with _lock:
+            _active -= 1
 
 
 def _current() -> Collector | None:

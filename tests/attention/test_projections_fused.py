@@ -15,7 +15,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-11}
 @pytest.fixture
 def products(monkeypatch):
     """Fuse on the CPU too; how many products each call of project_qkv makes."""
-    monkeypatch.setattr(projections, "_copy_pays_off", lambda x, nbytes: True)
+    monkeypatch.setattr(projections, "_is_faster_as_one", lambda x: True)
     counts, linear, fused = [], projections.linear, projections.F.linear
     monkeypatch.setattr(projections, "linear", lambda *args: counts.append("one of three") or linear(*args))
     monkeypatch.setattr(projections.F, "linear", lambda *args: counts.append("linear") or fused(*args))
@@ -80,14 +80,18 @@ def test_cross_attention_projects_keys_and_values_of_the_context(products):
     torch.testing.assert_close((q, k, v), (layer.W_query(x), layer.W_key(context), layer.W_value(context)), **EXACT)
 
 
-def test_small_weights_are_fused_on_a_gpu_and_nowhere_else():
-    x = torch.empty(1, device="meta")
-    assert not projections._copy_pays_off(x, 1)
-    assert not projections._copy_pays_off(torch.empty(1), 1)
-    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
-        on_gpu = torch.empty(1, device="cuda")
-        assert projections._copy_pays_off(on_gpu, projections.COPIED)
-        assert not projections._copy_pays_off(on_gpu, projections.COPIED + 1)
+def test_one_product_is_for_a_gpu():
+    assert not projections._is_faster_as_one(torch.empty(1, device="meta"))
+    assert not projections._is_faster_as_one(torch.empty(1))
+    with torch._subclasses.FakeTensorMode():
+        assert projections._is_faster_as_one(torch.empty(1, device="cuda"))
+
+
+def test_weights_too_large_to_copy_are_three_products(products, monkeypatch):
+    layer = new_layer()
+    monkeypatch.setattr(projections, "COPIED", 3 * layer.W_key.weight.nbytes - 1)
+    project(layer, new_x())
+    assert products.count("one of three") == 3
 
 
 @pytest.mark.parametrize("frozen", [("W_query",), ("W_key", "W_value")], ids=str)

@@ -112,7 +112,7 @@ class Everything(Mask):
         return torch.ones(1, 1, dtype=torch.bool, device=rows.device)
 
     def parts(self) -> Parts:
-        return Parts()
+        return _NO_PARTS
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -272,6 +272,7 @@ class Not(Mask):
 
 
 EVERYTHING = Everything()
+_NO_PARTS = Parts()
 
 
 def padding(keep: Tensor | Sequence[int]) -> Mask:

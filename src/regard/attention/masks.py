@@ -64,7 +64,7 @@ class Causal(Mask):
         return 0, min(max(last + 1, 0), size)
 
     def parts(self) -> Parts:
-        return Parts(causal=True)
+        return _CAUSAL_PARTS
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -117,6 +117,7 @@ class Documents(Mask):
 
 
 CAUSAL = Causal()
+_CAUSAL_PARTS = Parts(causal=True)  # made once: attend() asks at every call
 
 
 def causal() -> Mask:

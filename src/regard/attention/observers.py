@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -13,22 +14,29 @@ from regard.attention.fused import Route
 
 Observer = Callable[[Call, Route], None]
 _observer: ContextVar[Observer | None] = ContextVar("regard_attention_observer", default=None)
+_active = 0  # blocks that observe, in all threads: while it is 0, asking costs one comparison
+_lock = threading.Lock()
 _inside: ContextVar[bool] = ContextVar("regard_inside_observed_attention", default=False)
 
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
     """Call `observer(call, route)` before every attention of this thread, inside the block. The innermost block wins."""
+    global _active
     token = _observer.set(observer)
+    with _lock:
+        _active += 1
     try:
         yield
     finally:
         _observer.reset(token)
+        with _lock:
+            _active -= 1
 
 
 def is_observed() -> bool:
     """Is an observer active in this thread?"""
-    return not torch.compiler.is_compiling() and _observer.get() is not None
+    return bool(_active) and not torch.compiler.is_compiling() and _observer.get() is not None
 
 
 def inside_observed_attention() -> bool:
@@ -38,7 +46,10 @@ def inside_observed_attention() -> bool:
 
 def observed(call: Call, route: Route) -> AbstractContextManager[None]:
     """Call the observer, if there is one, and mark the attention as running inside the block."""
-    return _observed(call, route) if is_observed() else nullcontext()
+    return _observed(call, route) if is_observed() else _NOTHING
+
+
+_NOTHING = nullcontext()
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def project_qkv(
     W_query: nn.Module, W_key: nn.Module, W_value: nn.Module, x: Tensor, context: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries of x, keys and values of `context` (of x where there is none)."""
-    if context is None and (projections := _fusable(x, W_query, W_key, W_value)):
+    if context is None and _is_faster_as_one(x) and (projections := _fusable(W_query, W_key, W_value)):
         weight = torch.cat([m.weight for m in projections])
         bias = None if projections[0].bias is None else torch.cat([m.bias for m in projections])
         q, k, v = F.linear(x, weight, bias).split_with_sizes([m.out_features for m in projections], dim=-1)
@@ -67,11 +67,12 @@ def project_qkv(
 
 def linear(module: nn.Module, x: Tensor) -> Tensor:
     """module(x), computed in the dtype of x where the weights are 16-bit and emulated."""
-    weight = getattr(module, "weight", None)
-    if x.dtype is torch.float32 and isinstance(weight, Tensor) and weight.dtype in EMULATED:
-        if is_plain(module):
-            return F.linear(x, weight.float(), None if module.bias is None else module.bias.float())
-        return module(x.to(weight.dtype)).float()  # type: ignore[no-any-return]
+    if x.dtype is torch.float32 and x.device.type == "cpu":
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and weight.dtype in EMULATED:
+            if is_plain(module):
+                return F.linear(x, weight.float(), None if module.bias is None else module.bias.float())
+            return module(x.to(weight.dtype)).float()  # type: ignore[no-any-return]
     return module(x)  # type: ignore[no-any-return]
 
 
@@ -100,17 +101,16 @@ def is_plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     )
 
 
-def _fusable(x: Tensor, *projections: nn.Module) -> list[nn.Linear]:
-    """The projections, if one product with all their weights does the same and is faster; else none."""
+def _fusable(*projections: nn.Module) -> list[nn.Linear]:
+    """The projections, if they are plain and alike, and small enough to be copied together; else none."""
     plain = [m for m in projections if is_plain(m)]
-    same_biases = len({m.bias is None for m in plain}) == 1
-    if len(plain) < len(projections) or not same_biases or not _copy_pays_off(x, sum(m.weight.nbytes for m in plain)):
+    if len(plain) < len(projections) or sum(m.weight.nbytes for m in plain) > COPIED:
         return []
-    return plain
+    return plain if len({m.bias is None for m in plain}) == 1 else []
 
 
-def _copy_pays_off(x: Tensor, nbytes: int) -> bool:
-    return x.is_cuda and nbytes <= COPIED
+def _is_faster_as_one(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def _check_dtype(x: Tensor, projection: nn.Module) -> None:
