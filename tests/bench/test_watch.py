@@ -30,7 +30,7 @@ def test_a_wrong_statistic_is_named_and_nothing_is_timed(name, monkeypatch, tmp_
         if name == "largest_key":
             spoiled[0, 0, -1] = (spoiled[0, 0, -1] + 1) % call.sizes[3]
         else:
-            spoiled[0, 0] *= 1.01
+            spoiled[0, 0] = spoiled[0, 0] * 1.01 + 0.001
         return found | {name: spoiled}
 
     monkeypatch.setattr(statistics, "measure", wrong)

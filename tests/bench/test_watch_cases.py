@@ -33,6 +33,7 @@ def test_the_reference_is_the_definition_written_out_in_loops():
                 "sink": p[0],
                 "previous": p[i - 1] if i else math.nan,
                 "self": p[i],
+                "next": 0.0 if i < 6 else math.nan,
             }
             for name, value in row.items():
                 expected[name][0, h, i] = value

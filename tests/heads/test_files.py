@@ -14,7 +14,8 @@ from heads.dense import generation, random_call
 from regard.attention.masks import Mask, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.call import WatchedCall
-from regard.heads.report import EVERY, Seen, load_seen
+from regard.heads.registry import NAMES as EVERY
+from regard.heads.report import Seen, load_seen
 
 
 @pytest.fixture(autouse=True)

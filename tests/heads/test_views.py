@@ -13,7 +13,8 @@ from helpers import says_it_ourselves
 from regard.attention.masks import causal
 from regard.heads.call import WatchedCall
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS
-from regard.heads.report import EVERY, Seen
+from regard.heads.registry import NAMES as EVERY
+from regard.heads.report import Seen
 from regard.heads.views import Head, Layer
 
 

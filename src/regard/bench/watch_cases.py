@@ -117,6 +117,7 @@ def by_definition(
         "sink": p[..., 0],
         "previous": F.pad(p.diagonal(-1, -2, -1), (1, 0), value=torch.nan),  # the first token has none
         "self": p.diagonal(0, -2, -1),
+        "next": F.pad(p.diagonal(1, -2, -1), (0, 1), value=torch.nan),  # the last token has none
         "received": p.sum(-2),
     }
 

@@ -37,7 +37,7 @@ from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
 from regard.heads.forward import Forward, in_slots
 from regard.heads.record import Record, RecordedCall
-from regard.heads.registry import STORED
+from regard.heads.registry import STORED, check_collected
 from regard.heads.visibility import seeing_queries
 
 FORMAT, VERSION = "regard.seen", 1
@@ -188,6 +188,7 @@ def _read(file: Any, device: torch.device) -> SavedReport:
         report = json.loads(header["report"])
         reader = _Reader(file, device)
         collect = frozenset(map(str, report["collect"]))
+        check_collected(collect)
         keep = report["keep"]
         forwards = [
             Forward(

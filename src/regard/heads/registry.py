@@ -244,3 +244,9 @@ AVERAGED = tuple(one.name for one in STATISTICS if one.averaged)
 ROWS = tuple(one.name for one in STATISTICS if one.axes == ROW)
 COLUMNS = tuple(one.name for one in STATISTICS if one.axes == KEY)
 STORED = {tensor: one for one in STATISTICS for tensor in one.stored}  # the statistic that each tensor belongs to
+
+
+def check_collected(names: frozenset[str]) -> None:
+    """Refuse names that are no statistics; "default" stands for the default set."""
+    if unknown := sorted(map(repr, names - {*NAMES, "default"})):
+        raise ValueError(f"collect names {', '.join(unknown)}; known are {', '.join(NAMES)}, and default for the usual")

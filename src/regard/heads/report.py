@@ -23,8 +23,7 @@ from regard.heads.files import SavedReport, load_report, save_report
 from regard.heads.forward import Forward, Slot
 from regard.heads.names import names_in_short
 from regard.heads.record import Record, record_call
-from regard.heads.registry import DEFAULT
-from regard.heads.registry import NAMES as EVERY
+from regard.heads.registry import DEFAULT, check_collected
 from regard.heads.roles import NAMES, Role, Tally
 from regard.heads.views import Head, Index, Layer, index, place
 
@@ -274,8 +273,7 @@ def _collected(collect: Iterable[str] | None) -> frozenset[str]:
     if collect is None:
         return frozenset(DEFAULT)
     names = frozenset([collect] if isinstance(collect, str) else collect)
-    if unknown := sorted(map(repr, names - {*EVERY, "default"})):
-        raise ValueError(f"collect names {', '.join(unknown)}; known are {', '.join(EVERY)}, and default for the usual")
+    check_collected(names)
     names = names - {"default"} | (frozenset(DEFAULT) if "default" in names else frozenset())
     # Over the steps of a generation, the mean is joined from the sum.
     return names | ({"received"} if "received_mean" in names else frozenset())

@@ -213,7 +213,9 @@ class Tally:
 
 def _mixed(others: list[Role]) -> Role:
     if not others:
-        return Role("mixed", math.nan, math.nan, f"fewer than {ENOUGH} tokens, or nothing collected, to judge by")
+        return Role(
+            "mixed", math.nan, math.nan, f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
+        )
     nearest = max(others, key=lambda role: role.score - role.threshold)
     return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 

@@ -8,8 +8,6 @@ from regard import GPT
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 
-load = GPT.from_pretrained
-
 transformers = pytest.importorskip("transformers")
 
 
@@ -48,7 +46,7 @@ def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
         r".*`hf download a/b --local-dir DIRECTORY`\) and give its directory\. Nothing was loaded\.$"
     )
     with pytest.raises(ValueError, match=wanted):
-        load("a/b")
+        GPT.from_pretrained("a/b")
 
 
 def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
@@ -59,19 +57,21 @@ def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(ValueError, match=r"Did you mean gpt2-small\? Else look for a mistake in its name, or fetch it"):
-        load("gpt2-smal")
+        GPT.from_pretrained("gpt2-smal")
 
 
 def test_the_model_in_the_package_is_float32_unless_dtype_is_given(tmp_path, monkeypatch):
     ours().half().save_pretrained(tmp_path / "tiny")
     monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "tiny")
     for name in ("tiny", tmp_path / "tiny"):
-        assert load(name).token_embedding.weight.dtype is torch.float32
-        assert load(name, dtype=torch.bfloat16).token_embedding.weight.dtype is torch.bfloat16
+        assert GPT.from_pretrained(name).token_embedding.weight.dtype is torch.float32
+        assert GPT.from_pretrained(name, dtype=torch.bfloat16).token_embedding.weight.dtype is torch.bfloat16
     monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "elsewhere" / "tiny")
-    assert load(tmp_path / "tiny").token_embedding.weight.dtype is torch.float16  # a directory like any other
+    assert (
+        GPT.from_pretrained(tmp_path / "tiny").token_embedding.weight.dtype is torch.float16
+    )  # a directory like any other
     with pytest.raises(ValueError, match=r"the model in the package, .*, is missing; install regard again"):
-        load("tiny")
+        GPT.from_pretrained("tiny")
 
 
 def test_the_directory_of_a_run_leads_to_its_model(gpt2, tmp_path):
@@ -79,7 +79,7 @@ def test_the_directory_of_a_run_leads_to_its_model(gpt2, tmp_path):
     run.mkdir()
     gpt2.rename(run / "model")
     with pytest.raises(ValueError, match=r"run has no config.json; did you mean .*run/model\? Nothing was loaded"):
-        load(run)
+        GPT.from_pretrained(run)
 
 
 def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
@@ -88,7 +88,7 @@ def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ValueError, match=r"nobody/nothing is no directory here and could not be fetched"):
-        load("nobody/nothing")
+        GPT.from_pretrained("nobody/nothing")
 
 
 @pytest.mark.parametrize("name", ["./x", "/no/such/place", "a/b/c", "x/", "~/no-such-place", "../x"])
@@ -97,16 +97,16 @@ def test_a_path_that_leads_nowhere_is_not_looked_for_elsewhere(name, monkeypatch
     with pytest.raises(
         ValueError, match=r"there is no directory .*; look for a mistake in its name\. Nothing was loaded"
     ):
-        load(name)
+        GPT.from_pretrained(name)
 
 
 def test_a_path_object_is_a_path(tmp_path, monkeypatch):
     monkeypatch.setattr(model_directory, "download", lambda name: pytest.fail("it asked the hub"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="there is no directory x"):
-        load(type(tmp_path)("x"))
+        GPT.from_pretrained(type(tmp_path)("x"))
 
 
 def test_a_file_is_no_directory(gpt2):
     with pytest.raises(ValueError, match=r"model.safetensors is a file; give the directory it lies in"):
-        load(gpt2 / SINGLE)
+        GPT.from_pretrained(gpt2 / SINGLE)

@@ -9,15 +9,13 @@ from gpt.directories import rewrite
 from regard import GPT
 from regard.gpt.checkpoint.stored_tensors import SINGLE
 
-load = GPT.from_pretrained
-
 transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
 def test_a_dtype_that_nothing_can_be_computed_in_is_refused(gpt2, dtype):
     with pytest.raises(ValueError, match=rf"dtype \({dtype}\) must be one of torch.float64, .* Nothing was loaded"):
-        load(gpt2, dtype=dtype)
+        GPT.from_pretrained(gpt2, dtype=dtype)
 
 
 def test_tensors_of_several_dtypes_need_a_word(gpt2):
@@ -25,15 +23,15 @@ def test_tensors_of_several_dtypes_need_a_word(gpt2):
     with pytest.raises(
         ValueError, match=r"several dtypes, 27 of torch.float32, 1 of torch.float16; choose one with dtype="
     ):
-        load(gpt2)
-    assert load(gpt2, dtype=torch.float32).head_weight.dtype is torch.float32
+        GPT.from_pretrained(gpt2)
+    assert GPT.from_pretrained(gpt2, dtype=torch.float32).head_weight.dtype is torch.float32
 
 
 def test_a_billion_layers_are_refused_before_one_is_built(gpt2):
     told = json.loads((gpt2 / "config.json").read_text())
     (gpt2 / "config.json").write_text(json.dumps({**told, "n_layer": 10**9}))
     with pytest.raises(ValueError, match=r"1000000000 layers cannot be made of the 28 tensors in model.safetensors"):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_a_truncated_file_is_refused(gpt2):
@@ -42,15 +40,15 @@ def test_a_truncated_file_is_refused(gpt2):
     with pytest.raises(
         ValueError, match=r"download it again: the file is shorter than its header says\. Nothing was loaded"
     ):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_a_directory_without_a_config_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no config.json; is it the directory of a model\? Nothing was loaded"):
-        load(tmp_path)
+        GPT.from_pretrained(tmp_path)
 
 
 def test_a_config_that_is_not_understood_is_named_with_its_path(gpt2):
     (gpt2 / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ValueError, match=rf"{gpt2}/config.json: model_type is 'bert'; .*Nothing was loaded"):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)

@@ -13,8 +13,6 @@ from regard.gpt.checkpoint.saving import save
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 from regard.gpt.tokenizer import Tokenizer
 
-load = GPT.from_pretrained
-
 transformers = pytest.importorskip("transformers")
 
 
@@ -22,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 def test_what_we_save_transformers_loads_and_says_the_same(tmp_path, name):
     model = theirs(name)
     model.save_pretrained(tmp_path / "theirs")
-    load(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    GPT.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
     back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
     torch.testing.assert_close(back.state_dict(), model.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(logits(back, IDS), logits(model, IDS), rtol=0, atol=0)
@@ -32,7 +30,7 @@ def test_what_we_save_transformers_loads_and_says_the_same(tmp_path, name):
 def test_shards_that_we_write_load_here_and_there(tmp_path, name):
     model = theirs(name)
     model.save_pretrained(tmp_path / "theirs")
-    save(load(tmp_path / "theirs"), tmp_path / "ours", shard_size=20_000)
+    save(GPT.from_pretrained(tmp_path / "theirs"), tmp_path / "ours", shard_size=20_000)
     files = sorted(os.listdir(tmp_path / "ours"))
     shards = [file for file in files if file.endswith(".safetensors")]
     assert len(shards) > 2
@@ -40,7 +38,9 @@ def test_shards_that_we_write_load_here_and_there(tmp_path, name):
     assert all((tmp_path / "ours" / file).stat().st_size < 25_000 for file in shards)
     back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
     torch.testing.assert_close(logits(back, IDS), logits(model, IDS), rtol=0, atol=0)
-    torch.testing.assert_close(logits(load(tmp_path / "ours"), IDS), logits(model, IDS), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        logits(GPT.from_pretrained(tmp_path / "ours"), IDS), logits(model, IDS), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_shards_that_we_write_load_here_and_there(tmp_path, name):
 def test_a_model_comes_back_as_it_was_whether_transformers_knows_it_or_not(tmp_path, changes):
     model = ours(**changes).eval()
     model.save_pretrained(tmp_path)
-    back = load(tmp_path)
+    back = GPT.from_pretrained(tmp_path)
     assert back.config == model.config
     torch.testing.assert_close(back.state_dict(), model.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(logits(back, IDS), logits(model, IDS), rtol=0, atol=0)
@@ -64,7 +64,7 @@ def test_a_model_comes_back_as_it_was_whether_transformers_knows_it_or_not(tmp_p
 def test_of_a_model_that_only_we_know_transformers_says_so(tmp_path):
     GPT(GPTConfig(97, 23, 2, 60, 6, rotary=Rotary(500.0))).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "regard"
-    assert load(tmp_path).config.rotary == Rotary(500.0)
+    assert GPT.from_pretrained(tmp_path).config.rotary == Rotary(500.0)
     with pytest.raises(ValueError, match="regard"):
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
 
@@ -73,7 +73,7 @@ def test_the_newer_checkpoint_is_found_whatever_the_older_was(tmp_path):
     first, second, third = (ours().eval() for _ in range(3))
     for model, shard_size in ((first, 10_000), (second, 10**9), (third, 20_000), (first, 10_000), (second, 10**9)):
         save(model, tmp_path, shard_size=shard_size)
-        torch.testing.assert_close(load(tmp_path).state_dict(), model.state_dict(), rtol=0, atol=0)
+        torch.testing.assert_close(GPT.from_pretrained(tmp_path).state_dict(), model.state_dict(), rtol=0, atol=0)
     assert sorted(os.listdir(tmp_path)) == ["config.json", SINGLE]
 
 
@@ -113,7 +113,7 @@ def test_saving_where_a_file_stands_is_refused(tmp_path):
 
 def test_directories_are_made_on_the_way(tmp_path):
     ours().save_pretrained(tmp_path / "a" / "b")
-    assert load(tmp_path / "a" / "b").config == ours().config
+    assert GPT.from_pretrained(tmp_path / "a" / "b").config == ours().config
 
 
 def test_a_model_without_weights_is_not_saved(tmp_path):
@@ -129,14 +129,14 @@ def test_a_model_without_weights_is_not_saved(tmp_path):
 def test_weights_may_come_from_elsewhere(tmp_path):
     model, other = ours(), ours()
     save(model, tmp_path, state=other.state_dict())
-    torch.testing.assert_close(load(tmp_path).state_dict(), other.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(GPT.from_pretrained(tmp_path).state_dict(), other.state_dict(), rtol=0, atol=0)
 
 
 def test_a_tokenizer_travels_with_its_model(tmp_path):
     model = GPT(GPTConfig(300, 23, 2, 21, 3, end=0))
     model.tokenizer = Tokenizer.train(["to be or not to be, that is the question"] * 3, vocab_size=300)
     model.save_pretrained(tmp_path)
-    assert load(tmp_path).tokenizer == model.tokenizer
+    assert GPT.from_pretrained(tmp_path).tokenizer == model.tokenizer
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert again("not to be: naïve 🐈")["input_ids"] == model.tokenizer.encode("not to be: naïve 🐈")
     assert again.eos_token_id == 0
@@ -153,7 +153,7 @@ def test_a_tokenizer_that_is_there_already_keeps_what_else_is_said_of_it(tmp_pat
     model.tokenizer = Tokenizer.train(["another one"], vocab_size=258)
     model.save_pretrained(tmp_path)
     assert "mine" not in (tmp_path / "tokenizer_config.json").read_text()
-    assert load(tmp_path).tokenizer == model.tokenizer
+    assert GPT.from_pretrained(tmp_path).tokenizer == model.tokenizer
 
 
 def test_an_older_generation_config_does_not_end_the_texts_of_a_new_model(tmp_path):

@@ -13,8 +13,6 @@ from regard import GPT, GPTConfig
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
 from regard.gpt.checkpoint.weight_names import places_in_file
 
-load = GPT.from_pretrained
-
 transformers = pytest.importorskip("transformers")
 
 
@@ -23,7 +21,7 @@ def test_a_tied_head_that_differs_is_refused(gpt2):
     with pytest.raises(
         ValueError, match=r"lm_head.weight and transformer.wte.weight differ.*tie_word_embeddings to false"
     ):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_the_same_tensor_with_and_without_prefix_is_refused(gpt2):
@@ -31,7 +29,7 @@ def test_the_same_tensor_with_and_without_prefix_is_refused(gpt2):
     with pytest.raises(
         ValueError, match=r"(ln_f.bias and transformer|transformer.ln_f.bias and ln_f).* one and the same"
     ):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_a_misshapen_tensor_of_gpt2_small_is_named_and_nothing_is_read(tmp_path):
@@ -52,7 +50,7 @@ def test_a_misshapen_tensor_of_gpt2_small_is_named_and_nothing_is_read(tmp_path)
         "model.safetensors: h.3.attn.c_attn.weight is (768, 2300); gpt2-small needs (768, 2304). Nothing was loaded."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
-        load(tmp_path)
+        GPT.from_pretrained(tmp_path)
 
 
 def test_missing_extra_and_misshapen_tensors_are_all_listed(gpt2):
@@ -70,13 +68,13 @@ def test_missing_extra_and_misshapen_tensors_are_all_listed(gpt2):
   transformer.wpe.weight is (29, 21); config.json needs (23, 21)
 Nothing was loaded."""
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_a_strangers_names_do_not_reach_the_terminal_as_they_are(gpt2):
     rewrite(gpt2, lambda tensors: tensors.update({"\x1b[2J" + "x" * 1000: torch.zeros(1)}))
     with pytest.raises(ValueError, match=r"safetensors: '\\x1b\[2Jx{50,80}… is not part of config.json\. Nothing"):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_a_long_list_is_cut_after_ten(gpt2):
@@ -84,20 +82,20 @@ def test_a_long_list_is_cut_after_ten(gpt2):
     with pytest.raises(
         ValueError, match=r"17 tensors do not fit\.\n(  extra.\d\d is not .*\n){10}  and 7 more\nNothing"
     ):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_an_untied_head_that_is_missing_is_named(tmp_path):
     theirs("llama").save_pretrained(tmp_path)
     rewrite(tmp_path, lambda tensors: tensors.pop("lm_head.weight"))
     with pytest.raises(ValueError, match=r"lm_head.weight is missing; config.json needs it, \(97, 60\)"):
-        load(tmp_path)
+        GPT.from_pretrained(tmp_path)
 
 
 def test_a_directory_without_weights_is_refused(gpt2):
     (gpt2 / SINGLE).unlink()
     with pytest.raises(ValueError, match=rf"has neither model.safetensors nor {INDEX}; is it the directory of a model"):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 def test_pickles_are_refused_with_the_way_to_convert_them(gpt2):
@@ -105,7 +103,7 @@ def test_pickles_are_refused_with_the_way_to_convert_them(gpt2):
     with pytest.raises(
         ValueError, match=r"holds pytorch_model.bin .*runs whatever code.*convert it with transformers: Auto"
     ):
-        load(gpt2)
+        GPT.from_pretrained(gpt2)
 
 
 @pytest.mark.parametrize(
@@ -114,21 +112,21 @@ def test_pickles_are_refused_with_the_way_to_convert_them(gpt2):
 def test_an_index_leads_nowhere_but_to_its_own_directory(sharded, name):
     change_index(sharded, lambda at: at.update({"transformer.ln_f.bias": name}))
     with pytest.raises(ValueError, match=r"is no plain name of a \.safetensors file\. Nothing was loaded"):
-        load(sharded)
+        GPT.from_pretrained(sharded)
 
 
 @pytest.mark.parametrize("told", ["{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 1}}'])
 def test_an_index_that_places_nothing_is_refused(sharded, told):
     (sharded / INDEX).write_text(told)
     with pytest.raises(ValueError, match=r"weight_map must give a file for every tensor; download it again"):
-        load(sharded)
+        GPT.from_pretrained(sharded)
 
 
 def test_a_shard_that_is_not_there_is_named(sharded):
     shard = sorted(sharded.glob("*.safetensors"))[1]
     shard.unlink()
     with pytest.raises(ValueError, match=rf"{INDEX}: {shard.name} is not there; download it too"):
-        load(sharded)
+        GPT.from_pretrained(sharded)
 
 
 def test_shards_that_hold_something_else_are_named(sharded):
@@ -138,7 +136,7 @@ def test_shards_that_hold_something_else_are_named(sharded):
     with pytest.raises(
         ValueError, match=rf"{first.name}: by the index it should hold {name}; download the files again"
     ):
-        load(sharded)
+        GPT.from_pretrained(sharded)
     change_index(sharded, lambda at: at.pop(name))
     with pytest.raises(ValueError, match=rf"{second.name}: by the index it should not hold {name}; download"):
-        load(sharded)
+        GPT.from_pretrained(sharded)
