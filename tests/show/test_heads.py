@@ -15,6 +15,9 @@ from regard.heads.roles import NAMES, Role
 from regard.show import heads
 from regard.show.heads import print_heads
 
+COLUMNS = ["head", "role", "entropy", "distance"]
+ROWS = [["2.5", "previous token", 0.211, 1.0], ["11.10", "mixed", float("nan"), 12345.6]]
+
 
 @pytest.fixture(autouse=True)
 def _by_definition(monkeypatch):
@@ -88,3 +91,20 @@ def test_a_terminal_gets_roles_in_colour(role, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert [("\x1b" in line) for line in lines] == [False, True, False]
     assert f"m{role}\x1b[0m" in lines[1]
+
+
+def test_a_pipe_gets_plain_text(capsys):
+    print_heads(text_table(COLUMNS, ROWS))
+    assert capsys.readouterr().out == text_table(COLUMNS, ROWS) + "\n"
+
+
+def test_a_terminal_gets_the_same_words_in_colour(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_heads(text_table(["head", "role", "self", "distance"], ROWS))
+    printed = capsys.readouterr().out
+    assert "\x1b[32mprevious token\x1b[0m" in printed
+    assert "\x1b" not in printed.split("mixed")[1]
+    assert "\x1b" not in printed.splitlines()[0]  # self is a role, too, but here the name of a column

@@ -33,7 +33,7 @@ def watch(
     torch.Size([1, 5])
 
     `seen` prints as a table; `seen[layer, head]` is a head and `seen[layer]` a layer, by number or by name. Each has
-    lse, entropy, largest, largest_key, distance, sink, previous, self, induction and duplicate, (B, T) for a head;
+    the statistics of docs/watch.md (entropy, distance, sink, previous, self, next, induction, …), (B, T) for a head;
     received, (B, S); and, computed on request, histogram, top(n), map(n) and weights(rows, cols).
     Rows that are padding, or that may attend to nothing, do not count: they are NaN, their keys −1 and their weights
     0. A statistic that is not defined for a row is NaN, too: the previous token of the first one, the last occurrence
