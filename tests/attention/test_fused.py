@@ -42,7 +42,7 @@ def test_tiles_of_few_rows_give_the_same_as_one(monkeypatch):
 
     monkeypatch.setattr(fused, "TILE", 1)
     with torch.no_grad():
-        torch.testing.assert_close(fused.in_tiles(call, attend_rows, copies=8), right, **EXACT)
+        torch.testing.assert_close(fused.attend_in_tiles(call, attend_rows, copies=8), right, **EXACT)
     assert sizes == [16, 16, 5]
 
 
@@ -56,7 +56,7 @@ def test_keys_that_nobody_sees_are_found_over_all_heads_and_queries():
     allowed[0, 1, 2, 3] = allowed[1, 0, 4, 6] = True
     wanted = torch.ones(2, 1, 7, 1, dtype=torch.bool)
     wanted[0, 0, 3, 0] = wanted[1, 0, 6, 0] = False
-    assert torch.equal(fused.nobody_sees(allowed), wanted)
+    assert torch.equal(fused.hidden_from_all(allowed), wanted)
 
 
 def test_real_keys_come_from_lengths_or_a_tensor():

@@ -144,7 +144,7 @@ def test_rotary_sees_distances_and_not_places(rotary):
 def test_rotary_turns_queries_and_keys_only():
     layer, x = new_layer(rotary=500.0), new_x()
     t = trace(layer, x)
-    q, k = Rotary(500.0).turn(t["transpose"], t["transpose keys"], torch.arange(5))
+    q, k = Rotary(500.0).rotate(t["transpose"], t["transpose keys"], torch.arange(5))
     wanted = attend_in_steps(q, k, t["transpose values"], mask=causal())[0]
     torch.testing.assert_close(t["context"], wanted, **EXACT)
 

@@ -45,7 +45,7 @@ def turned_by_hand(t, positions, base, interleaved):
 def test_rotary_multiplies_pairs_of_channels_as_complex_numbers(interleaved):
     q, k, _ = random_qkv(B=2, H=4, T=5, S=5, D=6, Hkv=2)
     positions = torch.tensor([0, 1, 5, 100, 99_999])
-    found = Rotary(500.0, interleaved).turn(q, k, positions)
+    found = Rotary(500.0, interleaved).rotate(q, k, positions)
     wanted = tuple(turned_by_hand(t, positions, 500.0, interleaved) for t in (q, k))
     torch.testing.assert_close(found, wanted)
 
@@ -53,21 +53,21 @@ def test_rotary_multiplies_pairs_of_channels_as_complex_numbers(interleaved):
 def test_each_text_may_have_its_own_positions():
     q, k, _ = random_qkv(B=2, H=3, T=5, S=5, D=6)
     positions = torch.tensor([[0, 1, 2, 3, 4], [3, 1, 4, 1, 5]])
-    together = Rotary().turn(q, k, positions)
-    alone = [Rotary().turn(q[b : b + 1], k[b : b + 1], positions[b]) for b in range(2)]
+    together = Rotary().rotate(q, k, positions)
+    alone = [Rotary().rotate(q[b : b + 1], k[b : b + 1], positions[b]) for b in range(2)]
     torch.testing.assert_close(together, tuple(torch.cat(ts) for ts in zip(*alone, strict=True)))
 
 
 def test_the_first_position_turns_nothing():
     q, k, _ = random_qkv(B=2, H=3, T=1, S=1, D=6)
-    torch.testing.assert_close(Rotary().turn(q, k, torch.tensor([0])), (q, k))
+    torch.testing.assert_close(Rotary().rotate(q, k, torch.tensor([0])), (q, k))
 
 
 @given(shift=st.integers(0, 10_000), interleaved=st.booleans())
 def test_rotary_scores_depend_on_distance_alone(shift, interleaved):
     q, k, _ = random_qkv(B=1, H=2, T=7, S=7, D=10)
     rotary = Rotary(interleaved=interleaved)
-    (q1, k1), (q2, k2) = rotary.turn(q, k, torch.arange(7)), rotary.turn(q, k, torch.arange(7) + shift)
+    (q1, k1), (q2, k2) = rotary.rotate(q, k, torch.arange(7)), rotary.rotate(q, k, torch.arange(7) + shift)
     torch.testing.assert_close(q1 @ k1.mT, q2 @ k2.mT, rtol=1e-7, atol=1e-8)
 
 
@@ -75,9 +75,9 @@ def test_rotary_scores_depend_on_distance_alone(shift, interleaved):
 def test_far_positions_are_turned_precisely_in_low_precision(dtype):
     q, k, _ = random_qkv(B=1, H=2, T=3, S=3, D=8, dtype=dtype)
     positions = torch.tensor([1000, 1001, 1002])
-    found, _ = Rotary().turn(q, k, positions)
+    found, _ = Rotary().rotate(q, k, positions)
     assert found.dtype is dtype
-    wanted, _ = Rotary().turn(q.double(), k.double(), positions)
+    wanted, _ = Rotary().rotate(q.double(), k.double(), positions)
     torch.testing.assert_close(found.double(), wanted, rtol=0, atol=max(4 * torch.finfo(dtype).eps, 5e-4))
 
 
@@ -116,8 +116,8 @@ def test_alibi_lowers_scores_by_slope_times_distance():
 def test_a_stretch_slows_every_wave_alike_where_no_original_context_is_told():
     q, k, _ = random_qkv(B=2, H=3, T=5, S=5, D=6)
     positions = torch.tensor([0, 1, 2, 30, 1000])
-    found = Rotary(500.0, stretch=Stretch(4.0)).turn(q, k, 4 * positions)
-    torch.testing.assert_close(found, Rotary(500.0).turn(q, k, positions))
+    found = Rotary(500.0, stretch=Stretch(4.0)).rotate(q, k, 4 * positions)
+    torch.testing.assert_close(found, Rotary(500.0).rotate(q, k, positions))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from heads import dense
 from heads.dense import random_call
 from heads.reports import seen_of, two_layers
 from regard.heads.call import WatchedCall
-from regard.heads.compare import Portrait
+from regard.heads.compare import HeadSummary
 from regard.heads.roles import Role
 
 
@@ -46,7 +46,7 @@ def test_reports_of_different_models_are_not_compared():
 
 
 def test_means_are_compared_as_shares_of_what_they_can_be():
-    portrait = Portrait(Role("mixed", 0.0, 0.0, ""), {"entropy": math.log(3), "distance": 4.0, "sink": 0.25}, keys=9)
+    portrait = HeadSummary(Role("mixed", 0.0, 0.0, ""), {"entropy": math.log(3), "distance": 4.0, "sink": 0.25}, keys=9)
     assert portrait.shares() == pytest.approx({"entropy": 0.5, "distance": 0.5, "sink": 0.25})
 
 

@@ -232,8 +232,8 @@ def test_padded_rows_do_not_make_a_causal_model_look_bidirectional():
     model, x, rule = llama(), ids(), regard.causal() & regard.padding(LEFT)
     model.set_attn_implementation("eager")
     for call in calls(watched(model, x, attention_mask=LEFT.long())[1]):
-        count, distance = visibility.seen_keys(call)
-        right = visibility.seen_keys(
+        count, distance = visibility.visible_key_counts(call)
+        right = visibility.visible_key_counts(
             WatchedCall("", q=torch.empty(2, 4, 7, 0), k=torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
         )
         torch.testing.assert_close((count, distance), right, equal_nan=True)

@@ -9,7 +9,7 @@ from regard.attention.masks import causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads import visibility
 from regard.heads.call import WatchedCall
-from regard.heads.visibility import keys_seen, may_see, seen_keys
+from regard.heads.visibility import keys_visible_to_any, may_see, visible_key_counts
 
 KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
 
@@ -39,17 +39,17 @@ def test_what_the_mask_alone_decides_is_what_a_dense_mask_says(rule, T, tile, mo
     real = torch.rand(B, T) < 0.7
     call = WatchedCall("", q=torch.empty(B, H, T, 0), k=torch.empty(B, H, S, 0), mask=rule, real=real)
     seen = dense.visible(call) & dense.counted(call)[..., None]
-    count, distance = visibility.seen_keys(call)
+    count, distance = visibility.visible_key_counts(call)
     many = torch.where(seen.any(-1), seen.sum(-1), torch.nan)
     apart = (dense.places(call)[:, None] - torch.arange(S)).abs()
     assert_close(count.expand(B, H, T), many, equal_nan=True)
     assert_close(distance.expand(B, H, T), (seen * apart).sum(-1) / many, equal_nan=True)
-    assert_close(visibility.seeing_queries(call).expand(B, H, S), seen.sum(2))
+    assert_close(visibility.queries_per_key(call).expand(B, H, S), seen.sum(2))
 
 
 def test_the_lowest_number_in_a_bias_hides_as_minus_infinity_does():
     bias = torch.full((5, 5), torch.finfo(torch.float32).min).triu(1)[None, None]
-    count, _ = visibility.seen_keys(dense.random_call(bias=bias))
+    count, _ = visibility.visible_key_counts(dense.random_call(bias=bias))
     assert_close(count, torch.arange(1.0, 6.0)[None, None])
 
 
@@ -69,20 +69,20 @@ def call_with(mask, T=5, **options):
 )
 def test_a_key_that_nobody_sees_is_found_whatever_the_mask(mask):
     expected = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    assert torch.equal(keys_seen(call_with(mask)), expected)
+    assert torch.equal(keys_visible_to_any(call_with(mask)), expected)
 
 
 def test_masks_in_which_every_query_sees_itself_hide_no_key_from_all():
-    assert keys_seen(call_with(causal() & window(2))) is None
+    assert keys_visible_to_any(call_with(causal() & window(2))) is None
 
 
 def test_weights_that_leave_out_the_future_are_taken_for_causal():
     weights = dense.pattern(lambda i: 0, 7, weight=0.2)
-    count, distance = seen_keys(WatchedCall("", weights=weights))
+    count, distance = visible_key_counts(WatchedCall("", weights=weights))
     assert_close(count, torch.arange(1.0, 8)[None, None])
     assert_close(distance, torch.arange(7.0)[None, None] / 2)
     weights[0, 0, 2, 5] = 0.1
-    assert_close(seen_keys(WatchedCall("", weights=weights))[0], torch.full((1, 1, 7), 7.0))
+    assert_close(visible_key_counts(WatchedCall("", weights=weights))[0], torch.full((1, 1, 7), 7.0))
 
 
 def test_scores_of_minus_infinity_and_lowest_numbers_are_hidden_and_nan_is_not():

@@ -14,6 +14,7 @@ from regard.heads.report import Seen
 from regard.heads.roles import NAMES, Role
 from regard.show import heads
 from regard.show.heads import print_heads
+from regard.show.table import text_table
 
 COLUMNS = ["head", "role", "entropy", "distance"]
 ROWS = [["2.5", "previous token", 0.211, 1.0], ["11.10", "mixed", float("nan"), 12345.6]]

@@ -35,7 +35,7 @@ def test_a_table_of_one_step_and_of_none():
     with trace() as t:
         step("x", torch.ones(2, 3), "input")
     assert t.table() == (
-        "  1 step · float32\n\n  step  operation  shape  why\n  x     input      2 × 3  one vector a token"
+        "  1 step · float32\n\n  step  operation  shape  why\n  x     input      2 × 3  one vector per token"
     )
     assert trace().table().splitlines()[0] == "  0 steps"
 

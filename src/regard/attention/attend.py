@@ -26,8 +26,8 @@ from regard.attention.fused import (
     FUSED_KEYS,
     TILED,
     Route,
-    in_tiles,
-    nobody_sees,
+    attend_in_tiles,
+    hidden_from_all,
 )
 from regard.attention.masks import EVERYTHING, Mask, Parts, as_mask
 from regard.attention.observers import observed
@@ -113,7 +113,7 @@ def _formula(
     D, dtype = q.shape[-1], v.dtype
     q, k, v = (_in_float32(t) for t in (q, _repeat_heads(k, q), _repeat_heads(v, q)))
     if allowed is not None:
-        unseen = nobody_sees(allowed)
+        unseen = hidden_from_all(allowed)
         k, v = k.masked_fill(unseen & ~k.isfinite(), 0), v.masked_fill(unseen & ~v.isfinite(), 0)
     with _no_autocast(q):
         scores = step("scores", q @ k.mT, "queries @ keys.mT")  # (B, H, T, S)
@@ -220,7 +220,7 @@ def _without_leaked_nan(call: Call, out: Tensor) -> Tensor:
     if math.isfinite(out.detach().sum(dtype=torch.promote_types(out.dtype, torch.float32)).item()):
         return out
     B, H, _, _ = call.sizes
-    return in_tiles(call, lambda *tile: _formula(*tile)[0], copies=B * H)
+    return attend_in_tiles(call, lambda *tile: _formula(*tile)[0], copies=B * H)
 
 
 def _may_branch_on(t: Tensor) -> bool:

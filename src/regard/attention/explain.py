@@ -56,7 +56,7 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
         module(*args, **kwargs)
     if not calls:
         raise ValueError(
-            f"{type(module).__name__} made no call of regard.attend(); explain() speaks of regard's own layers; "
+            f"{type(module).__name__} made no call of regard.attend(); explain() supports regard's own layers only; "
             "regard.adopt(module) makes one of most attention modules"
         )
     return Explanation(tuple(calls))

@@ -110,9 +110,9 @@ def _banded(call: Call, parts: Parts) -> Tensor:
 
 
 def _tiled(call: Call, parts: Parts) -> Tensor:
-    mask_copies = math.prod(_corner(call).shape[:-2])
+    mask_copies = math.prod(_one_entry(call).shape[:-2])
     heads = call.sizes[1] if call.alibi is not None else 1
-    return in_tiles(call, masked_sdpa, copies=mask_copies * heads)
+    return attend_in_tiles(call, masked_sdpa, copies=mask_copies * heads)
 
 
 FUSED = Route("fused", "no mask tensor: the kernel reads q, k and v once", _fused, leaks_nan=False)
@@ -125,7 +125,7 @@ BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask i
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
 
 
-def in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
+def attend_in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
     """Any mask, written out a few rows at a time, and only for the keys that those rows can reach.
 
     copies: how many (rows × S) matrices attend_rows needs at once; it decides how many rows fit into a tile.
@@ -173,7 +173,7 @@ def masked_sdpa(
 ) -> Tensor:
     """SDPA with a mask tensor, made safe: rows that see nothing give 0, keys that nobody sees may hold anything."""
     seen = allowed.any(-1, keepdim=True)  # (B, H, T, 1)
-    unseen = nobody_sees(allowed)
+    unseen = hidden_from_all(allowed)
     k, v = k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
     allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all keys, and is set to 0 below
     attn_mask = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
@@ -188,7 +188,7 @@ def masked_kernels(q: Tensor) -> AbstractContextManager[Any]:
     return sdpa_kernel(kernels) if q.is_cuda else nullcontext()
 
 
-def nobody_sees(allowed: Bool[Tensor, "_ _ _ _"]) -> Bool[Tensor, "_ 1 _ 1"]:
+def hidden_from_all(allowed: Bool[Tensor, "_ _ _ _"]) -> Bool[Tensor, "_ 1 _ 1"]:
     """The keys that no query may see, (B, 1, S, 1). Their values must not be multiplied: 0 × NaN would be NaN."""
     return ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT
 
@@ -199,7 +199,7 @@ def real_keys(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
     return Padding(keys).tile(cols[:1], cols, 0)[:, 0, 0].expand(k.shape[0], -1)
 
 
-def _corner(call: Call) -> Tensor:
+def _one_entry(call: Call) -> Tensor:
     """One entry of the mask, which shows by its shape whether texts and heads have masks of their own."""
     zero = torch.zeros(1, dtype=torch.long, device=call.device)
     return call.mask.tile(zero, zero, call.shift)

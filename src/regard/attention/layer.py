@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention import layer_arguments as arguments
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Slot
-from regard.attention.layer_arguments import as_rotary, check_inputs, check_sizes, drop_textbook_mask, layer_mask
 from regard.attention.masks import Mask, as_mask
 from regard.attention.positions import Rotary, alibi_slopes
 from regard.attention.projections import in_float32_if_emulated, linear, normalize, project_qkv
@@ -62,12 +62,12 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        check_sizes(d_in, d_out, context_length, dropout, num_heads, num_kv_heads, scale)
+        arguments.check_sizes(d_in, d_out, context_length, dropout, num_heads, num_kv_heads, scale)
         self.d_in, self.d_out, self.context_length, self.dropout = d_in, d_out, context_length, float(dropout)
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
         self.causal, self.window, self.scale, self.alibi = causal, window, scale, alibi
-        self.rotary = as_rotary(rotary, self.head_dim, alibi)
-        self.rule = layer_mask(causal, window)
+        self.rotary = arguments.as_rotary(rotary, self.head_dim, alibi)
+        self.rule = arguments.layer_mask(causal, window)
         kv_width = num_kv_heads * self.head_dim
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_key = nn.Linear(d_in, kv_width, bias=qkv_bias)
@@ -89,34 +89,34 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B T d_out"] | tuple[Float[Tensor, "B T d_out"], Float[Tensor, "B H T S"]]:
         """Attend within x, or from x to `context`.
 
-        mask: a rule from regard.masks, a bool tensor (True = may attend) or key lengths; added to the layer's own.
+        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; the layer's own applies too.
         cache: `cache[i]` of a regard.Cache; the caller advances the cache afterwards.
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
-        return_weights: also return the weights (B, H, T, S), before dropout. That takes T × S of memory.
+        return_weights: also return the weights (B, H, T, S), before dropout, which are then kept in memory.
         """
-        check_inputs(self, x, context, cache, positions)
+        arguments.check_inputs(self, x, context, cache, positions)
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
 
         q, k, v = project_qkv(self.W_query, self.W_key, self.W_value, step("x", x, "input"), context)
-        q = step("split", q.unflatten(-1, (H, D)), why=f"{H} heads of {D}")  # (B, T, H, D)
-        k = step("split keys", k.unflatten(-1, (Hkv, D)), why=f"{Hkv} heads of {D}")
-        v = step("split values", v.unflatten(-1, (Hkv, D)), why=f"{Hkv} heads of {D}")
+        q = step("split", q.unflatten(-1, (H, D)), why=arguments.describe_heads(H, D))  # (B, T, H, D)
+        k = step("split keys", k.unflatten(-1, (Hkv, D)), why=arguments.describe_heads(Hkv, D))
+        v = step("split values", v.unflatten(-1, (Hkv, D)), why=arguments.describe_heads(Hkv, D))
         q = step("transpose", q.transpose(1, 2))  # (B, H, T, D)
         k = step("transpose keys", k.transpose(1, 2), why="heads side by side")
         v = step("transpose values", v.transpose(1, 2), why="heads side by side")
 
         if self.q_norm is not None and self.k_norm is not None:
-            q = step("normed", normalize(self.q_norm, q), "q_norm(queries)", "vectors of equal length")
-            k = step("normed keys", normalize(self.k_norm, k), "k_norm(keys)", "vectors of equal length")
+            q = step("normed", normalize(self.q_norm, q), "q_norm(queries)", "each vector normalized")
+            k = step("normed keys", normalize(self.k_norm, k), "k_norm(keys)", "each vector normalized")
         if self.rotary is not None:
             if positions is None:
                 start = 0 if cache is None else cache.length
                 positions = torch.arange(start, start + x.shape[1], device=x.device)
-            q, k = self.rotary.turn(q, k, positions)
+            q, k = self.rotary.rotate(q, k, positions)
             step("turned", q, "rotary(queries)", "position becomes an angle")
             step("turned keys", k, "rotary(keys)", "position becomes an angle")
         if cache is not None:
-            k, v = cache.write(k, v)
+            k, v = cache.write(k, v)  # with all earlier keys and values, in the cache's dtype
             q = q.to(k.dtype)
 
         rule = self.rule if mask is None else self.rule & as_mask(mask)
@@ -128,18 +128,20 @@ class MultiHeadAttention(nn.Module):
         else:
             heads = attend(q, k, v, mask=rule, scale=self.scale, dropout=dropout, alibi=slopes)
 
-        heads = step("back", (heads if cache is None else heads.to(x.dtype)).transpose(1, 2))  # (B, T, H, D)
+        if cache is not None:
+            heads = heads.to(x.dtype)
+        heads = step("back", heads.transpose(1, 2))  # (B, T, H, D)
         concat = step("concat", heads.flatten(2))  # (B, T, d_out)
         out = step("out", linear(self.out_proj, concat), "out_proj(concat)")
         return out if weights is None else (out, weights)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if error := drop_textbook_mask(state_dict, prefix, self.causal):
-            args[-1].append(error)
+        if error := arguments.drop_textbook_mask(state_dict, prefix, self.causal):
+            args[-1].append(error)  # torch's list of error messages
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments, and the parameter count."""
+        """Sizes, options that differ from their default, and the parameter count."""
         defaults = {"d_in": 0, "d_out": 0, "context_length": 0, "dropout": None, "num_heads": 0}  # always shown
         defaults |= {"num_kv_heads": self.num_heads, "causal": True, "window": None, "rotary": None, "scale": None}
         defaults |= {"alibi": False}

@@ -1,7 +1,8 @@
 """A mask: a rule that says who may attend to whom, and how rules and tensors combine. True = may attend, everywhere.
 
 A rule costs nothing until a tile of it is needed, so it works at any length, and attend() can recognise what a fused
-kernel does by itself. masks.py has the rules about positions: causal, window, documents.
+kernel does by itself. masks.py has the rules about positions: causal, window, documents. A new rule is a subclass of Mask
+with tile() there, a name in public.py, and, to be saved as a rule and not as a tensor, a case in heads/files.py.
 Query i is at key position i + (S − T): the last query is at the last key, as with a key/value cache.
 """
 

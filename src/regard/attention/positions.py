@@ -84,7 +84,7 @@ class Rotary:
         if not (math.isfinite(self.base) and self.base > 1):
             raise ValueError(f"the rotary base ({self.base}) must be above 1; 10000 is usual, 500000 for Llama 3")
 
-    def turn(
+    def rotate(
         self, q: Float[Tensor, "B H T D"], k: Float[Tensor, "B Hkv T D"], positions: Int[Tensor, "..."]
     ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B Hkv T D"]]:
         """Turn queries and keys by their positions, (T,) or (B, T)."""
@@ -93,7 +93,7 @@ class Rotary:
         cos, sin = self.angles(positions, q.shape[-1], wide)
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]  # (B, 1, T, D/2)
-        return self._turn_one(q, cos, sin), self._turn_one(k, cos, sin)
+        return self._rotate_one(q, cos, sin), self._rotate_one(k, cos, sin)
 
     def angles(
         self, positions: Int[Tensor, "..."], width: int, dtype: torch.dtype = torch.float32
@@ -107,7 +107,7 @@ class Rotary:
         more = "" if self.stretch is None else f", stretch={self.stretch}"
         return f"Rotary(base={self.base}, interleaved={self.interleaved}{more})"
 
-    def _turn_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _rotate_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         if self.interleaved:
             a, b = t[..., 0::2], t[..., 1::2]
             return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(t.dtype)

@@ -110,10 +110,10 @@ class Block(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """Attend to other tokens, then process each token separately."""
-        normed = step("attention norm", apply_norm(self.attention_norm, x), why="vectors of equal length")
+        normed = step("attention norm", apply_norm(self.attention_norm, x), why="each vector normalized")
         attended = self.dropout(self.attention(normed, mask=mask, cache=cache, positions=positions))
         x = step("attended", x + attended, why="added to the input")
-        normed = step("second norm", apply_norm(self.feed_forward_norm, x), why="vectors of equal length")
+        normed = step("second norm", apply_norm(self.feed_forward_norm, x), why="each vector normalized")
         return step("block out", x + self.dropout(self.feed_forward(normed)), why="the block's result")
 
     def operations(self) -> tuple[Operation, ...]:

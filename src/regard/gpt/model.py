@@ -90,7 +90,7 @@ class GPT(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """Logits for the token after each token of the text.
 
-        mask: a rule from regard.attention.masks, a bool tensor (True = may attend) or key lengths; added to causal.
+        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; added to causal.
         cache: a regard.Cache for this model, `model.cache()`; it is advanced once all blocks have written.
         positions: (T,) or (B, T); by default they continue from the cache.
         """
@@ -122,7 +122,7 @@ class GPT(nn.Module):
             x = block(x, mask=mask, cache=None if cache is None else cache[i], positions=rotary_positions)
         if cache is not None:
             cache.advance(ids.shape[1])
-        return step("final norm", apply_norm(self.final_norm, x), why="vectors of equal length")
+        return step("final norm", apply_norm(self.final_norm, x), why="each vector normalized")
 
     def score(self, x: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
         """The head: a logit for every token of the vocabulary."""

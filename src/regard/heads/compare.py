@@ -12,7 +12,7 @@ from regard.heads.roles import Role
 
 
 @dataclass(frozen=True)
-class Portrait:
+class HeadSummary:
     """A head in a report: its role, its means, and the number of keys, which limits entropy and distance."""
 
     role: Role
@@ -83,7 +83,7 @@ class Comparison(Sequence[Change]):
         return as_html(self)
 
 
-def compare(before: Mapping[tuple[int, int], Portrait], after: Mapping[tuple[int, int], Portrait]) -> Comparison:
+def compare(before: Mapping[tuple[int, int], HeadSummary], after: Mapping[tuple[int, int], HeadSummary]) -> Comparison:
     """Compare the heads of two reports, which must have the same ones."""
     if before.keys() != after.keys():
         layers = [len({layer for layer, _ in side}) for side in (before, after)]

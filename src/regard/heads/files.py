@@ -38,7 +38,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.forward import Forward, in_slots
 from regard.heads.record import Record, RecordedCall
 from regard.heads.registry import STORED, check_collected
-from regard.heads.visibility import seeing_queries
+from regard.heads.visibility import queries_per_key
 
 FORMAT, VERSION = "regard.seen", 1
 _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
@@ -145,7 +145,7 @@ class _Writer:
         entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
         if not self.keep:
             if "received_mean" in step.measured and "queries" not in step.measured:
-                entry["found"]["queries"] = self.put(seeing_queries(call))
+                entry["found"]["queries"] = self.put(queries_per_key(call))
             if call.real is not None:
                 entry["real"] = self.put(call.real, common=True)
             return entry

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Dense, Padding
 from regard.heads.call import WatchedCall
-from regard.heads.visibility import keys_seen
+from regard.heads.visibility import keys_visible_to_any
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -341,7 +341,7 @@ def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor
 def _visible_queries(call: WatchedCall) -> Tensor | None:
     """Where T = S, a key that no query may see is padding, and so is the query at the same position."""
     B, _, _, S = call.sizes
-    visible = keys_seen(call)
+    visible = keys_visible_to_any(call)
     return None if visible is None else _for_batch(visible.expand(-1, S), B)
 
 

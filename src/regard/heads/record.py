@@ -18,7 +18,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.copies import Copies, copy_of
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.target_keys import locate
-from regard.heads.visibility import is_plain, seeing_queries, seen_keys
+from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
 
@@ -207,14 +207,14 @@ class Record:
         return total
 
     def _queries_per_key(self, step: RecordedCall) -> Tensor:
-        return step.measured["queries"] if "queries" in step.measured else seeing_queries(step.call)
+        return step.measured["queries"] if "queries" in step.measured else queries_per_key(step.call)
 
     def visible(self) -> tuple[Tensor, Tensor]:
         """How many keys each query may see and their mean distance, (B, H, T) each; NaN in rows that do not count."""
         B, H, _, _ = self.sizes
         for step in self.steps:
             if "visible" not in step.measured:
-                step.measured["visible"], step.measured["even_distance"] = seen_keys(step.call)
+                step.measured["visible"], step.measured["even_distance"] = visible_key_counts(step.call)
         count, distance = (
             torch.cat([step.measured[name].expand(B, H, -1) for step in self.steps], -1)
             for name in ("visible", "even_distance")
@@ -330,9 +330,9 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
     device = call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
-        measured["visible"], measured["even_distance"] = seen_keys(call)
+        measured["visible"], measured["even_distance"] = visible_key_counts(call)
         if "received_mean" in measured:
-            measured["queries"] = seeing_queries(call)
+            measured["queries"] = queries_per_key(call)
         call = replace(call, mask=EVERYTHING)
     empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse", "tokens"))
     empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}

@@ -1,6 +1,6 @@
 """The statistics of a head, each defined once. Everything else reads them here: measuring, files, tables, docs.
 
-p are the weights of one head. Query i stands at key position at = i + S − T, where keys that are not part of the text
+p are the weights of one head. Query i is at key position at = i + S − T, where keys that are not part of the text
 (torch.nn.MultiheadAttention's add_bias_kv) are not counted in S. Queries that are padding, or that may attend to
 nothing, do not count: their statistics are NaN and their keys −1. A statistic about a key that does not exist (no
 previous token, no earlier occurrence) is NaN as well.

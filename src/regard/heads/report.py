@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.drawing import as_html, as_text
 from regard.heads import statistics
 from regard.heads.call import WatchedCall
-from regard.heads.compare import Comparison, Portrait, compare
+from regard.heads.compare import Comparison, HeadSummary, compare
 from regard.heads.copies import Copies
 from regard.heads.files import SavedReport, load_report, save_report
 from regard.heads.forward import Forward, Slot
@@ -176,13 +176,13 @@ class Seen:
             self._tallies[number] = Tally(self._records()[number])
         return self._tallies[number]
 
-    def portraits(self) -> dict[tuple[int, int], Portrait]:
+    def portraits(self) -> dict[tuple[int, int], HeadSummary]:
         """The role and the means of every head, by (layer, head)."""
         portraits = {}
         for number, records in enumerate(self._records()):
             tally, keys = self._tally(number), max(record.sizes[3] for record in records)
             for head in range(records[0].sizes[1]):
-                portraits[number, head] = Portrait(tally.role(head), tally.means(head), keys)
+                portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys)
         return portraits
 
     def order(self, layer: int | str | None = None) -> list[tuple[int, int]]:

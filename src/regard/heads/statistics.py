@@ -1,6 +1,6 @@
 """Measuring: every statistic of one attention call, on a GPU by kernels of our own, elsewhere by torch's operations.
 
-What each statistic is stands in registry.py.
+registry.py defines each statistic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.on_demand import counted, result_dtype
 from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS
 from regard.heads.target_keys import earlier_occurrence, first_visible, target_keys
-from regard.heads.visibility import seeing_queries
+from regard.heads.visibility import queries_per_key
 
 __all__ = ["COLUMNS", "DEFAULT", "MAP", "ROWS", "TOP", "WatchedCall", "measure"]
 
@@ -47,7 +47,7 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
     result = (_in_one_launch(call, collect) if _in_triton(call) else None) or _in_tiles(call, collect)
     heads, lse = range(call.sizes[1]), result["lse"]
     if "received_mean" in collect:
-        queries = seeing_queries(call)
+        queries = queries_per_key(call)
         result["received_mean"] = torch.where(queries > 0, result["received"] / queries.clamp(min=1), torch.nan)
     if "histogram" in collect:
         result["histogram"] = torch.stack([on_demand.histogram(call, lse, h) for h in heads], dim=1)

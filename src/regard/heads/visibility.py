@@ -38,11 +38,11 @@ def is_plain(mask: Mask) -> bool:
     return mask.parts().rest is None
 
 
-def seen_keys(call: WatchedCall) -> tuple[Tensor, Tensor]:
+def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
 
     >>> from regard.attention.masks import causal
-    >>> count, distance = seen_keys(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> count, distance = visible_key_counts(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
     >>> count, distance
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
@@ -59,11 +59,11 @@ def seen_keys(call: WatchedCall) -> tuple[Tensor, Tensor]:
     return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
 
 
-def seeing_queries(call: WatchedCall) -> Tensor:
+def queries_per_key(call: WatchedCall) -> Tensor:
     """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
 
     >>> from regard.attention.masks import causal
-    >>> seeing_queries(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> queries_per_key(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
     tensor([[[3, 2, 1]]])
     """
     B, _, T, S = call.sizes
@@ -87,11 +87,11 @@ def seeing_queries(call: WatchedCall) -> Tensor:
     return (count * _real_keys(parts, S, call.device))[:, None]
 
 
-def keys_seen(call: WatchedCall) -> Tensor | None:
+def keys_visible_to_any(call: WatchedCall) -> Tensor | None:
     """(B or 1, S or 1): may any query see this key? None where no mask hides one from all. T = S.
 
     >>> from regard.attention.masks import causal
-    >>> keys_seen(WatchedCall("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
+    >>> keys_visible_to_any(WatchedCall("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
     tensor([[ True,  True,  True,  True],
             [ True,  True, False, False]])
     """

@@ -4,8 +4,8 @@ Adds to rung 3: the width is split into num_heads heads of head_dim = d_out / nu
 their contexts are joined again, and out_proj mixes them. The scale is √head_dim, the length of the vectors that are
 compared, not √d_out.
 
-The wrapper does it the obvious way, a list of single heads. The layer below it does the same sums with one product
-for all heads: split with view, put the heads side by side with transpose, attend, and go back the same way.
+The wrapper does it the obvious way, a list of single heads. The layer below it computes all heads in one product, and
+adds out_proj: split with view, put the heads side by side with transpose, attend, and go back the same way.
 
 Shapes: B texts, H heads, T words, D = head_dim numbers per word and head. Where queries and keys may differ in number,
 as in regard.MultiHeadAttention, T counts the queries and S the keys; E is the width of a whole model.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.steps import step
 
-# Six words as vectors of three numbers: the example that the first three rungs are tried on.
+# Six words as vectors of three numbers: the example that `regard trace` follows up the ladder.
 SENTENCE = ["Your", "journey", "starts", "with", "one", "step"]
 VECTORS = torch.tensor(
     [

@@ -18,14 +18,14 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
 
 @pytest.fixture(params=["all at once", "in tiles"])
-def in_tiles(request, monkeypatch):
+def attend_in_tiles(request, monkeypatch):
     if request.param == "in tiles":
         monkeypatch.setattr(exact_weights, "FEW", 0)
         monkeypatch.setattr(exact_weights, "ROWS", 2)
     return request.param == "in tiles"
 
 
-@pytest.mark.usefixtures("in_tiles")
+@pytest.mark.usefixtures("attend_in_tiles")
 @pytest.mark.parametrize("name", list(masks(2, 5, 7)))
 def test_the_log_of_the_sum_is_that_of_all_visible_scores(name):
     call = random_call(2, 3, 5, 7, mask=masks(2, 5, 7)[name], bias=torch.randn(3, 1, 7), alibi=alibi_slopes(3))
@@ -52,7 +52,7 @@ def test_a_tile_has_the_weights_of_its_rows_and_keys(name):
     assert_close(exact, dense.probabilities(call)[1, 2, 1:4, 2:7], **CLOSE)
 
 
-def test_a_models_own_weights_are_not_changed(in_tiles):
+def test_a_models_own_weights_are_not_changed(attend_in_tiles):
     p = torch.rand(1, 2, 5, 7).softmax(-1)
     before = p.clone()
     counted = torch.tensor([True, False, True, True, False]).expand(1, 2, 5)
@@ -61,7 +61,7 @@ def test_a_models_own_weights_are_not_changed(in_tiles):
     assert_close(result["received"], (p * counted[..., None]).sum(2))
 
 
-@pytest.mark.usefixtures("in_tiles")
+@pytest.mark.usefixtures("attend_in_tiles")
 def test_weights_on_chosen_keys_are_zero_where_no_key_is_chosen():
     call = random_call(2, 3, 5, 7)
     targets = torch.tensor([[[6, -1, 0, 3, 3], [0, 1, 2, -1, 6]], [[-1] * 5, [5] * 5]])  # (N, B, T)

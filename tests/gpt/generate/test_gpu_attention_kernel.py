@@ -42,7 +42,7 @@ def expected(qkv, keys, values, slot, starts, *, H, window=None, rotary=None):
     q, k, v = qkv.view(B, -1, 1, D).split([H, Hkv, Hkv], dim=1)
     positions = slot - torch.tensor(starts)
     if rotary is not None:
-        q, k = rotary.turn(q, k, positions[:, None])
+        q, k = rotary.rotate(q, k, positions[:, None])
     rows = []
     for b, start in enumerate(starts):
         low = start if window is None else max(start, slot + 1 - window)

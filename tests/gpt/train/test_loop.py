@@ -6,10 +6,13 @@ import signal
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.train import state
 from regard.gpt.train.batches import Batches
 from regard.gpt.train.fit import fit
 from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, run_settings
@@ -192,3 +195,20 @@ def test_the_settings_of_a_run_are_recipe_model_data_and_tokenizer_as_json():
     assert settings["data"]["tokens"] == 600
     assert settings["config"]["d_model"] == 8
     assert settings["betas"] == [0.9, 0.95]
+
+
+def test_a_checkpoint_from_before_an_option_existed_resumes_with_its_default(tmp_path):
+    def train(**options):
+        torch.manual_seed(1)
+        return fit(GPT(GPTConfig(**SIZES)), COUNTING, out=tmp_path, checkpoint_every=5, **OPTIONS, **options)
+
+    train()
+    for checkpoint in state.checkpoints(tmp_path):
+        with safe_open(checkpoint, framework="pt") as file:
+            tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+        settings = json.loads(metadata["told"])
+        assert settings.pop("repeat") == 0.0
+        save_file(tensors, checkpoint, metadata | {"told": json.dumps(settings)})
+    assert train().finished
+    with pytest.raises(ValueError, match=r"is of another run: repeat was 0\.0 and is 0\.5"):
+        train(repeat=0.5)

@@ -15,7 +15,7 @@ from regard.attention.masks import Mask, Padding, to_four_axes
 class KernelMask:
     """Which keys are hidden from queries 0 … T−1 of one launch, and what is added to their scores.
 
-    Query i stands at key position i + shift.
+    Query i is at key position i + shift.
     """
 
     shift: int = 0

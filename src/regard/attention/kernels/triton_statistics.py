@@ -46,7 +46,7 @@ class Rules(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """heads: H; group: how many of them share a key; query i stands at key position i + shift."""
+    """heads: H; group: how many of them share a key; query i is at key position i + shift."""
 
     heads: int
     group: int

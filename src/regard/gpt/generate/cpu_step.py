@@ -137,7 +137,7 @@ def _attend(
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = layer.q_norm(q), layer.k_norm(k)
     if layer.rotary is not None:
-        q, k = layer.rotary.turn(q, k, positions if starts is None else positions[:, None])
+        q, k = layer.rotary.rotate(q, k, positions if starts is None else positions[:, None])
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
     if starts is None:

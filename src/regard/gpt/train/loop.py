@@ -23,7 +23,7 @@ from regard.gpt.train import state
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
-from regard.gpt.train.options import FitOptions
+from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
 from regard.gpt.train.processes import Processes, SingleProcess
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.tokens import Tokens
@@ -249,7 +249,7 @@ class TrainingLoop:
         )
         if checkpoint is None:
             return None
-        different = state.differences(checkpoint.settings, self.settings)
+        different = state.differences({**RECIPE_DEFAULTS, **checkpoint.settings}, self.settings)
         if different:
             model = self.out / MODEL
             fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""

@@ -198,6 +198,10 @@ class Recipe:
         return {field.name: getattr(self, field.name) for field in fields(Recipe)}
 
 
+# A checkpoint from before an option existed was trained with its default.
+RECIPE_DEFAULTS = {field.name: field.default for field in fields(Recipe) if field.default is not MISSING}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Recipe):
     """All options of `fit`: the recipe, and what may change when a run resumes."""
