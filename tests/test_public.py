@@ -42,3 +42,19 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'regard' has no attribute 'atend'"):
         _ = regard.atend
     assert not hasattr(regard, "__wrapped__")
+
+
+def test_dir_lists_the_public_names_before_any_is_used():
+    code = "import regard, sys; names = dir(regard); print(set(regard.__all__) <= set(names), 'import_module' in names)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
+
+
+def test_a_first_use_in_inference_mode_makes_ordinary_tensors():
+    code = (
+        "import regard, torch\n"
+        "with torch.inference_mode(): regard.causal()\n"
+        "print(regard.ladder.VECTORS.is_inference())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

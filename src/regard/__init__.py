@@ -5,18 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.public import *  # noqa: F403
+else:
 
+    def __getattr__(name: str) -> Any:
+        """Import the public names, and torch with them, when the first is used: `regard --help` must not wait."""
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module 'regard' has no attribute {name!r}")
+        import torch
 
-def __getattr__(name: str) -> Any:
-    """Import the public names, and with them torch, when the first is used: `regard --help` must not wait for torch."""
-    if name.startswith("_") and name != "__all__":
-        raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    import torch
+        # The first use may be inside `with torch.device("meta")` or inference mode, and modules hold tensors.
+        with torch.inference_mode(False), torch.device("cpu"):
+            public = import_module("regard.public")
+        globals().update({"__all__": public.__all__, **{one: getattr(public, one) for one in public.__all__}})
+        if name not in globals():  # submodules are here now, too
+            raise AttributeError(f"module 'regard' has no attribute {name!r}")
+        return globals()[name]
 
-    with torch.device("cpu"):  # the first use may be inside `with torch.device("meta")`, and modules hold tensors
-        public = import_module("regard.public")
-    names = {"__all__": public.__all__} | {public_name: getattr(public, public_name) for public_name in public.__all__}
-    globals().update(names)
-    if name not in globals():  # submodules are here now, too
-        raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return globals()[name]
+    def __dir__() -> list[str]:
+        return [*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))]

@@ -43,17 +43,18 @@ def tracing() -> bool:
 
 @contextmanager
 def collecting(collector: Collector) -> Iterator[None]:
-    """Call the collector for every step in this thread, inside the block. The innermost block wins."""
+    """Call the collector for every step in this thread (or asyncio task), inside the block. The innermost block wins."""
     global _active
-    token = _collector.set(collector)
+    before = _collector.get()
+    _collector.set(collector)
     with _lock:
         _active += 1
     try:
         yield
     finally:
-        _collector.reset(token)
         with _lock:
             _active -= 1
+        _collector.set(before)  # not reset(): a generator may be closed in another context
 
 
 def _current() -> Collector | None:

@@ -121,3 +121,9 @@ def test_a_cache_of_a_context_is_refused():
 def test_positions_that_do_not_fit_are_refused(positions):
     with pytest.raises(ValueError, match=r"positions has shape \(.*\) but x has B=2, T=5; give \(5,\) or \(2, 5\)"):
         new_layer(rotary=True)(new_x(), positions=positions)
+
+
+@says_it_ourselves
+def test_a_wrong_shape_is_said_before_a_wrong_dtype():
+    with pytest.raises(ValueError, match=r"x must be \(B, T, d_in\), but has shape \(5, 7\)"):
+        new_layer()(torch.randn(5, 7, dtype=torch.float16))

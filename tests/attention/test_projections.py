@@ -141,3 +141,11 @@ def test_it_loads_where_torch_was_built_without_onednn():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "torch.Size([1, 3, 4])", found.stderr
+
+
+def test_tensors_in_the_place_of_emulated_weights_are_multiplied_in_float32(emulated):
+    layer, twin = layer_and_twin()
+    x = torch.randn(2, 5, 7).bfloat16()
+    given = {name: p.detach().clone() for name, p in layer.named_parameters()}
+    out = torch.func.functional_call(layer, given, (x,))
+    torch.testing.assert_close(out, twin(x.float()).bfloat16(), rtol=0, atol=0)

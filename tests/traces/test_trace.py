@@ -1,8 +1,13 @@
+import contextvars
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
+import regard
 from regard import MultiHeadAttention, step, trace
+from regard import steps as step_module
 from regard.steps import tracing
 from regard.traces.trace import WHY
 
@@ -194,3 +199,25 @@ def steps(**values):
         for name, value in values.items():
             step(name, torch.tensor(value))
     return t
+
+
+def test_a_trace_that_ends_in_another_context_leaves_no_function_mode_behind():
+    def traced():
+        with trace() as t:
+            yield t
+
+    block = traced()
+    next(block)
+    contextvars.copy_context().run(block.close)
+    assert torch._C._len_torch_function_stack() == 0
+    assert step_module._active == 0
+    step_module._collector.set(None)
+
+
+def test_a_trace_can_be_pickled():
+    layer = regard.MultiHeadAttention(6, 6, 8, 0.0, 2)
+    for module in (layer, torch.nn.Linear(6, 6)):  # named steps, and none
+        t = trace(module, torch.randn(1, 5, 6))
+        copy = pickle.loads(pickle.dumps(t))
+        assert copy.names == t.names
+        torch.testing.assert_close([s.value for s in copy], [s.value for s in t], rtol=0, atol=0)

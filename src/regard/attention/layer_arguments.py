@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_dropout, check_heads, check_length, check_whole, check_width, name_of
+from regard.arguments import check_dropout, check_heads, check_length, check_whole, name_of
 from regard.attention.cache import Slot
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask
 from regard.attention.masks import window as window_mask
@@ -66,13 +66,12 @@ def check_inputs(
     layer: MultiHeadAttention, x: Tensor, context: Tensor | None, cache: Slot | None, positions: Tensor | None
 ) -> None:
     """The inputs of a call fit the layer."""
-    check_width(x, layer.d_in)
     if layer.context_length is not None:
         check_length(x.shape[1] + (0 if cache is None else cache.length), layer.context_length)
-    if positions is not None:
-        _check_positions(layer, positions, x)
     if context is not None:
         _check_context(layer, context, x, cache)
+    if positions is not None:
+        _check_positions(layer, positions, x)
 
 
 def _check_positions(layer: MultiHeadAttention, positions: Tensor, x: Tensor) -> None:

@@ -21,17 +21,18 @@ _inside: ContextVar[bool] = ContextVar("regard_inside_observed_attention", defau
 
 @contextmanager
 def observe(observer: Observer) -> Iterator[None]:
-    """Call `observer(call, route)` before every attention of this thread, inside the block. The innermost block wins."""
+    """Call `observer(call, route)` before every attention of this thread (or asyncio task), inside the block. The innermost block wins."""
     global _active
-    token = _observer.set(observer)
+    before = _observer.get()
+    _observer.set(observer)
     with _lock:
         _active += 1
     try:
         yield
     finally:
-        _observer.reset(token)
         with _lock:
             _active -= 1
+        _observer.set(before)  # not reset(): a generator may be closed in another context
 
 
 def is_observed() -> bool:
@@ -57,8 +58,9 @@ def _observed(call: Call, route: Route) -> Iterator[None]:
     observer = _observer.get()
     assert observer is not None
     observer(call, route)
-    token = _inside.set(True)
+    before = _inside.get()
+    _inside.set(True)
     try:
         yield
     finally:
-        _inside.reset(token)
+        _inside.set(before)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _all_modules
 
-from regard.arguments import name_of
+from regard.arguments import check_width, name_of
 from regard.steps import step
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])
@@ -38,6 +38,7 @@ def in_float32_if_emulated(forward: Forward) -> Forward:
 
     @wraps(forward)
     def run(self: Any, x: Tensor, context: Tensor | None = None, **options: Any) -> Any:
+        check_width(x, self.d_in)
         _check_dtype(x, self._modules["W_query"])
         if x.dtype not in EMULATED or x.device.type != "cpu":
             return forward(self, x, context, **options)
@@ -88,7 +89,7 @@ def is_plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     """Is this an nn.Linear as torch built it, without hooks, so that F.linear with its weight does the same?"""
     return type(module) is nn.Linear and not (
         "forward" in module.__dict__  # replaced on the instance, as some libraries do
-        or type(module._parameters.get("weight")) is not nn.Parameter  # a DTensor, or a copy made by DataParallel
+        or type(module._parameters.get("weight")) not in (Tensor, nn.Parameter)  # a DTensor, or none: DataParallel
         or "bias" not in module._parameters
         or module._forward_hooks
         or module._forward_pre_hooks

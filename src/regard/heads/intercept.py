@@ -63,7 +63,9 @@ def intercept(
         finally:
             interceptor.models.remove(watched)
     if not watched.forwards.count:
-        raise ValueError("the model was not called inside the block; call it there, in the same thread")
+        raise ValueError(
+            "the model was not called inside the block; call it there, in the same thread (or asyncio task)"
+        )
     if not watched.forwards.calls:
         raise ValueError(
             f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. "

@@ -40,6 +40,15 @@ class TorchCalls(TorchFunctionMode):
         self.labels = Labels(module)
         self._paused = self._labels_only = False
 
+    def drop_labels(self) -> None:
+        """Forget which tensors and modules have labels; the recorded calls stay."""
+        self.__dict__.pop("labels", None)
+
+    def __enter__(self) -> TorchCalls:
+        self.__dict__.setdefault("labels", Labels(None))  # for a trace that is entered again
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
     def keep_labels_only(self) -> None:
         """Drop the calls and record no more; tensors are still labelled and errors explained."""
         self.calls.clear()

@@ -95,15 +95,19 @@ class Trace:
     def __enter__(self) -> Trace:
         self._collecting = collecting(self._record)
         self._collecting.__enter__()
-        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        self._calls.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         assert self._collecting is not None
-        self._collecting.__exit__(None, None, None)
-        self._calls.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        try:
+            self._collecting.__exit__(None, None, None)
+        finally:
+            self._calls.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
+        self._collecting = None
+        self._calls.drop_labels()  # they refer to the module, and cannot be pickled
         if isinstance(error, Exception) and (clearer := explain_failure(error)):
             raise clearer from error
 
