@@ -6,19 +6,16 @@ elsewhere nothing is kept and nothing is computed.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-import torch
 from torch import Tensor
+
+from regard.scoped import Scoped
 
 # collector(name, value, operation, why)
 Collector = Callable[[str, Tensor, str, str], None]
-_collector: ContextVar[Collector | None] = ContextVar("regard_step_collector", default=None)
-_active = 0  # blocks that collect, in all threads: while it is 0, a step costs one comparison
-_lock = threading.Lock()
+_collector = Scoped[Collector]("regard_step_collector")
 
 
 def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor:
@@ -31,32 +28,16 @@ def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor
         faster or safer form of what it means.
     why: the reason shown beside it; the steps of attention have one by default.
     """
-    if _active and (collector := _current()) is not None:
+    if (collector := _collector.get()) is not None:
         collector(name, value, operation, why)
     return value
 
 
 def tracing() -> bool:
     """Is a collector active in this thread?"""
-    return bool(_active) and _current() is not None
+    return _collector.get() is not None
 
 
-@contextmanager
-def collecting(collector: Collector) -> Iterator[None]:
+def collecting(collector: Collector) -> AbstractContextManager[None]:
     """Call the collector for every step in this thread (or asyncio task), inside the block. The innermost block wins."""
-    global _active
-    before = _collector.get()
-    _collector.set(collector)
-    with _lock:
-        _active += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _active -= 1
-        _collector.set(before)  # not reset(): a generator may be closed in another context
-
-
-def _current() -> Collector | None:
-    # A compiled graph has no steps; torch.compile does not trace context variables.
-    return None if torch.compiler.is_compiling() else _collector.get()
+    return _collector.set(collector)

@@ -2,65 +2,45 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-
-import torch
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
+from regard.scoped import Scoped
 
 Observer = Callable[[Call, Route], None]
-_observer: ContextVar[Observer | None] = ContextVar("regard_attention_observer", default=None)
-_active = 0  # blocks that observe, in all threads: while it is 0, asking costs one comparison
-_lock = threading.Lock()
-_inside: ContextVar[bool] = ContextVar("regard_inside_observed_attention", default=False)
+_observer = Scoped[Observer]("regard_attention_observer")
+_inside = Scoped[bool]("regard_inside_observed_attention")
+_NOTHING = nullcontext()
 
 
-@contextmanager
-def observe(observer: Observer) -> Iterator[None]:
-    """Call `observer(call, route)` before every attention of this thread (or asyncio task), inside the block. The innermost block wins."""
-    global _active
-    before = _observer.get()
-    _observer.set(observer)
-    with _lock:
-        _active += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _active -= 1
-        _observer.set(before)  # not reset(): a generator may be closed in another context
+def observe(observer: Observer) -> AbstractContextManager[None]:
+    """Call `observer(call, route)` before every attention of this thread (or asyncio task), inside the block.
+
+    The innermost block wins.
+    """
+    return _observer.set(observer)
 
 
 def is_observed() -> bool:
     """Is an observer active in this thread?"""
-    return bool(_active) and not torch.compiler.is_compiling() and _observer.get() is not None
+    return _observer.get() is not None
 
 
 def inside_observed_attention() -> bool:
     """Is an observed attention running in this thread? What torch runs meanwhile is part of it, not another one."""
-    return _inside.get()
+    return bool(_inside.get())
 
 
 def observed(call: Call, route: Route) -> AbstractContextManager[None]:
     """Call the observer, if there is one, and mark the attention as running inside the block."""
-    return _observed(call, route) if is_observed() else _NOTHING
-
-
-_NOTHING = nullcontext()
+    observer = _observer.get()
+    return _NOTHING if observer is None else _observed(observer, call, route)
 
 
 @contextmanager
-def _observed(call: Call, route: Route) -> Iterator[None]:
-    observer = _observer.get()
-    assert observer is not None
+def _observed(observer: Observer, call: Call, route: Route) -> Iterator[None]:
     observer(call, route)
-    before = _inside.get()
-    _inside.set(True)
-    try:
+    with _inside.set(True):
         yield
-    finally:
-        _inside.set(before)
