@@ -27,7 +27,7 @@ def test_the_innermost_block_wins_and_the_outer_value_returns(number):
 def test_a_block_that_fails_ends_too(number):
     with pytest.raises(ZeroDivisionError, match="on purpose"), number.set(3):
         raise ZeroDivisionError("on purpose")
-    assert (number.get(), number._blocks) == (None, 0)
+    assert (number.get(), number.open_blocks) == (None, 0)
 
 
 def test_threads_do_not_see_each_others_values(number):
@@ -72,7 +72,7 @@ def test_a_block_that_ends_in_another_context_leaves_nothing_behind(number):
         contextvars.copy_context().run(generator.close)
 
     contextvars.copy_context().run(other_context)
-    assert (number.get(), number._blocks) == (None, 0)
+    assert (number.get(), number.open_blocks) == (None, 0)
 
 
 @pytest.mark.compiled

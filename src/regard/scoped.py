@@ -26,12 +26,12 @@ class Scoped(Generic[Value]):
 
     def __init__(self, name: str) -> None:
         self._variable: ContextVar[Value | None] = ContextVar(name, default=None)
-        self._blocks = 0  # that are open, in all threads: while it is 0, asking costs one comparison
+        self.open_blocks = 0  # that are open, in all threads: while it is 0, asking costs one comparison
         self._lock = threading.Lock()
 
     def get(self) -> Value | None:
         """The value of the innermost block; None in a compiled graph, since torch.compile traces no context variables."""
-        return self._variable.get() if self._blocks and not torch.compiler.is_compiling() else None
+        return self._variable.get() if self.open_blocks and not torch.compiler.is_compiling() else None
 
     @contextmanager
     def set(self, value: Value) -> Iterator[None]:
@@ -39,10 +39,10 @@ class Scoped(Generic[Value]):
         before = self._variable.get()
         self._variable.set(value)
         with self._lock:
-            self._blocks += 1
+            self.open_blocks += 1
         try:
             yield
         finally:
             with self._lock:
-                self._blocks -= 1
+                self.open_blocks -= 1
             self._variable.set(before)  # not reset(): a generator may be closed in another context

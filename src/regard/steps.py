@@ -28,7 +28,7 @@ def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor
         faster or safer form of what it means.
     why: the reason shown beside it; the steps of attention have one by default.
     """
-    if (collector := _collector.get()) is not None:
+    if _collector.open_blocks and (collector := _collector.get()) is not None:
         collector(name, value, operation, why)
     return value
 

@@ -210,7 +210,7 @@ def test_a_trace_that_ends_in_another_context_leaves_no_function_mode_behind():
     next(block)
     contextvars.copy_context().run(block.close)
     assert torch._C._len_torch_function_stack() == 0
-    assert step_module._collector._blocks == 0
+    assert step_module._collector.open_blocks == 0
     step_module._collector._variable.set(None)  # this context never saw the end of the block
 
 

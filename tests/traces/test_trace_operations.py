@@ -119,7 +119,7 @@ def test_the_last_rung_reads_as_its_code():
 def test_the_shipped_layer_reads_as_its_code():
     texts = dict(derived(LAYERS["shipped"](), torch.randn(2, 7, 6)))
     expected = {
-        "split": "unflatten(-1, (3, 5))",
+        "split": "view(2, 7, 3, 5)",
         "transpose": "transpose(1, 2)",
         "scores": "queries @ keys.mT",
         "scaled": "scores / √5",

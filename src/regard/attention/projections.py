@@ -52,10 +52,10 @@ def project_qkv(
     W_query: nn.Module, W_key: nn.Module, W_value: nn.Module, x: Tensor, context: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries of x, keys and values of `context` (of x where there is none)."""
-    if context is None and _is_faster_as_one(x) and (projections := _fusable(W_query, W_key, W_value)):
-        weight = torch.cat([m.weight for m in projections])
-        bias = None if projections[0].bias is None else torch.cat([m.bias for m in projections])
-        q, k, v = F.linear(x, weight, bias).split_with_sizes([m.out_features for m in projections], dim=-1)
+    if context is None and _is_faster_as_one(x) and (fusable := _fusable(W_query, W_key, W_value)):
+        weights, biases = fusable
+        bias = torch.cat(biases) if biases else None
+        q, k, v = F.linear(x, torch.cat(weights), bias).split_with_sizes([len(w) for w in weights], dim=-1)
     else:
         source = x if context is None else step("context x", context, "context")
         q, k, v = linear(W_query, x), linear(W_key, source), linear(W_value, source)
@@ -102,12 +102,15 @@ def is_plain(module: nn.Module | None) -> TypeGuard[nn.Linear]:
     )
 
 
-def _fusable(*projections: nn.Module) -> list[nn.Linear]:
-    """The projections, if they are plain and alike, and small enough to be copied together; else none."""
-    plain = [m for m in projections if is_plain(m)]
-    if len(plain) < len(projections) or sum(m.weight.nbytes for m in plain) > COPIED:
-        return []
-    return plain if len({m.bias is None for m in plain}) == 1 else []
+def _fusable(*projections: nn.Module) -> tuple[list[Any], list[Any]] | None:
+    """Weights and biases, if the projections are plain and alike, and small enough to be copied together; else None."""
+    if not all(map(is_plain, projections)):
+        return None
+    # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
+    weights = [m._parameters["weight"] for m in projections]
+    biases = [b for m in projections if (b := m._parameters["bias"]) is not None]
+    small = sum(w.nbytes for w in weights if w is not None) <= COPIED
+    return (weights, biases) if small and len(biases) in (0, len(weights)) else None
 
 
 def _is_faster_as_one(x: Tensor) -> bool:
