@@ -21,6 +21,7 @@ _collector = Scoped[Collector]("regard_step_collector")
 def step(name: str, value: Tensor, operation: str = "", why: str = "") -> Tensor:
     """Name a tensor and return it unchanged; a trace in progress records it.
 
+    >>> import torch
     >>> step("scores", torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
 
