@@ -11,14 +11,11 @@ import pytest
 import torch
 
 import regard.gpt
-from regard.gpt import GPT, GPTConfig
+from gpt.train.small_runs import COUNTING, OPTIONS, small
+from regard.gpt import GPT
 from regard.gpt.tokenizer import Tokenizer
 from regard.gpt.train.fit import fit
 from regard.gpt.train.state import locked
-
-SIZES = {"vocab_size": 31, "context_length": 7, "num_layers": 1, "d_model": 8, "num_heads": 2}
-COUNTING = torch.arange(600) % 31
-OPTIONS = {"steps": 12, "batch": 4, "learning_rate": 1e-2, "progress": False, "device": "cpu", "val_fraction": 0.1}
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +24,6 @@ def _fast():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def small(seed=1, **changes):
-    torch.manual_seed(seed)
-    return GPT(GPTConfig(**SIZES | changes))
 
 
 def losses(found):

@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from gpt.train.small_runs import COUNTING, OPTIONS, SIZES, small
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.gpt.tokenizer import Tokenizer
@@ -19,10 +20,6 @@ from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, run_setting
 from regard.gpt.train.options import FitOptions
 from regard.gpt.train.tokens import Tokens
 
-SIZES = {"vocab_size": 31, "context_length": 7, "num_layers": 1, "d_model": 8, "num_heads": 2}
-COUNTING = torch.arange(600) % 31
-OPTIONS = {"steps": 12, "batch": 4, "learning_rate": 1e-2, "progress": False, "device": "cpu", "val_fraction": 0.1}
-
 
 @pytest.fixture(autouse=True)
 def _one_thread():
@@ -30,11 +27,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def small(seed=1, **changes):
-    torch.manual_seed(seed)
-    return GPT(GPTConfig(**SIZES | changes))
 
 
 def losses(result):
