@@ -18,7 +18,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.copies import Copies, copy_of
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.target_keys import locate
-from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts
+from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts, visible_tile
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
 
@@ -220,6 +220,16 @@ class Record:
             for name in ("visible", "even_distance")
         )
         return count, distance
+
+    def visible_keys(self) -> Tensor:
+        """(B, H, T, S) bool: which keys each query may see; none in rows that do not count."""
+        B, H, T, S = self.sizes
+        result = torch.zeros(B, H, T, S, dtype=torch.bool)
+        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
+            rows = torch.arange(end - start, device=call.device)
+            tile = visible_tile(call, rows).expand(B, H, -1, -1) & on_demand.counted(call, lse)[..., None]
+            result[:, :, start:end, offset : offset + call.sizes[3]] = tile.cpu()
+        return result
 
     def lse(self, index: int) -> Tensor:
         """The log of each row's sum, from which any weight follows; measured now where it was not collected."""

@@ -157,6 +157,16 @@ class Layer(_View):
         """The exact weights of these queries and keys, (B, H, R, C), computed on demand."""
         return torch.stack([head.weights(rows, cols) for head in self._heads()], 1)
 
+    @property
+    def kv_heads(self) -> int:
+        """How many key heads there are; fewer than heads in grouped-query attention."""
+        k = self._record.steps[0].call.k
+        return len(self) if k is None else k.shape[1]
+
+    def visible(self) -> Tensor:
+        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
+        return self._record.visible_keys()
+
     def _heads(self) -> list[Head]:
         return [self[head] for head in range(len(self))]
 

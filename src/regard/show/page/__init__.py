@@ -1,0 +1,1 @@
+"""The page: everything that a browser shows of a report, in one file."""

@@ -1,0 +1,104 @@
+"""Weights as bytes: the most exact form that fits a page.
+
+linear16 stores weight · 65534 in two bytes, hidden cells as 65535: within 8e-6. root7 stores the root of the weight in
+seven bits, and the eight largest weights of each query exactly: for many heads over many tokens. A causal head is a
+triangle. js/data.js reads both.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+TOP = 8  # exact weights of each query in root7
+_HIDDEN16, _HIDDEN7, _NO_KEY = 65535, 127, 65535
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the weights of a layer are stored. highest: the largest weight outside the exact ones, for root7."""
+
+    kind: Literal["linear16", "root7"]
+    triangle: bool
+    highest: float = 1.0
+
+    @property
+    def error(self) -> float:
+        """The largest difference between a weight and what is stored of it."""
+        return 0.5 / 65534 if self.kind == "linear16" else self.highest / 126
+
+    def as_json(self) -> dict[str, Any]:
+        """As js/data.js reads it."""
+        return asdict(self)
+
+
+def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding: Encoding) -> bytes:
+    """The weights of one head as bytes, not compressed.
+
+    >>> encode(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[True, False], [True, True]]),
+    ...        Encoding("linear16", triangle=True)).hex()
+    'ff7f7ffeffff'
+    """
+    cells = torch.ones_like(visible)
+    cells = cells.tril() if encoding.triangle else cells
+    values, seen = weights[cells].double().numpy(), visible[cells].numpy()
+    if encoding.kind == "linear16":
+        codes = np.where(seen, np.rint(values * 65534), _HIDDEN16).astype(np.uint16)
+        return (codes >> 8).astype(np.uint8).tobytes() + (codes & 255).astype(np.uint8).tobytes()
+    scaled = np.sqrt(np.clip(values / max(encoding.highest, 1e-12), 0, 1))
+    codes = np.where(seen, np.rint(scaled * 126), _HIDDEN7).astype(np.uint8)
+    return codes.tobytes() + _exact(weights, visible)
+
+
+def _exact(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
+    """For each query, the keys of its largest weights and those weights, as little-endian 16-bit numbers."""
+    T, S = weights.shape
+    best = weights.masked_fill(~visible, -1).topk(min(TOP, S), dim=-1)
+    exact = np.full((T, 2 * TOP), _NO_KEY, dtype="<u2")
+    count = best.values.shape[1]
+    exact[:, :count] = np.where(best.values.numpy() >= 0, best.indices.numpy(), _NO_KEY)
+    exact[:, TOP : TOP + count] = np.rint(best.values.clamp(0, 1).double().numpy() * 65535)
+    return exact.tobytes()
+
+
+def strongest(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
+    """For each query, its key with the largest weight, and that weight · 65535: two little-endian 16-bit numbers."""
+    value, key = weights.masked_fill(~visible, -1).max(-1) if weights.shape[1] else (-weights.new_ones(len(weights)),) * 2
+    pairs = np.stack([np.where(value.numpy() >= 0, key.numpy(), _NO_KEY), np.rint(value.clamp(0, 1).double() * 65535)], -1)
+    return pairs.astype("<u2").tobytes()
+
+
+def highest_outside(weights: Float[Tensor, "H T S"]) -> float:
+    """The largest weight that is not among the exact ones of its query."""
+    S = weights.shape[-1]
+    return float(weights.topk(TOP + 1, dim=-1).values[..., -1].max()) if S > TOP else 0.0
+
+
+def compress(content: bytes) -> bytes:
+    """gzip, the same bytes every time."""
+    return gzip.compress(content, compresslevel=6, mtime=0)
+
+
+def thumbnail(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], most: int) -> np.ndarray:
+    """A head as a small picture: how much of a row's weight is in each cell, as 254 · its root; 255 is hidden."""
+    T, S = weights.shape
+    rows, cols = min(T, most), min(S, most)
+    mass = _pool(weights.double().masked_fill(~visible, 0), rows, cols)
+    queries = _pool(visible.any(-1, keepdim=True).double(), rows, 1).clamp(min=1)
+    hidden = _pool(visible.double(), rows, cols) == 0
+    codes = (mass / queries).clamp(0, 1).sqrt().mul(254).round().masked_fill(hidden, 255)
+    return codes.to(torch.uint8).numpy()
+
+
+def _pool(values: Tensor, rows: int, cols: int) -> Tensor:
+    """Sums over rows × cols cells that differ in size by at most one."""
+    by_row = torch.zeros(rows, values.shape[1], dtype=values.dtype)
+    by_row.index_add_(0, torch.arange(values.shape[0]) * rows // values.shape[0], values)
+    out = torch.zeros(rows, cols, dtype=values.dtype)
+    return out.index_add_(1, torch.arange(values.shape[1]) * cols // values.shape[1], by_row)

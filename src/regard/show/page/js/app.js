@@ -1,0 +1,319 @@
+// @ts-check
+// The app: one state, one chosen head, and the views that show it.
+
+import { preferredTheme, themeAround } from "./color.js";
+import { embedded, Reports } from "./data.js";
+import { h } from "./dom.js";
+import { telling } from "./ask.js";
+import { Frame } from "./frame.js";
+import { HeadView } from "./head.js";
+import { HeadsView } from "./heads.js";
+import { atlas } from "./pictures.js";
+import { fromHash, Store, toHash } from "./state.js";
+import { Names } from "./words.js";
+
+/** @typedef {import("./data.js").Page} Page */
+/** @typedef {import("./data.js").Transport} Transport */
+/** @typedef {import("./data.js").Weights} Weights */
+/** @typedef {import("./color.js").Theme} Theme */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {"query" | "key"} Side */
+/**
+ * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
+ * that the text is shaded by, and the word in focus.
+ * @typedef {{el: HTMLElement, draw: () => void, focus: () => void, ask: () => import("./ask.js").Ask,
+ *   shade: () => {values: ArrayLike<number> | null, unit: number}}} View
+ */
+
+const VIEWS = [
+  { name: "heads", label: "Heads", make: (/** @type {App} */ app) => new HeadsView(app) },
+  { name: "head", label: "Head", make: (/** @type {App} */ app) => new HeadView(app) },
+];
+const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
+
+/** A page, or a widget in a notebook: everything inside one element. */
+export class App {
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   * @param {Transport} transport
+   * @param {{address: boolean, state?: Partial<State>}} options address: keep the state in the page's address
+   */
+  constructor(root, page, transport, options) {
+    this.root = root;
+    this.address = options.address;
+    this.reports = new Reports(page, transport);
+    const [layer, head] = page.reports[0].order[0] ?? [0, 0];
+    this.store = new Store({ layer, head, ...options.state, ...(this.address ? fromHash(location.hash) : {}) });
+    this.#repair();
+    /** The weights of the chosen head, by token or by word. @type {Weights | null} */
+    this.weights = null;
+    this.rows = new Names(null, 0, false);
+    this.cols = new Names(null, 0, false);
+    /** @type {import("./pictures.js").Atlas | null} */
+    this.atlas = null;
+    /** @type {Uint8Array | null} */
+    this.strongest = null;
+    this.drawnAtlas = "";
+    this.opening = -1; // the word that the opening question is about
+    /** What the pointer or the arrow keys are at. @type {{side: Side, unit: number, other: number}} */
+    this.hover = { side: "query", unit: -1, other: -1 };
+    /** @type {Theme} */
+    this.theme = "light";
+    this.width = 0;
+    this.height = HEIGHT;
+    this.request = {};
+    this.aborter = new AbortController();
+    root.classList.add("regard");
+    this.frame = new Frame(root, page, this.store, VIEWS, {
+      point: (unit) => this.point("query", unit),
+      pick: (unit) => this.pick("query", unit),
+      leave: () => this.leave(),
+    });
+    /** @type {Record<string, View>} */
+    this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
+    this.#chooseTheme();
+    this.stop = this.store.listen((changed) => this.#update(changed));
+    this.observer = new ResizeObserver(() => this.#resize());
+    this.observer.observe(root);
+    this.#listen();
+    this.#load();
+  }
+
+  /** The report that is shown. */
+  get report() {
+    return this.reports.page.reports[this.store.state.report];
+  }
+
+  /** The view that is shown. */
+  get view() {
+    return this.views[this.store.state.view];
+  }
+
+  /** Did the person choose the focus, by pointing or pinning? */
+  get chosen() {
+    return this.hover.unit >= 0 || this.store.state.pinned;
+  }
+
+  /**
+   * What is in focus: the pinned word, the one pointed at, or the one of the opening question.
+   * @returns {{side: Side, unit: number, other: number}}
+   */
+  get shown() {
+    const { pinned, focus, side } = this.store.state;
+    if (!pinned) return this.hover.unit >= 0 ? this.hover : { side: "query", unit: this.opening, other: -1 };
+    const unit = (side === "query" ? this.rows : this.cols).unit[focus] ?? -1;
+    return { side, unit, other: this.hover.side === side && this.hover.unit === unit ? this.hover.other : -1 };
+  }
+
+  /**
+   * The pointer is over a word or a cell.
+   * @param {Side} side
+   * @param {number} unit
+   * @param {number} [other]
+   */
+  point(side, unit, other = -1) {
+    if (this.hover.side === side && this.hover.unit === unit && this.hover.other === other) return;
+    this.hover = { side, unit, other };
+    this.#focus();
+  }
+
+  /** The pointer has left. */
+  leave() {
+    if (this.hover.unit < 0) return;
+    this.hover = { side: "query", unit: -1, other: -1 };
+    this.#focus();
+  }
+
+  /**
+   * Pin a word; a pinned one is unpinned.
+   * @param {Side} side
+   * @param {number} unit
+   */
+  pick(side, unit) {
+    const names = side === "query" ? this.rows : this.cols;
+    const { state } = this.store;
+    const again = state.pinned && state.side === side && names.unit[state.focus] === unit;
+    this.store.set(again ? { pinned: false, focus: -1 } : { side, focus: names.first[unit], pinned: true });
+  }
+
+  /**
+   * Choose a head.
+   * @param {number} layer
+   * @param {number} head
+   * @param {string} [view]
+   */
+  choose(layer, head, view = this.store.state.view) {
+    this.store.set({ layer, head, view });
+  }
+
+  /**
+   * The value of a CSS variable.
+   * @param {string} name
+   */
+  color(name) {
+    return getComputedStyle(this.root).getPropertyValue(name).trim();
+  }
+
+  /** Take the page down. */
+  destroy() {
+    this.stop();
+    this.observer.disconnect();
+    this.aborter.abort();
+    this.root.replaceChildren();
+  }
+
+  /** A state from an address may name what is not here. */
+  #repair() {
+    const { state } = this.store;
+    const { reports } = this.reports.page;
+    if (!reports[state.report]) state.report = 0;
+    const report = reports[state.report];
+    if (!report.layers[state.layer]?.heads[state.head]) [state.layer, state.head] = report.order[0] ?? [0, 0];
+    if (!VIEWS.some(({ name }) => name === state.view)) state.view = "head";
+    const layer = report.layers[state.layer];
+    const size = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
+    if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false });
+  }
+
+  #listen() {
+    const { signal } = this.aborter;
+    this.root.addEventListener("keydown", (event) => this.#key(event), { signal });
+    if (!this.address) return;
+    document.addEventListener("keydown", (event) => event.target === document.body && this.#key(event), { signal });
+    const follow = () => {
+      this.store.set(fromHash(location.hash));
+      this.#repair();
+    };
+    addEventListener("hashchange", follow, { signal });
+  }
+
+  #chooseTheme() {
+    const { theme } = this.store.state;
+    const { root } = this;
+    this.theme = theme || (this.address ? preferredTheme() : themeAround(root.parentElement ?? root));
+    root.dataset.theme = this.theme;
+    if (this.address) document.documentElement.dataset.theme = this.theme;
+  }
+
+  /** Load what the chosen head needs, and draw it as it arrives. */
+  async #load() {
+    const { report, layer, head, words } = this.store.state;
+    const request = (this.request = {});
+    const info = this.report.layers[layer];
+    const sequence = (/** @type {number | null} */ at) => (at === null ? null : this.report.sequences[at]);
+    this.rows = new Names(sequence(info.queries), info.T, words);
+    this.cols = new Names(sequence(info.keys), info.S, words);
+    this.#drawFrame();
+    try {
+      const exact = await this.reports.weights(report, layer, head);
+      if (request !== this.request) return;
+      this.weights = words && this.rows.known && this.cols.known ? exact.merged(this.rows.unit, this.cols.unit) : exact;
+      this.opening = telling(this.weights, this.rows, this.cols);
+      this.#drawView();
+      const drawn = `${report} ${this.theme}`;
+      if (this.drawnAtlas !== drawn) {
+        const both = [atlas(this.reports, report, this.theme), this.reports.transport(`strongest.${report}`)];
+        const [image, strongest] = /** @type {[import("./pictures.js").Atlas, Uint8Array]} */ (await Promise.all(both));
+        if (request !== this.request) return;
+        Object.assign(this, { atlas: image, strongest, drawnAtlas: drawn });
+        this.#drawView();
+      }
+      this.root.dataset.ready = `${layer}.${head}`;
+    } catch (error) {
+      if (request !== this.request) return;
+      const text = error instanceof Error ? error.message : String(error);
+      this.frame.main.replaceChildren(h("p", { class: "error", role: "alert", text }));
+    }
+  }
+
+  #drawFrame() {
+    this.frame.draw(this.report, this.store.state, this.rows.known ? this.rows : this.cols, this.theme);
+  }
+
+  #drawView() {
+    const { main } = this.frame;
+    if (main.firstChild !== this.view.el) main.replaceChildren(this.view.el);
+    this.width = this.root.clientWidth;
+    this.height = this.address ? innerHeight : HEIGHT;
+    this.view.draw();
+    this.#focus();
+  }
+
+  /** The focus has changed: only what shows it is drawn again. */
+  #focus() {
+    if (!this.weights) return;
+    this.view.focus();
+    const { values, unit } = this.view.shade();
+    this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
+    this.frame.ask.show(this.view.ask());
+  }
+
+  /** @param {Set<keyof State>} changed */
+  #update(changed) {
+    const some = (/** @type {(keyof State)[]} */ ...names) => names.some((name) => changed.has(name));
+    if (changed.has("theme")) this.#chooseTheme();
+    if (changed.has("words")) this.hover = { side: "query", unit: -1, other: -1 };
+    if (some("report", "layer", "head", "words", "theme")) this.#load();
+    else if (some("view", "role", "sort", "step", "other")) {
+      this.#drawFrame();
+      this.#drawView();
+    } else this.#focus();
+    if (this.address) history.replaceState(null, "", `#${toHash(this.store.state)}`);
+  }
+
+  #resize() {
+    if (this.root.clientWidth !== this.width && this.weights) this.#drawView();
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.frame.legend.open) return;
+    const { unit, side } = this.shown;
+    const view = VIEWS[Number(event.key) - 1]?.name;
+    if (event.key === "Escape") this.store.set({ pinned: false, focus: -1 });
+    else if (event.key === "?") this.frame.legend.showModal();
+    else if (view) this.store.set({ view });
+    else if (event.key === "[" || event.key === "]") this.#stepHead(event.key === "]" ? 1 : -1);
+    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") this.#stepWord(event.key === "ArrowRight" ? 1 : -1);
+    else if (event.key === "Enter" && !isControl(event.target) && unit >= 0) this.pick(side, unit);
+    else return;
+    event.preventDefault();
+  }
+
+  /**
+   * The next word, or the one before.
+   * @param {number} by
+   */
+  #stepWord(by) {
+    const { side, unit } = this.shown;
+    const names = side === "query" ? this.rows : this.cols;
+    const next = Math.min(names.size - 1, Math.max(0, unit + by));
+    if (this.store.state.pinned) this.store.set({ focus: names.first[next] });
+    else this.point(side, next);
+  }
+
+  /**
+   * The next head, or the one before.
+   * @param {number} by
+   */
+  #stepHead(by) {
+    const all = this.report.layers.flatMap((layer, l) => layer.heads.map((_, i) => ({ layer: l, head: i })));
+    const { state } = this.store;
+    const at = all.findIndex(({ layer, head }) => layer === state.layer && head === state.head);
+    const next = all[(at + by + all.length) % all.length];
+    if (next) this.choose(next.layer, next.head);
+  }
+}
+
+/** @param {EventTarget | null} target */
+function isControl(target) {
+  return target instanceof Element && Boolean(target.closest("button, input, select, textarea, [role=option], [role=gridcell]"));
+}
+
+/** Start the page: its data are in the document. */
+export function startPage() {
+  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
+  const text = document.getElementById("regard-document")?.textContent ?? "";
+  return new App(root, JSON.parse(text), embedded(document), { address: true });
+}

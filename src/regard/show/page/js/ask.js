@@ -1,0 +1,167 @@
+// @ts-check
+// Questions: every view opens with one, and with its answer. Answers state facts of position and weights, nothing more.
+
+import { h } from "./dom.js";
+import { number, relation } from "./words.js";
+
+/** @typedef {import("./data.js").Weights} Weights */
+/** @typedef {import("./data.js").Report} Report */
+/** @typedef {import("./words.js").Names} Names */
+/** @typedef {{text: string, kind?: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
+/** @typedef {{question: Part[], answer: Part[]}} Ask */
+
+/** The line at the top of the page. */
+export class AskLine {
+  constructor() {
+    this.title = h("h1");
+    this.answer = h("p");
+    this.el = h("section", { class: "ask" }, this.title, this.answer);
+    this.shown = "";
+  }
+
+  /** @param {Ask} ask */
+  show(ask) {
+    const now = JSON.stringify(ask);
+    if (now === this.shown) return;
+    this.shown = now;
+    this.title.replaceChildren(...ask.question.map(element));
+    this.answer.replaceChildren(...ask.answer.map(element));
+  }
+}
+
+/**
+ * @param {Part} part
+ * @returns {HTMLElement}
+ */
+function element({ text, kind, sup }) {
+  const tag = kind === "chosen" ? "em" : kind === "strong" ? "b" : "span";
+  const node = h(tag, { text, class: kind === "number" ? "num" : kind === "quiet" ? "quiet" : null });
+  return sup === undefined ? node : h("span", {}, node, h("sup", { text: sup }));
+}
+
+/**
+ * The query that says most about a head: a large weight on a key that is neither the first nor the query itself.
+ * @param {Weights} weights
+ * @param {Names} rows
+ * @param {Names} cols
+ * @returns {number}
+ */
+export function telling(weights, rows, cols) {
+  const same = rows.known && cols.known && weights.T === weights.S;
+  let [best, most] = [Math.max(0, weights.T - 1), -1];
+  for (let query = 0; query < weights.T; query++) {
+    const [top, second] = weights.top(query, 2);
+    if (!top || !second) continue; // a query that sees one key has no choice
+    const fact = same ? relation(rows.texts, query, top.key) : "";
+    const factor = fact.startsWith("what came") ? 1 : top.key === 0 ? 0.1 : top.key === query ? 0.3 : 0.8;
+    const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6; // a word says more than a comma
+    const value = top.weight * factor * letters;
+    if (value > most) [best, most] = [query, value];
+  }
+  return best;
+}
+
+/**
+ * "Where does very look?" or "Who looks at tired?"
+ * @param {Weights} weights
+ * @param {Names} rows
+ * @param {Names} cols
+ * @param {"query" | "key"} side
+ * @param {number} unit
+ * @returns {Ask}
+ */
+export function askHead(weights, rows, cols, side, unit) {
+  const names = side === "query" ? rows : cols;
+  if (unit < 0 || unit >= names.size) return { question: [{ text: "Where does each word look?" }], answer: [] };
+  const chosen = { text: names.names[unit], kind: /** @type {const} */ ("chosen"), sup: position(names, unit) };
+  if (side === "key") {
+    const column = weights.column(unit);
+    let [sum, from] = [0, 0];
+    for (const value of column) if (!Number.isNaN(value)) [sum, from] = [sum + value, from + 1];
+    const best = strongest(column, rows);
+    /** @type {Part[]} */
+    const answer = [
+      ...best.flatMap(({ name, weight }, i) => [
+        { text: i ? " · " : "" },
+        { text: name, kind: /** @type {const} */ ("strong") },
+        { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
+      ]),
+      { text: `. It receives ${number(sum)} in all, from ${from} words.`, kind: "quiet" },
+    ];
+    return { question: [{ text: "Who looks at " }, chosen, { text: "?" }], answer };
+  }
+  const best = strongest(weights.row(unit), cols);
+  if (!best.length) {
+    return { question: [{ text: "Where does " }, chosen, { text: " look?" }], answer: [{ text: "Nowhere: the mask hides every key." }] };
+  }
+  const same = rows.known && cols.known && weights.T === weights.S;
+  const fact = same ? relation(rows.texts, unit, best[0].index) : "";
+  const listed = fact && best[0].weight >= 0.5 ? best.slice(0, 1) : best;
+  /** @type {Part[]} */
+  const answer = [{ text: "At " }];
+  listed.forEach(({ name, weight }, i) => {
+    if (i) answer.push({ text: " · " });
+    answer.push({ text: name, kind: "strong" }, { text: ` ${number(weight)}`, kind: "number" });
+  });
+  answer.push({ text: fact && listed.length === 1 ? `, ${fact}.` : "." });
+  return { question: [{ text: "Where does " }, chosen, { text: " look?" }], answer };
+}
+
+/**
+ * "What does each of 48 heads do?"
+ * @param {Report} report
+ * @param {{name: string, place: string, weight: number}[]} found where the word in focus looks, strongest first; empty without a focus
+ * @param {Part | null} chosen
+ * @returns {Ask}
+ */
+export function askHeads(report, found, chosen) {
+  if (chosen) {
+    /** @type {Part[]} */
+    const answer = found.slice(0, 4).flatMap(({ name, place, weight }, i) => [
+      { text: i ? " · " : "" },
+      { text: `${place} `, kind: /** @type {const} */ ("quiet") },
+      { text: name, kind: /** @type {const} */ ("strong") },
+      { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
+    ]);
+    return { question: [{ text: "Where does " }, chosen, { text: " look, in every head?" }], answer };
+  }
+  /** @type {Map<string, string[]>} */
+  const roles = new Map();
+  for (const [layer, head] of report.order) {
+    const info = report.layers[layer].heads[head];
+    if (!info.clear) continue;
+    roles.set(info.role, [...(roles.get(info.role) ?? []), `${layer}.${head}`]);
+  }
+  const count = report.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
+  const rare = [...roles].filter(([, heads]) => heads.length <= 3);
+  /** @type {Part[]} */
+  const answer = rare.flatMap(([role, heads], i) => [
+    { text: i ? " · " : "" },
+    { text: heads.join(" "), kind: /** @type {const} */ ("number") },
+    { text: ` ${role}` },
+  ]);
+  if (rare.length) answer.push({ text: ". " });
+  answer.push({ text: "Point at a word to see where it looks in each.", kind: "quiet" });
+  return { question: [{ text: count === 1 ? "What does this head do?" : `What does each of ${count} heads do?` }], answer };
+}
+
+/**
+ * @param {ArrayLike<number>} values
+ * @param {Names} names
+ */
+function strongest(values, names) {
+  return Array.from(values, (weight, index) => ({ weight, index }))
+    .filter(({ weight }) => weight >= 0.005)
+    .sort((a, b) => b.weight - a.weight)
+    .slice(0, 3)
+    .map(({ weight, index }) => ({ weight, index, name: names.names[index] }));
+}
+
+/**
+ * The position behind a name that occurs more than once.
+ * @param {Names} names
+ * @param {number} unit
+ */
+export function position(names, unit) {
+  return names.repeated[unit] && names.known ? String(names.first[unit]) : undefined;
+}

@@ -1,0 +1,93 @@
+// @ts-check
+// The frame around the views: the header with tabs and tools, the question, the text, and what is said to screen readers.
+
+import { AskLine } from "./ask.js";
+import { attributes, h } from "./dom.js";
+import { legend } from "./legend.js";
+import { TextLine } from "./text.js";
+import { sizes } from "./words.js";
+
+/** @typedef {import("./data.js").Page} Page */
+/** @typedef {import("./data.js").Report} Report */
+/** @typedef {import("./state.js").State} State */
+/** @typedef {import("./state.js").Store} Store */
+/** @typedef {import("./words.js").Names} Names */
+/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void}} TextEvents */
+
+/** Everything on the page that is not a view. */
+export class Frame {
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   * @param {Store} store
+   * @param {{name: string, label: string}[]} views
+   * @param {TextEvents} events
+   */
+  constructor(root, page, store, views, events) {
+    this.ask = new AskLine();
+    this.text = new TextLine(events);
+    const tab = (/** @type {{name: string, label: string}} */ { name, label }) =>
+      h("button", { text: label, "data-view": name, onclick: () => store.set({ view: name }) });
+    this.tabs = h("nav", { "aria-label": "views" }, ...views.map(tab));
+    this.meta = h("span", { class: "meta" });
+    const mode = (/** @type {string} */ text, /** @type {boolean} */ words) =>
+      h("button", { text, "data-words": words ? "true" : "false", onclick: () => store.set({ words }) });
+    this.modes = h("span", { class: "choice" }, mode("tokens", false), mode("words", true));
+    this.texts = h("button", { text: "other text", onclick: () => store.set(otherReport(page, store.state)) });
+    this.theme = h("button", {
+      onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
+    });
+    this.legend = legend(page);
+    const tools = h(
+      "span",
+      { class: "tools" },
+      page.reports.length > 1 ? this.texts : null,
+      this.modes,
+      this.theme,
+      h("button", { text: "legend", onclick: () => this.legend.showModal() }),
+    );
+    this.main = h("main");
+    this.live = h("div", { class: "live", role: "status", "aria-live": "polite" });
+    const header = h("header", {}, h("b", { text: "regard" }), this.tabs, this.meta, tools);
+    root.replaceChildren(header, this.ask.el, this.text.el, this.main, this.live, this.legend);
+  }
+
+  /**
+   * @param {Report} report
+   * @param {State} state
+   * @param {Names} names the words of the text
+   * @param {string} theme
+   */
+  draw(report, state, names, theme) {
+    attributes(this.meta, { text: [report.title, sizes(report)].filter(Boolean).join(" · ") });
+    for (const button of this.tabs.children) {
+      attributes(button, { "aria-current": button.getAttribute("data-view") === state.view ? "page" : null });
+    }
+    for (const button of this.modes.children) {
+      attributes(button, { "aria-pressed": button.getAttribute("data-words") === String(state.words) ? "true" : "false" });
+    }
+    const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
+    this.modes.hidden = !inPieces;
+    this.theme.textContent = theme === "dark" ? "light" : "dark";
+    this.text.el.hidden = !names.known;
+    if (names.known) this.text.draw(names);
+  }
+
+  /** @param {string} sentence */
+  say(sentence) {
+    attributes(this.live, { text: sentence });
+  }
+}
+
+/**
+ * The next report, at its own most telling head unless it has the chosen one.
+ * @param {Page} page
+ * @param {State} state
+ * @returns {Partial<State>}
+ */
+function otherReport(page, state) {
+  const report = (state.report + 1) % page.reports.length;
+  const next = page.reports[report];
+  const [layer, head] = next.layers[state.layer]?.heads[state.head] ? [state.layer, state.head] : (next.order[0] ?? [0, 0]);
+  return { report, layer, head, focus: -1, pinned: false };
+}

@@ -1,0 +1,193 @@
+// @ts-check
+// One head: the words and the lines between them, and the exact map beside them, row by row on one axis.
+
+import { askHead } from "./ask.js";
+import { css, weightColor } from "./color.js";
+import { attributes, h, s, textWidth } from "./dom.js";
+import { Lines } from "./lines.js";
+import { LABEL_FONT, WeightMap } from "./map.js";
+import { HeadPicker, roleMark, Strips } from "./side.js";
+import { number } from "./words.js";
+
+/** @typedef {import("./app.js").App} App */
+
+const NARROW = 860; // pixels, below which everything is in one column
+const SIDE = 212;
+const LEGEND = 260;
+
+/** The view of one head. */
+export class HeadView {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    const events = {
+      point: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.point(side, unit),
+      pick: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.pick(side, unit),
+      leave: () => app.leave(),
+    };
+    this.lines = new Lines(events);
+    this.map = new WeightMap({
+      label: "weights: a row for each word that looks, a column for each word that is looked at",
+      point: (row, col) => app.point("query", row, col),
+      pick: (row) => app.pick("query", row),
+      leave: () => app.leave(),
+    });
+    this.readout = s("text", { class: "readout" });
+    this.map.over.append(this.readout);
+    this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
+    this.role = h("section", { class: "role" });
+    this.strips = new Strips("This head among all", null);
+    this.legend = h("div", { class: "scale" });
+    this.table = h("table", { class: "for-readers" });
+    this.stage = h("div", { class: "stage" }, this.lines.el, this.map.el, this.legend);
+    const side = h("aside", { class: "side" }, h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el), this.role, this.strips.el);
+    const keys = [["click", "pin"], ["Esc", "unpin"], ["← →", "word"], ["[ ]", "head"]];
+    this.foot = h(
+      "p",
+      { class: "foot" },
+      "Point at a word at the right: where it looks. Point at a word at the left: who looks at it. ",
+      ...keys.map(([key, does]) => h("span", { class: "keys" }, h("kbd", { text: key }), does)),
+    );
+    this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, this.stage, this.foot, this.table));
+  }
+
+  /** Draw everything: another head, text, theme or width. */
+  draw() {
+    const { app } = this;
+    const { weights, rows, cols, report, theme } = app;
+    const { layer, head } = app.store.state;
+    if (app.atlas) this.picker.draw(report, app.atlas, SIDE, app.color("--ink3"));
+    this.picker.choose(layer, head);
+    this.strips.draw(report, app.reports.page.statistics);
+    this.strips.choose(layer, head, "");
+    this.#drawRole();
+    if (!weights) return;
+    const width = this.stage.parentElement?.clientWidth || 900;
+    const narrow = app.width < NARROW;
+    const label = Math.ceil(Math.min(120, Math.max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
+    const lines = narrow ? width : 44 + 2 * label + Math.min(200, Math.max(120, width * 0.18));
+    const rest = narrow ? width : width - lines - 8;
+    const most = narrow ? 40 : Math.max(2, Math.floor(Math.max(440, app.height - 330) / weights.T));
+    const caption = this.#triangular() ? 30 : 150;
+    const cell = Math.max(2, Math.min(44, most, Math.floor((rest - (narrow ? label : caption)) / weights.S)));
+    this.map.draw(weights, rows, cols, { cell, theme, rowLabels: false, diagonalLabels: narrow && this.#triangular() });
+    const row = narrow ? Math.max(cell, Math.min(26, 2600 / weights.T)) : cell;
+    this.lines.draw(weights, rows, cols, { row, top: narrow ? 28 : this.map.top, width: lines, theme, label });
+    Object.assign(this.map.el.style, narrow ? { position: "relative", left: "0", top: "20px" } : { position: "absolute", left: `${lines + 6}px`, top: "0" });
+    const height = narrow ? "auto" : `${Math.max(this.map.top + weights.T * cell, 120) + 8}px`;
+    Object.assign(this.stage.style, { height });
+    this.#drawLegend(narrow, lines, cell);
+    this.focus();
+  }
+
+  /** Show another focus: only lines, outline and numbers change. */
+  focus() {
+    const { weights, cols, shown } = this.app;
+    if (!weights) return;
+    const { side, unit, other } = shown;
+    this.lines.focus(side, unit);
+    const [row, col] = side === "query" ? [unit, other] : [-1, unit];
+    this.map.focus(row, col);
+    const best = side === "query" && unit >= 0 && unit < weights.T ? weights.top(unit, 3, 0.02) : [];
+    let last = weights.S - 1;
+    if (best.length) while (last > 0 && Number.isNaN(weights.at(unit, last))) last--;
+    attributes(this.readout, {
+      x: this.map.left + (last + 1) * this.map.size + 8,
+      y: this.map.top + (unit + 0.5) * this.map.size + 4,
+      visibility: best.length ? "visible" : "hidden",
+    });
+    this.readout.replaceChildren(
+      ...best.map(({ key, weight }, i) => s("tspan", { class: i ? "quiet" : "", text: `${i ? "  " : ""}${cols.names[key]} ${number(weight)}` })),
+    );
+    this.#drawTable();
+    const at = other >= 0 ? other : best[0]?.key;
+    if (this.app.chosen && side === "query" && at !== undefined) this.app.frame.say(this.map.describe(unit, at));
+  }
+
+  ask() {
+    const { weights, rows, cols, shown } = this.app;
+    return weights ? askHead(weights, rows, cols, shown.side, shown.unit) : { question: [], answer: [] };
+  }
+
+  shade() {
+    const { weights, shown } = this.app;
+    const { side, unit } = shown;
+    if (!weights || unit < 0) return { values: null, unit: -1 };
+    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+  }
+
+  #triangular() {
+    const { state } = this.app.store;
+    return this.app.report.layers[state.layer].encoding?.triangle ?? false;
+  }
+
+  #drawRole() {
+    const { layer, head } = this.app.store.state;
+    const info = this.app.report.layers[layer]?.heads[head];
+    if (!info) return;
+    const key = `${layer}.${head}.${info.role}`;
+    if (this.role.dataset.key === key) return;
+    this.role.dataset.key = key;
+    this.role.replaceChildren(
+      h("h2", { class: "role-name" }, h("span", { class: "num", text: `${layer}.${head}` }), roleMark(info.role), info.role),
+      h("p", { class: "note", text: capital(info.evidence) }),
+    );
+  }
+
+  /**
+   * @param {boolean} narrow
+   * @param {number} lines
+   * @param {number} cell
+   */
+  #drawLegend(narrow, lines, cell) {
+    const { theme, weights, report } = this.app;
+    if (!weights) return;
+    const marks = [0, 0.02, 0.1, 0.25, 0.5, 1];
+    const stops = Array.from({ length: 21 }, (_, i) => css(weightColor((i / 20) ** (1 / 0.6), theme)));
+    const bar = h("div", { class: "bar", style: { background: `linear-gradient(to right, ${stops.join(",")})` } });
+    const ticks = h("div", { class: "ticks num" }, ...marks.map((mark) => h("span", { text: String(mark).replace(/^0\./, "."), style: { left: `${mark ** 0.6 * 100}%` } })));
+    this.legend.replaceChildren(
+      h("p", { text: "A row is a word; its cells add up to 1." }),
+      bar,
+      ticks,
+      h("p", { text: weights.values.some(Number.isNaN) ? "No cell: hidden by the mask." : "" }),
+      h("p", { class: "quiet", text: report.precision }),
+    );
+    const bottom = this.map.top + weights.T * cell;
+    const size = weights.S * cell;
+    const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
+    const place = narrow ? "flow" : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND) ? "beside" : "below";
+    const left = room >= LEGEND + 40 ? lines + 26 + Math.max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
+    const styles = {
+      flow: { position: "relative", left: "0", top: "24px", marginBottom: "32px" },
+      beside: { position: "absolute", left: `${left}px`, top: `${this.map.top + 4}px`, marginBottom: "0" },
+      below: { position: "absolute", left: `${lines + 6}px`, top: `${bottom + 16}px`, marginBottom: "0" },
+    };
+    Object.assign(this.legend.style, { width: `${LEGEND}px` }, styles[place]);
+    if (place === "below") this.stage.style.height = `${bottom + 110}px`;
+  }
+
+  /** The same numbers as a table, for screen readers. */
+  #drawTable() {
+    const { weights, rows, cols, shown } = this.app;
+    if (!weights || shown.unit < 0) return;
+    const isQuery = shown.side === "query";
+    const values = isQuery ? weights.row(shown.unit) : weights.column(shown.unit);
+    const names = isQuery ? cols : rows;
+    const best = Array.from(values, (weight, index) => ({ weight, index }))
+      .filter(({ weight }) => weight >= 0.005)
+      .sort((a, b) => b.weight - a.weight)
+      .slice(0, 8);
+    const title = isQuery ? `Where ${rows.label(shown.unit)} looks` : `Who looks at ${cols.label(shown.unit)}`;
+    const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) => h("tr", {}, ...cells.map((text) => h(tag, { text })));
+    this.table.replaceChildren(
+      h("caption", { text: title }),
+      h("tbody", {}, line("th", ["word", "weight"]), ...best.map(({ weight, index }) => line("td", [names.label(index), number(weight)]))),
+    );
+  }
+}
+
+/** @param {string} text */
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}

@@ -1,0 +1,170 @@
+// @ts-check
+// Lines: the words that are looked at on the left, the words that look on the right, and between them the weights of the
+// word in focus as lines. Only its largest weights are drawn.
+
+import { css, weightColor } from "./color.js";
+import { attributes, fitText, s } from "./dom.js";
+import { LABEL_FONT } from "./map.js";
+import { number } from "./words.js";
+import { largest } from "./data.js";
+
+/** @typedef {import("./data.js").Weights} Weights */
+/** @typedef {import("./words.js").Names} Names */
+/** @typedef {import("./color.js").Theme} Theme */
+/**
+ * @typedef {{row: number, top: number, width: number, theme: Theme, label: number, font?: string}} LinesOptions
+ *   row: pixels of a row; label: width of a column of words
+ */
+
+const MOST = 12; // lines
+const LEAST = 0.01; // weight of a line
+const ARROW = 0.08; // weight from which a line has an arrowhead
+const WIDEST = 9; // pixels of a line of weight 1
+const NUMBER = 44; // pixels of the column of numbers
+
+/** Two columns of words and the lines between them. */
+export class Lines {
+  /**
+   * @param {{point: (side: "query" | "key", unit: number) => void, leave: () => void,
+   *   pick: (side: "query" | "key", unit: number) => void}} events
+   */
+  constructor(events) {
+    /** @type {Weights | null} */
+    this.weights = null;
+    /** @type {LinesOptions} */
+    this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
+    this.left = 0; // the right edge of the words that are looked at
+    this.right = 0; // the left edge of the words that look
+    this.numbers = s("g", { class: "numbers" });
+    this.keys = s("g", { class: "keys" });
+    this.queries = s("g", { class: "queries" });
+    this.paths = s("g", { class: "paths" });
+    this.ties = s("g", { class: "ties" });
+    this.titles = s("g", { class: "titles" });
+    this.el = s("svg", { class: "lines", "aria-hidden": "true" }, this.titles, this.paths, this.ties, this.keys, this.queries, this.numbers);
+    const at = (/** @type {MouseEvent} */ event) => this.#unit(event);
+    this.el.addEventListener("pointermove", (event) => {
+      const found = at(event);
+      if (found) events.point(found.side, found.unit);
+    });
+    this.el.addEventListener("pointerleave", () => events.leave());
+    this.el.addEventListener("click", (event) => {
+      const found = at(event);
+      if (found) events.pick(found.side, found.unit);
+    });
+  }
+
+  /**
+   * Lay out the words. Lines are drawn by `focus`.
+   * @param {Weights} weights
+   * @param {Names} rows
+   * @param {Names} cols
+   * @param {LinesOptions} options
+   */
+  draw(weights, rows, cols, options) {
+    this.weights = weights;
+    this.options = options;
+    const { row, top, width, label, font = LABEL_FONT } = options;
+    const height = top + Math.max(rows.size, cols.size) * row;
+    attributes(this.el, { width, height, viewBox: `0 0 ${width} ${height}` });
+    Object.assign(this.el.style, { font });
+    this.left = NUMBER + label;
+    this.right = width - label - 6;
+    const every = Math.max(1, Math.ceil(13 / row));
+    const words = (/** @type {Names} */ names, /** @type {number} */ x, /** @type {string} */ anchor) =>
+      names.names.map((name, i) =>
+        s("text", {
+          "data-at": i,
+          x,
+          y: top + (i + 0.5) * row + 4,
+          "text-anchor": anchor,
+          text: fitText(name, label - 12, font),
+          class: i % every ? "sparse" : "",
+        }),
+      );
+    this.keys.replaceChildren(...words(cols, this.left - 10, "end"));
+    this.queries.replaceChildren(...words(rows, width - 8, "end"));
+    const tied = (/** @type {Names} */ names, /** @type {number} */ x) =>
+      row >= 10
+        ? names.ties.map(([first, last]) =>
+            s("path", { d: `M${x - 3} ${top + first * row + 4}h3V${top + (last + 1) * row - 4}h-3` }),
+          )
+        : [];
+    this.ties.replaceChildren(...tied(cols, this.left - 3), ...tied(rows, width - 1));
+    this.titles.replaceChildren(
+      s("text", { x: this.left - 10, y: top - 8, "text-anchor": "end", text: "is looked at" }),
+      s("text", { x: width - 8, y: top - 8, "text-anchor": "end", text: "looks" }),
+    );
+  }
+
+  /**
+   * Draw the lines of a word that looks (side "query") or is looked at ("key"); -1 draws none.
+   * @param {"query" | "key"} side
+   * @param {number} unit
+   */
+  focus(side, unit) {
+    const { weights, options } = this;
+    if (!weights) return;
+    const isQuery = side === "query";
+    const valid = unit >= 0 && unit < (isQuery ? weights.T : weights.S);
+    const values = valid ? (isQuery ? weights.row(unit) : weights.column(unit)) : new Float32Array();
+    const best = largest(values, MOST, LEAST);
+    const ends = new Map(best.map(({ index, value }) => [index, value]));
+    const { row, top, theme } = options;
+    const middle = (/** @type {number} */ i) => top + (i + 0.5) * row;
+    this.paths.replaceChildren(
+      ...best.reverse().flatMap(({ index, value }) => {
+        const [key, query] = isQuery ? [index, unit] : [unit, index];
+        return this.#line(middle(key), middle(query), value, css(weightColor(Math.max(0.12, value), theme)));
+      }),
+    );
+    const [mine, theirs] = isQuery ? [this.queries, this.keys] : [this.keys, this.queries];
+    for (const text of mine.children) {
+      const i = Number(text.getAttribute("data-at"));
+      attributes(text, { "data-state": i === unit ? "chosen" : "" });
+    }
+    for (const text of theirs.children) {
+      const i = Number(text.getAttribute("data-at"));
+      const value = values[i];
+      const state = !valid ? "" : Number.isNaN(value) ? "hidden" : (ends.get(i) ?? 0) >= ARROW ? "strong" : "";
+      attributes(text, { "data-state": state });
+    }
+    const x = isQuery ? NUMBER - 8 : options.width + 4;
+    this.numbers.replaceChildren(
+      ...(isQuery && row >= 10 ? best : []).map(({ index, value }) =>
+        s("text", { class: "n", x, y: middle(index) + 4, "text-anchor": "end", "data-strong": value >= ARROW, text: number(value) }),
+      ),
+    );
+  }
+
+  /**
+   * @param {number} keyY
+   * @param {number} queryY
+   * @param {number} weight
+   * @param {string} color
+   */
+  #line(keyY, queryY, weight, color) {
+    const [from, to] = [this.right, this.left + (weight >= ARROW ? 8 : 2)];
+    const bend = (from - to) * 0.5;
+    const line = s("path", {
+      d: `M${from} ${queryY}C${from - bend} ${queryY} ${to + bend} ${keyY} ${to} ${keyY}`,
+      stroke: color,
+      "stroke-width": Math.max(0.75, WIDEST * weight),
+      fill: "none",
+    });
+    if (weight < ARROW) return [line];
+    const half = 4 + 5 * weight;
+    return [line, s("path", { d: `M${to - 8} ${keyY}l${half + 5} ${-half}v${2 * half}z`, fill: color })];
+  }
+
+  /** @param {MouseEvent} event */
+  #unit(event) {
+    const { options, weights, left, right } = this;
+    if (!weights) return null;
+    const box = this.el.getBoundingClientRect();
+    const unit = Math.floor((event.clientY - box.top - options.top) / options.row);
+    const x = event.clientX - box.left;
+    const side = x < (left + right) / 2 ? "key" : "query";
+    return unit >= 0 && unit < (side === "key" ? weights.S : weights.T) ? { side: /** @type {"key" | "query"} */ (side), unit } : null;
+  }
+}

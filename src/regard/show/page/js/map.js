@@ -1,0 +1,264 @@
+// @ts-check
+// The map: a row for each query, a column for each key, a cell for each weight. Masked is no cell; zero is a pale one.
+
+import { css, inkOn, signedColor, weightColor } from "./color.js";
+import { attributes, fitText, h, s, sizedContext, textWidth } from "./dom.js";
+import { Names, number } from "./words.js";
+
+/** @typedef {import("./data.js").Weights} Weights */
+/** @typedef {import("./color.js").Theme} Theme */
+/**
+ * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean}} MapOptions
+ * @typedef {(row: number, col: number) => void} OnCell
+ */
+
+export const LABEL_FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+const LONGEST_LABEL = 120;
+const NUMBERS_FROM = 27; // pixels of a cell that carries its number
+const LABELS_FROM = 13; // pixels of a cell from which every row has a label
+
+/** A map of weights with labels, an outline around the row in focus, and one cell that the keyboard moves. */
+export class WeightMap {
+  /**
+   * @param {{point: OnCell, leave: () => void, pick: OnCell, label: string}} events
+   */
+  constructor(events) {
+    this.events = events;
+    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
+    this.labels = s("svg", { class: "labels", "aria-hidden": "true" });
+    this.outline = s("rect", { class: "outline", visibility: "hidden" });
+    this.spot = s("rect", { class: "spot", visibility: "hidden" });
+    this.over = s("svg", { class: "over", "aria-hidden": "true" }, this.outline, this.spot);
+    this.cell = h("span", { role: "gridcell", tabindex: "0", class: "map-cell" });
+    this.grid = h(
+      "div",
+      { role: "grid", "aria-label": events.label, "aria-readonly": "true", class: "map-grid" },
+      h("div", { role: "row" }, this.cell),
+    );
+    this.el = h("div", { class: "map" }, this.labels, this.canvas, this.over, this.grid);
+    this.grid.addEventListener("pointermove", (event) => this.#pointer(event, events.point));
+    this.grid.addEventListener("pointerleave", () => events.leave());
+    this.grid.addEventListener("click", (event) => this.#pointer(event, events.pick));
+    this.cell.addEventListener("keydown", (event) => this.#key(event));
+    /** @type {Weights | null} */
+    this.weights = null;
+    this.rows = new Names(null, 0, false);
+    this.cols = this.rows;
+    this.upright = false;
+    this.row = -1;
+    this.col = -1;
+    this.left = 0;
+    this.top = 0;
+    this.size = 12;
+  }
+
+  /**
+   * @param {Weights} weights
+   * @param {Names} rows
+   * @param {Names} cols
+   * @param {MapOptions} options
+   */
+  draw(weights, rows, cols, options) {
+    const { cell } = options;
+    this.weights = weights;
+    this.rows = rows;
+    this.cols = cols;
+    this.size = cell;
+    const widest = (/** @type {Names} */ names) =>
+      Math.min(LONGEST_LABEL, Math.max(8, ...names.names.map((name) => textWidth(name, LABEL_FONT))));
+    this.upright = cols.size >= 15 || cell < widest(cols) + 8;
+    this.top = options.diagonalLabels ? 0 : Math.ceil(this.upright ? widest(cols) + 10 : 20);
+    this.left = options.rowLabels && !options.diagonalLabels ? Math.ceil(widest(rows)) + 8 : 0;
+    const [width, height] = [weights.S * cell, weights.T * cell];
+    const context = sizedContext(this.canvas, width, height);
+    context.clearRect(0, 0, width, height);
+    if (cell >= 4) this.#cells(context, weights, options);
+    else this.#pixels(context, weights, options);
+    const place = { left: `${this.left}px`, top: `${this.top}px`, width: `${width}px`, height: `${height}px` };
+    Object.assign(this.canvas.style, { left: place.left, top: place.top });
+    Object.assign(this.grid.style, place);
+    attributes(this.grid, { "aria-rowcount": weights.T, "aria-colcount": weights.S });
+    const whole = { width: this.left + width, height: this.top + height };
+    for (const layer of [this.labels, this.over]) attributes(layer, whole);
+    Object.assign(this.el.style, { width: `${whole.width}px`, height: `${whole.height}px` });
+    this.#drawLabels(rows, cols, options);
+    this.focus(this.row, this.col);
+  }
+
+  /**
+   * Outline a row, and a cell of it; -1 is none. Nothing else is drawn again.
+   * @param {number} row
+   * @param {number} col
+   */
+  focus(row, col) {
+    this.row = row;
+    this.col = col;
+    const weights = this.weights;
+    if (!weights) return;
+    const { size, left, top } = this;
+    const isRow = row >= 0 && row < weights.T;
+    const isCol = col >= 0 && col < weights.S;
+    let last = weights.S - 1;
+    if (isRow) while (last > 0 && Number.isNaN(weights.at(row, last))) last--;
+    attributes(this.outline, {
+      visibility: isRow || isCol ? "visible" : "hidden",
+      x: left + (isRow ? 0 : col * size) - 0.5,
+      y: top + (isRow ? row * size : 0) - 0.5,
+      width: (isRow ? (last + 1) * size : size) + 0.5,
+      height: (isRow ? size : weights.T * size) + 0.5,
+    });
+    attributes(this.spot, {
+      visibility: isRow && isCol ? "visible" : "hidden",
+      x: left + col * size - 0.5,
+      y: top + row * size - 0.5,
+      width: size + 0.5,
+      height: size + 0.5,
+    });
+    const [r, c] = [Math.max(0, row), Math.max(0, col)];
+    Object.assign(this.cell.style, {
+      left: `${c * size}px`,
+      top: `${r * size}px`,
+      width: `${size}px`,
+      height: `${size}px`,
+    });
+    attributes(this.cell, {
+      "aria-rowindex": r + 1,
+      "aria-colindex": c + 1,
+      "aria-label": this.describe(r, c),
+      "data-weight": String(weights.at(r, c)),
+    });
+    for (const [axis, at] of /** @type {["row" | "col", number][]} */ ([["row", row], ["col", col]])) {
+      const before = this.labels.querySelector(`text.${axis}.on`);
+      if (before && Number(before.getAttribute("data-at")) !== at) before.classList.remove("on");
+      this.labels.querySelector(`text.${axis}[data-at="${at}"]`)?.classList.add("on");
+    }
+  }
+
+  /**
+   * "very looks at tired: 0.94".
+   * @param {number} row
+   * @param {number} col
+   */
+  describe(row, col) {
+    const weight = this.weights ? this.weights.at(row, col) : NaN;
+    const [from, to] = [this.rows.label(row), this.cols.label(col)];
+    return Number.isNaN(weight) ? `${from} → ${to}, hidden by the mask` : `${from} → ${to}, ${number(weight)}`;
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} context
+   * @param {Weights} weights
+   * @param {MapOptions} options
+   */
+  #cells(context, weights, { cell, theme, signed }) {
+    const gap = cell >= 8 ? 1 : 0.5;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.font = `${Math.min(12, Math.round(cell * 0.32))}px ui-monospace, Menlo, Consolas, monospace`;
+    for (let row = 0; row < weights.T; row++) {
+      for (let col = 0; col < weights.S; col++) {
+        const value = weights.at(row, col);
+        if (Number.isNaN(value)) continue;
+        const color = signed ? signedColor(value, theme) : weightColor(value, theme);
+        context.fillStyle = css(color);
+        context.fillRect(col * cell, row * cell, cell - gap, cell - gap);
+        if (cell >= NUMBERS_FROM) {
+          context.fillStyle = inkOn(color);
+          context.fillText(short(value), (col + 0.5) * cell - gap / 2, (row + 0.5) * cell);
+        }
+      }
+    }
+  }
+
+  /**
+   * Small cells are pixels of one image.
+   * @param {CanvasRenderingContext2D} context
+   * @param {Weights} weights
+   * @param {MapOptions} options
+   */
+  #pixels(context, weights, { cell, theme, signed }) {
+    const image = new ImageData(weights.S, weights.T);
+    for (let i = 0; i < weights.values.length; i++) {
+      const value = weights.values[i];
+      if (Number.isNaN(value)) continue;
+      const [r, g, b] = signed ? signedColor(value, theme) : weightColor(value, theme);
+      image.data.set([r, g, b, 255], i * 4);
+    }
+    const small = new OffscreenCanvas(weights.S, weights.T);
+    /** @type {OffscreenCanvasRenderingContext2D} */ (small.getContext("2d")).putImageData(image, 0, 0);
+    context.drawImage(small, 0, 0, weights.S * cell, weights.T * cell);
+  }
+
+  /**
+   * @param {Names} rows
+   * @param {Names} cols
+   * @param {MapOptions} options
+   */
+  #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels }) {
+    const every = Math.max(1, Math.ceil(LABELS_FROM / cell));
+    const marks = [];
+    if (diagonalLabels) {
+      for (let i = 0; i < rows.size; i += every) {
+        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        marks.push(s("text", { class: "row", "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4, text: name }));
+      }
+    } else {
+      for (let i = 0; i < cols.size; i += every) {
+        const name = fitText(cols.names[i], LONGEST_LABEL, LABEL_FONT);
+        const x = this.left + (i + 0.5) * cell;
+        const options = this.upright
+          ? { transform: `translate(${x + 3.5} ${this.top - 6}) rotate(-90)`, "text-anchor": "start" }
+          : { x, y: this.top - 6, "text-anchor": "middle" };
+        marks.push(s("text", { class: "col", "data-at": i, ...options, text: name }));
+      }
+      for (let i = 0; rowLabels && i < rows.size; i += every) {
+        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        const y = this.top + (i + 0.5) * cell + 4;
+        marks.push(s("text", { class: "row", "data-at": i, x: this.left - 6, y, "text-anchor": "end", text: name }));
+      }
+    }
+    this.labels.replaceChildren(...marks);
+  }
+
+  /**
+   * @param {MouseEvent} event
+   * @param {OnCell} act
+   */
+  #pointer(event, act) {
+    const box = this.grid.getBoundingClientRect();
+    const col = Math.floor((event.clientX - box.left) / this.size);
+    const row = Math.floor((event.clientY - box.top) / this.size);
+    const weights = this.weights;
+    if (weights && row >= 0 && row < weights.T && col >= 0 && col < weights.S) act(row, col);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const weights = this.weights;
+    if (!weights || event.ctrlKey || event.metaKey || event.altKey) return;
+    let [row, col] = [Math.max(0, this.row), Math.max(0, this.col)];
+    if (event.key === "ArrowLeft") col -= 1;
+    else if (event.key === "ArrowRight") col += 1;
+    else if (event.key === "ArrowUp") row -= 1;
+    else if (event.key === "ArrowDown") row += 1;
+    else if (event.key === "Home") col = 0;
+    else if (event.key === "End") col = weights.S - 1;
+    else if (event.key === "PageUp") row -= 10;
+    else if (event.key === "PageDown") row += 10;
+    else if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => Math.min(size - 1, Math.max(0, at));
+    const act = event.key === "Enter" || event.key === " " ? this.events.pick : this.events.point;
+    act(clamp(row, weights.T), clamp(col, weights.S));
+  }
+}
+
+/**
+ * A weight in a cell: .94, 1, −.12.
+ * @param {number} value
+ */
+function short(value) {
+  const text = Math.abs(value).toFixed(2).replace(/^0/, "");
+  return (value < 0 && text !== ".00" ? "−" : "") + text;
+}

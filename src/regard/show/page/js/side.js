@@ -1,0 +1,193 @@
+// @ts-check
+// The column at the side: a small picture of every head, the role of the chosen one, and its place among all heads.
+
+import { attributes, h, s, sizedContext } from "./dom.js";
+import { drawPicture, glyph } from "./pictures.js";
+import { number } from "./words.js";
+
+/** @typedef {import("./data.js").Report} Report */
+/** @typedef {import("./data.js").Statistic} Statistic */
+/** @typedef {import("./pictures.js").Atlas} Atlas */
+
+const WIDTH = 212;
+
+/**
+ * The mark of a role: its shape on a map.
+ * @param {string} role
+ */
+export function roleMark(role) {
+  return s(
+    "svg",
+    { class: "glyph", viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true", "data-role": role },
+    s("path", { class: "frame", d: "M.5 .5v11h11z" }),
+    s("path", { class: "shape", d: glyph(role) }),
+  );
+}
+
+/** All heads, layers down and heads across, one of them chosen. */
+export class HeadPicker {
+  /** @param {(layer: number, head: number) => void} pick */
+  constructor(pick) {
+    this.pick = pick;
+    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
+    this.mark = h("span", { class: "picked" });
+    this.el = h("div", { class: "picker", role: "grid", "aria-label": "heads", tabindex: "0" }, this.canvas, this.mark);
+    this.cell = h("span", { role: "gridcell", class: "picker-cell" });
+    this.el.append(h("div", { role: "row" }, this.cell));
+    this.el.addEventListener("click", (event) => {
+      const box = this.el.getBoundingClientRect();
+      const head = Math.floor((event.clientX - box.left - this.left) / this.step);
+      const layer = Math.floor((event.clientY - box.top) / this.step);
+      if (this.report?.layers[layer]?.heads[head]) pick(layer, head);
+    });
+    this.el.addEventListener("keydown", (event) => this.#key(event));
+    /** @type {Report | null} */
+    this.report = null;
+    this.left = 14;
+    this.step = 24;
+    this.size = 20;
+    this.layer = 0;
+    this.head = 0;
+  }
+
+  /**
+   * @param {Report} report
+   * @param {Atlas} atlas
+   * @param {number} width
+   * @param {string} ink
+   */
+  draw(report, atlas, width, ink) {
+    this.report = report;
+    const most = Math.max(1, ...report.layers.map((layer) => layer.heads.length));
+    this.step = Math.max(6, Math.min(24, Math.floor((width - this.left) / most)));
+    const size = Math.max(4, this.step - (this.step > 12 ? 4 : 1));
+    const height = report.layers.length * this.step;
+    const context = sizedContext(this.canvas, width, height);
+    context.clearRect(0, 0, width, height);
+    context.imageSmoothingEnabled = true;
+    context.fillStyle = ink;
+    context.font = "9px ui-monospace, Menlo, Consolas, monospace";
+    const every = Math.max(1, Math.ceil(10 / this.step));
+    report.layers.forEach((layer, l) => {
+      if (l % every === 0) context.fillText(String(l), 0, l * this.step + size / 2 + 3);
+      layer.heads.forEach((_, i) => drawPicture(context, atlas, `${l}.${i}`, this.left + i * this.step, l * this.step, size));
+    });
+    Object.assign(this.el.style, { width: `${width}px`, height: `${height}px` });
+    attributes(this.el, { "aria-rowcount": report.layers.length, "aria-colcount": most });
+    this.size = size;
+    this.choose(this.layer, this.head);
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   */
+  choose(layer, head) {
+    Object.assign(this, { layer, head });
+    const info = this.report?.layers[layer]?.heads[head];
+    Object.assign(this.mark.style, {
+      left: `${this.left + head * this.step}px`,
+      top: `${layer * this.step}px`,
+      width: `${this.size}px`,
+      height: `${this.size}px`,
+    });
+    attributes(this.cell, {
+      "aria-rowindex": layer + 1,
+      "aria-colindex": head + 1,
+      "aria-label": `head ${layer}.${head}${info ? `, ${info.role}` : ""}`,
+    });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const report = this.report;
+    if (!report || event.ctrlKey || event.metaKey || event.altKey) return;
+    let { layer, head } = this;
+    if (event.key === "ArrowLeft") head -= 1;
+    else if (event.key === "ArrowRight") head += 1;
+    else if (event.key === "ArrowUp") layer -= 1;
+    else if (event.key === "ArrowDown") layer += 1;
+    else if (event.key === "Home") head = 0;
+    else if (event.key === "End") head = report.layers[layer].heads.length - 1;
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (report.layers[layer]?.heads[head]) this.pick(layer, head);
+  }
+}
+
+/** Each statistic as a line with a tick for every head, the chosen one marked. */
+export class Strips {
+  /**
+   * @param {string} title
+   * @param {((statistic: string) => void) | null} sort called when a statistic is chosen to sort by
+   */
+  constructor(title, sort) {
+    this.sort = sort;
+    /** @type {Report | null} */
+    this.report = null;
+    /** @type {{statistic: Statistic, low: number, high: number, value: HTMLElement, mark: SVGElement, el: HTMLElement}[]} */
+    this.strips = [];
+    this.heading = h("h2", {}, title, " ", h("span", { class: "count" }));
+    this.body = h("div", { class: "strips" });
+    this.el = h("section", {}, this.heading, this.body);
+  }
+
+  /**
+   * @param {Report} report
+   * @param {Statistic[]} statistics
+   */
+  draw(report, statistics) {
+    this.report = report;
+    const heads = report.layers.flatMap((layer, l) => layer.heads.map((info, i) => ({ info, place: `${l}.${i}` })));
+    const count = /** @type {HTMLElement} */ (this.heading.querySelector(".count"));
+    count.textContent = this.sort ? "one tick per head; click to sort" : String(heads.length);
+    this.strips = [];
+    for (const statistic of statistics) {
+      const known = heads.flatMap(({ info, place }) => {
+        const mean = info.means[statistic.name];
+        return mean === null || mean === undefined ? [] : [{ mean, place }];
+      });
+      if (!known.length) continue;
+      const [low, high] = [Math.min(0, ...known.map((one) => one.mean)), Math.max(1e-9, ...known.map((one) => one.mean))];
+      const mark = s("rect", { class: "mark", y: 1, width: 2.5, height: 12 });
+      const ticks = known.map(({ mean }) => s("rect", { class: "tick", x: at(mean, low, high), y: 3, width: 1, height: 8 }));
+      const svg = s("svg", { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": "true" }, s("path", { class: "axis", d: `M0 7.5h${WIDTH}` }), ...ticks, mark);
+      const value = h("span", { class: "num" });
+      const tag = this.sort ? "button" : "div";
+      const el = h(tag, { class: "strip", title: statistic.about, "data-statistic": statistic.name }, h("span", { text: statistic.label }), value, svg);
+      const sort = this.sort;
+      if (sort) el.addEventListener("click", () => sort(statistic.name));
+      const most = known.reduce((a, b) => (b.mean > a.mean ? b : a));
+      this.strips.push({ statistic, low, high, value, mark, el });
+      if (sort) attributes(value, { text: `${most.place} ${number(most.mean)}` });
+    }
+    this.body.replaceChildren(...this.strips.map((strip) => strip.el));
+  }
+
+  /**
+   * Mark one head.
+   * @param {number} layer
+   * @param {number} head
+   * @param {string} sorted the statistic that heads are sorted by
+   */
+  choose(layer, head, sorted) {
+    const info = this.report?.layers[layer]?.heads[head];
+    for (const { statistic, low, high, value, mark, el } of this.strips) {
+      const mean = info?.means[statistic.name];
+      const known = mean !== null && mean !== undefined;
+      attributes(mark, { x: known ? at(mean, low, high) - 0.75 : 0, visibility: known ? "visible" : "hidden" });
+      if (this.sort) attributes(el, { "aria-pressed": sorted === statistic.name ? "true" : "false" });
+      else attributes(value, { text: known ? number(mean) : "–" });
+    }
+  }
+}
+
+/**
+ * @param {number} value
+ * @param {number} low
+ * @param {number} high
+ */
+function at(value, low, high) {
+  return ((value - low) / (high - low || 1)) * (WIDTH - 3) + 1;
+}

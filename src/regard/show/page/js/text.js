@@ -1,0 +1,89 @@
+// @ts-check
+// The text: every token or word, to point at and to choose, shaded by the weights of the one in focus.
+
+import { css, inkOn, weightColor } from "./color.js";
+import { attributes, h } from "./dom.js";
+import { visible } from "./words.js";
+
+/** @typedef {import("./words.js").Names} Names */
+/** @typedef {import("./color.js").Theme} Theme */
+
+const SHADED_FROM = 0.01;
+
+/** The text as a list of options; arrows move, Enter pins. */
+export class TextLine {
+  /**
+   * @param {{point: (unit: number) => void, leave: () => void, pick: (unit: number) => void}} events
+   */
+  constructor(events) {
+    this.events = events;
+    this.drawn = "";
+    this.el = h("div", { class: "text", role: "listbox", "aria-label": "text", tabindex: "-1" });
+    /** @type {HTMLElement[]} */
+    this.units = [];
+    const unit = (/** @type {Event} */ event) => {
+      const node = /** @type {Element} */ (event.target).closest("[data-at]");
+      return node ? Number(node.getAttribute("data-at")) : -1;
+    };
+    this.el.addEventListener("pointerover", (event) => unit(event) >= 0 && events.point(unit(event)));
+    this.el.addEventListener("pointerleave", () => events.leave());
+    this.el.addEventListener("click", (event) => unit(event) >= 0 && events.pick(unit(event)));
+    this.el.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** @param {Names} names */
+  draw(names) {
+    const now = JSON.stringify(names.texts);
+    if (now === this.drawn) return;
+    this.drawn = now;
+    this.units = names.texts.map((text, i) => {
+      // Spaces stay outside of what is chosen, and a line break is both seen and made.
+      const [, before, inside, after] = /** @type {RegExpExecArray} */ (/^(\s*)([^]*?)(\s*)$/.exec(text));
+      const blank = inside === "";
+      const shown = blank ? visible(text) : visible(inside);
+      const node = h("span", { class: blank ? "unit blank" : "unit", role: "option", "data-at": i, tabindex: i ? -1 : 0 });
+      node.append(shown);
+      const around = (/** @type {string} */ space) => (space.includes("\n") ? "\n" : space ? " " : "");
+      return h("span", { class: "around", dir: "auto" }, blank ? "" : around(before), node, blank ? around(text.replace(/^ +/, "")) : around(after));
+    });
+    this.el.replaceChildren(...this.units);
+    this.units = /** @type {HTMLElement[]} */ (this.units.map((around) => around.querySelector(".unit")));
+  }
+
+  /**
+   * Shade the units by weight, and mark the one in focus.
+   * @param {ArrayLike<number> | null} weights one for each unit, NaN where hidden; null shades nothing
+   * @param {number} focus
+   * @param {boolean} pinned
+   * @param {Theme} theme
+   */
+  shade(weights, focus, pinned, theme) {
+    this.units.forEach((node, i) => {
+      const weight = weights ? weights[i] : 0;
+      const shaded = weight >= SHADED_FROM && i !== focus;
+      const color = shaded ? weightColor(weight, theme) : null;
+      const [background, ink] = color ? [css(color), inkOn(color)] : ["", ""];
+      if (node.style.background !== background) Object.assign(node.style, { background, color: ink });
+      const state = i === focus ? (pinned ? "chosen pinned" : "chosen") : Number.isNaN(weight) ? "hidden" : "";
+      attributes(node, { "data-state": state, "aria-selected": i === focus ? "true" : "false" });
+    });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const at = this.units.indexOf(/** @type {HTMLElement} */ (event.target));
+    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = this.units.length - 1;
+    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - 10, ArrowDown: at + 10, Home: 0, End: last };
+    const to = moves[/** @type {keyof typeof moves} */ (event.key)];
+    if (to === undefined && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (to === undefined) return this.events.pick(at);
+    const next = Math.min(last, Math.max(0, to));
+    this.units[at].tabIndex = -1;
+    this.units[next].tabIndex = 0;
+    this.units[next].focus({ preventScroll: true });
+    this.events.point(next);
+  }
+}

@@ -1,0 +1,170 @@
+"""What a page holds: one JSON document that names everything, and blocks of bytes with the weights.
+
+js/data.js documents the same structure from the reader's side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from regard.heads.registry import STATISTICS
+from regard.heads.report import Seen
+from regard.heads.roles import NAMES
+from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.tokens import TextTokens
+
+FORMAT = 1
+BUDGET = 16 * 2**20  # bytes of all weights, compressed; base64 adds a third
+THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A report for a page: one text of it, under a title."""
+
+    title: str
+    seen: Seen
+    text: int = 0  # which text of the batch
+    tokens: TextTokens | None = None
+
+
+@dataclass
+class PageData:
+    """The document and the blocks of a page."""
+
+    document: dict[str, Any]
+    blocks: dict[str, bytes] = field(default_factory=dict)  # gzip
+
+
+def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
+    """Everything that a page shows of these reports, in the most exact form that fits the budget."""
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "statistics": [
+            {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about}
+            for one in STATISTICS
+            if one.heading is not None
+        ],
+        "roles": [{"name": name, "about": ""} for name in NAMES],
+        "reports": [],
+    }
+    page = PageData(document)
+    for number, titled in enumerate(reports):
+        described, blocks = _report(titled, number, budget // len(reports))
+        document["reports"].append(described)
+        page.blocks.update(blocks)
+    return page
+
+
+def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    seen = titled.seen
+    maps = [_Layer.of(seen, layer, titled.text) for layer in range(len(seen))]
+    encodings, blocks = _encoded(maps, number, budget)
+    portraits = seen.portraits()
+    layers = []
+    for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
+        H, T, S = one.weights.shape
+        heads = [_head(portraits[layer, head]) for head in range(H)]
+        itself = T == S and titled.tokens is not None and len(titled.tokens) == T
+        layers.append(
+            {
+                "name": name,
+                "T": T,
+                "S": S,
+                "queries": 0 if itself else None,
+                "keys": 0 if itself else None,
+                "kv_heads": one.kv_heads,
+                "encoding": encodings[layer].as_json(),
+                "heads": heads,
+            }
+        )
+    pictures = None
+    if any(max(one.weights.shape[1:]) > THUMBNAIL for one in maps):
+        rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))
+        cols = min(THUMBNAIL, max(one.weights.shape[2] for one in maps))
+        pictures = {"rows": rows, "cols": cols}
+        content = b"".join(
+            thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads()
+        )
+        blocks[f"thumbnails.{number}"] = compress(content)
+    blocks[f"strongest.{number}"] = compress(b"".join(strongest(*pair) for one in maps for pair in one.heads()))
+    return {
+        "title": titled.title,
+        "precision": _precision(encodings),
+        "sequences": [] if titled.tokens is None else [_sequence(titled.tokens)],
+        "layers": layers,
+        "order": [list(place) for place in seen.order()],
+        "thumbnails": pictures,
+    }, blocks
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The exact weights of a layer for one text, and which cells the mask leaves visible."""
+
+    weights: Tensor  # (H, T, S)
+    visible: Tensor  # (H, T, S) bool
+    kv_heads: int
+
+    @staticmethod
+    def of(seen: Seen, layer: int, text: int) -> _Layer:
+        view = seen[layer]
+        weights = view.weights()[text].float().cpu()
+        visible = view.visible()[text].cpu()
+        return _Layer(weights, visible, view.kv_heads)
+
+    def heads(self) -> list[tuple[Tensor, Tensor]]:
+        """(weights, visible) of each head."""
+        return list(zip(self.weights, self.visible, strict=True))
+
+    @property
+    def triangle(self) -> bool:
+        """Does the mask hide everything after the query?"""
+        T, S = self.visible.shape[1:]
+        return T == S and not bool(self.visible.triu(1).any())
+
+
+def _encoded(maps: Sequence[_Layer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
+    """linear16 where all of it fits the budget, else root7."""
+    encodings = [Encoding("linear16", one.triangle) for one in maps]
+    blocks = _blocks(maps, encodings, number)
+    if sum(map(len, blocks.values())) > budget:
+        encodings = [Encoding("root7", one.triangle, highest_outside(one.weights)) for one in maps]
+        blocks = _blocks(maps, encodings, number)
+    return encodings, blocks
+
+
+def _blocks(maps: Sequence[_Layer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
+    return {
+        f"weights.{number}.{layer}.{head}": compress(encode(one.weights[head], one.visible[head], encoding))
+        for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
+        for head in range(one.weights.shape[0])
+    }
+
+
+def _precision(encodings: Sequence[Encoding]) -> str:
+    """How exact the weights are, in words."""
+    if all(one.kind == "linear16" for one in encodings):
+        return "weights ±0.00001"
+    error = max(one.error for one in encodings)
+    return f"weights ±{error:.1g}, the 8 largest of each row ±0.00001"
+
+
+def _head(portrait: Any) -> dict[str, Any]:
+    means = {
+        name: None if math.isnan(value) or math.isinf(value) else round(value, 6)
+        for name, value in portrait.means.items()
+    }
+    role = portrait.role
+    return {"role": role.name, "clear": role.clear, "evidence": role.evidence, "means": means}
+
+
+def _sequence(tokens: TextTokens) -> dict[str, Any]:
+    return {"pieces": list(tokens.pieces), "labels": tokens.labels, "words": tokens.words, "notes": {}}
+
+
