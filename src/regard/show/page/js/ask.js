@@ -50,12 +50,13 @@ export function telling(weights, rows, cols) {
   const same = rows.known && cols.known && weights.T === weights.S;
   let [best, most] = [Math.max(0, weights.T - 1), -1];
   for (let query = 0; query < weights.T; query++) {
-    const [top, second] = weights.top(query, 2);
-    if (!top || !second) continue; // a query that sees one key has no choice
-    const fact = same ? relation(rows.texts, query, top.key) : "";
-    const factor = fact.startsWith("what came") ? 1 : top.key === 0 ? 0.1 : top.key === query ? 0.3 : 0.8;
+    const top = weights.top(query, 3);
+    if (top.length < 2) continue; // a query that sees one key has no choice
+    const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0];
+    const fact = same ? relation(rows.texts, query, key) : "";
+    const factor = fact.startsWith("what came") ? 1 : key === 0 || key === query ? 0.1 : 0.8;
     const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6; // a word says more than a comma
-    const value = top.weight * factor * letters;
+    const value = weight * factor * letters;
     if (value > most) [best, most] = [query, value];
   }
   return best;

@@ -20,6 +20,7 @@ export class HeadView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
+    this.narrow = false;
     const events = {
       point: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.point(side, unit),
       pick: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.pick(side, unit),
@@ -64,6 +65,7 @@ export class HeadView {
     if (!weights) return;
     const width = this.stage.parentElement?.clientWidth || 900;
     const narrow = app.width < NARROW;
+    this.narrow = narrow;
     const label = Math.ceil(Math.min(120, Math.max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
     const lines = narrow ? width : 44 + 2 * label + Math.min(200, Math.max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
@@ -94,7 +96,7 @@ export class HeadView {
     attributes(this.readout, {
       x: this.map.left + (last + 1) * this.map.size + 8,
       y: this.map.top + (unit + 0.5) * this.map.size + 4,
-      visibility: best.length ? "visible" : "hidden",
+      visibility: best.length && !this.narrow ? "visible" : "hidden", // a phone has the words there
     });
     this.readout.replaceChildren(
       ...best.map(({ key, weight }, i) => s("tspan", { class: i ? "quiet" : "", text: `${i ? "  " : ""}${cols.names[key]} ${number(weight)}` })),

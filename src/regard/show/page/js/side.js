@@ -43,7 +43,10 @@ export class HeadPicker {
     this.el.addEventListener("keydown", (event) => this.#key(event));
     /** @type {Report | null} */
     this.report = null;
-    this.left = 14;
+    /** @type {Atlas | null} */
+    this.atlas = null;
+    this.width = 0;
+    this.left = 14; // room for the numbers of layers
     this.step = 24;
     this.size = 20;
     this.layer = 0;
@@ -57,7 +60,8 @@ export class HeadPicker {
    * @param {string} ink
    */
   draw(report, atlas, width, ink) {
-    this.report = report;
+    if (this.report === report && this.atlas === atlas && this.width === width) return;
+    Object.assign(this, { report, atlas, width });
     const most = Math.max(1, ...report.layers.map((layer) => layer.heads.length));
     this.step = Math.max(6, Math.min(24, Math.floor((width - this.left) / most)));
     const size = Math.max(4, this.step - (this.step > 12 ? 4 : 1));
@@ -138,6 +142,7 @@ export class Strips {
    * @param {Statistic[]} statistics
    */
   draw(report, statistics) {
+    if (this.report === report) return;
     this.report = report;
     const heads = report.layers.flatMap((layer, l) => layer.heads.map((info, i) => ({ info, place: `${l}.${i}` })));
     const count = /** @type {HTMLElement} */ (this.heading.querySelector(".count"));
