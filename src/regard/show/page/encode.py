@@ -98,7 +98,6 @@ def thumbnail(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], most:
 
 def _pool(values: Tensor, rows: int, cols: int) -> Tensor:
     """Sums over rows × cols cells that differ in size by at most one."""
-    by_row = torch.zeros(rows, values.shape[1], dtype=values.dtype)
-    by_row.index_add_(0, torch.arange(values.shape[0]) * rows // values.shape[0], values)
-    out = torch.zeros(rows, cols, dtype=values.dtype)
-    return out.index_add_(1, torch.arange(values.shape[1]) * cols // values.shape[1], by_row)
+    T, S = values.shape
+    by_row = np.add.reduceat(values.numpy(), np.arange(rows) * T // max(rows, 1), axis=0)
+    return torch.from_numpy(np.add.reduceat(by_row, np.arange(cols) * S // max(cols, 1), axis=1))
