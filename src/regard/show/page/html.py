@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from importlib import resources
 
@@ -60,17 +61,14 @@ def script(last: str) -> str:
 
 @cache
 def joined() -> str:
-    """The modules in one scope."""
-    lines = []
+    """The modules in one scope, without their comments and indentation: a notebook gets them with every widget."""
+    modules = []
     for name in MODULES:
-        inside = False
-        for line in read(f"js/{name}.js").splitlines():
-            inside = inside or line.startswith("import ")
-            if inside:
-                inside = not line.rstrip().endswith(";")
-            else:
-                lines.append(line.removeprefix("export "))
-    return "\n".join(lines)
+        code = re.sub(r"/\*\*.*?\*/", "", read(f"js/{name}.js"), flags=re.DOTALL)
+        code = re.sub(r"^import .*?;$", "", code, flags=re.DOTALL | re.MULTILINE)
+        lines = (line.strip().removeprefix("export ") for line in code.splitlines())
+        modules += [line for line in lines if line and not line.startswith("//")]
+    return "\n".join(modules)
 
 
 @cache

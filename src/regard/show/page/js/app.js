@@ -1,10 +1,10 @@
 // @ts-check
 // The app: one state, one chosen head, and the views that show it.
 
+import { telling } from "./ask.js";
 import { preferredTheme, themeAround } from "./color.js";
 import { embedded, Reports } from "./data.js";
 import { h } from "./dom.js";
-import { telling } from "./ask.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
@@ -199,7 +199,8 @@ export class App {
   /** Load what the chosen head needs, and draw it as it arrives. */
   async #load() {
     const { report, layer, head, words } = this.store.state;
-    const request = (this.request = {});
+    const request = {};
+    this.request = request;
     const info = this.report.layers[layer];
     const sequence = (/** @type {number | null} */ at) => (at === null ? null : this.report.sequences[at]);
     this.rows = new Names(sequence(info.queries), info.T, words);
@@ -275,7 +276,8 @@ export class App {
     else if (event.key === "?") this.frame.legend.showModal();
     else if (view) this.store.set({ view });
     else if (event.key === "[" || event.key === "]") this.#stepHead(event.key === "]" ? 1 : -1);
-    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") this.#stepWord(event.key === "ArrowRight" ? 1 : -1);
+    else if (event.key === "ArrowLeft" || event.key === "ArrowRight")
+      this.#stepWord(event.key === "ArrowRight" ? 1 : -1);
     else if (event.key === "Enter" && !isControl(event.target) && unit >= 0) this.pick(side, unit);
     else return;
     event.preventDefault();
@@ -308,7 +310,10 @@ export class App {
 
 /** @param {EventTarget | null} target */
 function isControl(target) {
-  return target instanceof Element && Boolean(target.closest("button, input, select, textarea, [role=option], [role=gridcell]"));
+  return (
+    target instanceof Element &&
+    Boolean(target.closest("button, input, select, textarea, [role=option], [role=gridcell]"))
+  );
 }
 
 /** Start the page: its data are in the document. */

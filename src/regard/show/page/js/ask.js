@@ -93,7 +93,10 @@ export function askHead(weights, rows, cols, side, unit) {
   }
   const best = strongest(weights.row(unit), cols);
   if (!best.length) {
-    return { question: [{ text: "Where does " }, chosen, { text: " look?" }], answer: [{ text: "Nowhere: the mask hides every key." }] };
+    return {
+      question: [{ text: "Where does " }, chosen, { text: " look?" }],
+      answer: [{ text: "Nowhere: the mask hides every key." }],
+    };
   }
   const same = rows.known && cols.known && weights.T === weights.S;
   const fact = same ? relation(rows.texts, unit, best[0].index) : "";
@@ -118,12 +121,14 @@ export function askHead(weights, rows, cols, side, unit) {
 export function askHeads(report, found, chosen) {
   if (chosen) {
     /** @type {Part[]} */
-    const answer = found.slice(0, 4).flatMap(({ name, place, weight }, i) => [
-      { text: i ? " · " : "" },
-      { text: `${place} `, kind: /** @type {const} */ ("quiet") },
-      { text: name, kind: /** @type {const} */ ("strong") },
-      { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
-    ]);
+    const answer = found
+      .slice(0, 4)
+      .flatMap(({ name, place, weight }, i) => [
+        { text: i ? " · " : "" },
+        { text: `${place} `, kind: /** @type {const} */ ("quiet") },
+        { text: name, kind: /** @type {const} */ ("strong") },
+        { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
+      ]);
     return { question: [{ text: "Where does " }, chosen, { text: " look, in every head?" }], answer };
   }
   /** @type {Map<string, string[]>} */
@@ -143,7 +148,10 @@ export function askHeads(report, found, chosen) {
   ]);
   if (rare.length) answer.push({ text: ". " });
   answer.push({ text: "Point at a word to see where it looks in each.", kind: "quiet" });
-  return { question: [{ text: count === 1 ? "What does this head do?" : `What does each of ${count} heads do?` }], answer };
+  return {
+    question: [{ text: count === 1 ? "What does this head do?" : `What does each of ${count} heads do?` }],
+    answer,
+  };
 }
 
 /**

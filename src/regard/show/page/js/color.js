@@ -14,8 +14,24 @@ const ANCHORS = {
   dark: { 0: "#1b1e23", 0.02: "#20304c", 0.1: "#264a80", 0.25: "#306cc4", 0.5: "#6aa6ef", 1: "#d3ebff" },
 };
 const SIGNED = {
-  light: { [-1]: "#5a3300", [-0.5]: "#a8690f", [-0.1]: "#e5cfa8", 0: "#f3f3f1", 0.1: "#bcd3f5", 0.5: "#2a63b5", 1: "#122745" },
-  dark: { [-1]: "#ffd9a0", [-0.5]: "#c4873a", [-0.1]: "#4d3a20", 0: "#1b1d20", 0.1: "#223c66", 0.5: "#6aa6ef", 1: "#d3ebff" },
+  light: {
+    [-1]: "#5a3300",
+    [-0.5]: "#a8690f",
+    [-0.1]: "#e5cfa8",
+    0: "#f3f3f1",
+    0.1: "#bcd3f5",
+    0.5: "#2a63b5",
+    1: "#122745",
+  },
+  dark: {
+    [-1]: "#ffd9a0",
+    [-0.5]: "#c4873a",
+    [-0.1]: "#4d3a20",
+    0: "#1b1d20",
+    0.1: "#223c66",
+    0.5: "#6aa6ef",
+    1: "#d3ebff",
+  },
 };
 
 /** @type {Map<string, Rgb[]>} */
@@ -76,7 +92,10 @@ export function luminance(color) {
  */
 export function themeAround(element) {
   for (let node = /** @type {Element | null} */ (element); node; node = node.parentElement) {
-    const parts = getComputedStyle(node).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [];
+    const parts =
+      getComputedStyle(node)
+        .backgroundColor.match(/[\d.]+/g)
+        ?.map(Number) ?? [];
     if (parts.length >= 3 && (parts[3] ?? 1) > 0.5) {
       return luminance([parts[0], parts[1], parts[2]]) > 0.179 ? "light" : "dark";
     }
@@ -114,7 +133,10 @@ function table(key, anchors, side) {
     .sort((a, b) => a.at - b.at);
   const colors = Array.from({ length: STEPS }, (_, i) => {
     const at = i / (STEPS - 1);
-    const next = Math.max(1, points.findIndex((point) => point.at >= at - 1e-9));
+    const next = Math.max(
+      1,
+      points.findIndex((point) => point.at >= at - 1e-9),
+    );
     const [a, b] = [points[next - 1], points[next]];
     const t = (at - a.at) / (b.at - a.at);
     return toRgb(/** @type {Rgb} */ (a.lab.map((value, c) => value + (b.lab[c] - value) * t)));

@@ -75,7 +75,8 @@ export class Weights {
    */
   received() {
     const sums = new Float32Array(this.S);
-    for (let i = 0; i < this.values.length; i++) if (this.values[i] === this.values[i]) sums[i % this.S] += this.values[i];
+    for (let i = 0; i < this.values.length; i++)
+      if (this.values[i] === this.values[i]) sums[i % this.S] += this.values[i];
     return sums;
   }
 
@@ -102,7 +103,11 @@ export class Weights {
       }
       if (counts) sizes[rows[i]] += 1;
     }
-    return new Weights(T, S, Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[Math.floor(at / S)] : HIDDEN)));
+    return new Weights(
+      T,
+      S,
+      Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[Math.floor(at / S)] : HIDDEN)),
+    );
   }
 }
 

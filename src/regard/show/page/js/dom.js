@@ -102,8 +102,8 @@ export function fitText(text, width, font) {
   let high = characters.length;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (textWidth(characters.slice(0, middle).join("") + "…", font) <= width) low = middle;
+    if (textWidth(`${characters.slice(0, middle).join("")}…`, font) <= width) low = middle;
     else high = middle - 1;
   }
-  return characters.slice(0, low).join("") + "…";
+  return `${characters.slice(0, low).join("")}…`;
 }

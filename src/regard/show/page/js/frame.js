@@ -64,7 +64,9 @@ export class Frame {
       attributes(button, { "aria-current": button.getAttribute("data-view") === state.view ? "page" : null });
     }
     for (const button of this.modes.children) {
-      attributes(button, { "aria-pressed": button.getAttribute("data-words") === String(state.words) ? "true" : "false" });
+      attributes(button, {
+        "aria-pressed": button.getAttribute("data-words") === String(state.words) ? "true" : "false",
+      });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
     this.modes.hidden = !inPieces;
@@ -88,6 +90,8 @@ export class Frame {
 function otherReport(page, state) {
   const report = (state.report + 1) % page.reports.length;
   const next = page.reports[report];
-  const [layer, head] = next.layers[state.layer]?.heads[state.head] ? [state.layer, state.head] : (next.order[0] ?? [0, 0]);
+  const [layer, head] = next.layers[state.layer]?.heads[state.head]
+    ? [state.layer, state.head]
+    : (next.order[0] ?? [0, 0]);
   return { report, layer, head, focus: -1, pinned: false };
 }

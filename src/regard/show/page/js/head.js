@@ -41,8 +41,19 @@ export class HeadView {
     this.legend = h("div", { class: "scale" });
     this.table = h("table", { class: "for-readers" });
     this.stage = h("div", { class: "stage" }, this.lines.el, this.map.el, this.legend);
-    const side = h("aside", { class: "side" }, h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el), this.role, this.strips.el);
-    const keys = [["click", "pin"], ["Esc", "unpin"], ["← →", "word"], ["[ ]", "head"]];
+    const side = h(
+      "aside",
+      { class: "side" },
+      h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el),
+      this.role,
+      this.strips.el,
+    );
+    const keys = [
+      ["click", "pin"],
+      ["Esc", "unpin"],
+      ["← →", "word"],
+      ["[ ]", "head"],
+    ];
     this.foot = h(
       "p",
       { class: "foot" },
@@ -66,7 +77,10 @@ export class HeadView {
     const width = this.stage.parentElement?.clientWidth || 900;
     const narrow = app.width < NARROW;
     this.narrow = narrow;
-    const label = Math.ceil(Math.min(120, Math.max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
+    const label =
+      Math.ceil(
+        Math.min(120, Math.max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT)))),
+      ) + 14;
     const lines = narrow ? width : 44 + 2 * label + Math.min(200, Math.max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
     const most = narrow ? 40 : Math.max(2, Math.floor(Math.max(440, app.height - 330) / weights.T));
@@ -75,7 +89,12 @@ export class HeadView {
     this.map.draw(weights, rows, cols, { cell, theme, rowLabels: false, diagonalLabels: narrow && this.#triangular() });
     const row = narrow ? Math.max(cell, Math.min(26, 2600 / weights.T)) : cell;
     this.lines.draw(weights, rows, cols, { row, top: narrow ? 28 : this.map.top, width: lines, theme, label });
-    Object.assign(this.map.el.style, narrow ? { position: "relative", left: "0", top: "20px" } : { position: "absolute", left: `${lines + 6}px`, top: "0" });
+    Object.assign(
+      this.map.el.style,
+      narrow
+        ? { position: "relative", left: "0", top: "20px" }
+        : { position: "absolute", left: `${lines + 6}px`, top: "0" },
+    );
     const height = narrow ? "auto" : `${Math.max(this.map.top + weights.T * cell, 120) + 8}px`;
     Object.assign(this.stage.style, { height });
     this.#drawLegend(narrow, lines, cell);
@@ -99,7 +118,9 @@ export class HeadView {
       visibility: best.length && !this.narrow ? "visible" : "hidden", // a phone has the words there
     });
     this.readout.replaceChildren(
-      ...best.map(({ key, weight }, i) => s("tspan", { class: i ? "quiet" : "", text: `${i ? "  " : ""}${cols.names[key]} ${number(weight)}` })),
+      ...best.map(({ key, weight }, i) =>
+        s("tspan", { class: i ? "quiet" : "", text: `${i ? "  " : ""}${cols.names[key]} ${number(weight)}` }),
+      ),
     );
     this.#drawTable();
     const at = other >= 0 ? other : best[0]?.key;
@@ -131,7 +152,13 @@ export class HeadView {
     if (this.role.dataset.key === key) return;
     this.role.dataset.key = key;
     this.role.replaceChildren(
-      h("h2", { class: "role-name" }, h("span", { class: "num", text: `${layer}.${head}` }), roleMark(info.role), info.role),
+      h(
+        "h2",
+        { class: "role-name" },
+        h("span", { class: "num", text: `${layer}.${head}` }),
+        roleMark(info.role),
+        info.role,
+      ),
       h("p", { class: "note", text: capital(info.evidence) }),
     );
   }
@@ -147,7 +174,13 @@ export class HeadView {
     const marks = [0, 0.02, 0.1, 0.25, 0.5, 1];
     const stops = Array.from({ length: 21 }, (_, i) => css(weightColor((i / 20) ** (1 / 0.6), theme)));
     const bar = h("div", { class: "bar", style: { background: `linear-gradient(to right, ${stops.join(",")})` } });
-    const ticks = h("div", { class: "ticks num" }, ...marks.map((mark) => h("span", { text: String(mark).replace(/^0\./, "."), style: { left: `${mark ** 0.6 * 100}%` } })));
+    const ticks = h(
+      "div",
+      { class: "ticks num" },
+      ...marks.map((mark) =>
+        h("span", { text: String(mark).replace(/^0\./, "."), style: { left: `${mark ** 0.6 * 100}%` } }),
+      ),
+    );
     this.legend.replaceChildren(
       h("p", { text: "A row is a word; its cells add up to 1." }),
       bar,
@@ -158,8 +191,13 @@ export class HeadView {
     const bottom = this.map.top + weights.T * cell;
     const size = weights.S * cell;
     const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
-    const place = narrow ? "flow" : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND) ? "beside" : "below";
-    const left = room >= LEGEND + 40 ? lines + 26 + Math.max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
+    const place = narrow
+      ? "flow"
+      : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND)
+        ? "beside"
+        : "below";
+    const left =
+      room >= LEGEND + 40 ? lines + 26 + Math.max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
     const styles = {
       flow: { position: "relative", left: "0", top: "24px", marginBottom: "32px" },
       beside: { position: "absolute", left: `${left}px`, top: `${this.map.top + 4}px`, marginBottom: "0" },
@@ -181,10 +219,16 @@ export class HeadView {
       .sort((a, b) => b.weight - a.weight)
       .slice(0, 8);
     const title = isQuery ? `Where ${rows.label(shown.unit)} looks` : `Who looks at ${cols.label(shown.unit)}`;
-    const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) => h("tr", {}, ...cells.map((text) => h(tag, { text })));
+    const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) =>
+      h("tr", {}, ...cells.map((text) => h(tag, { text })));
     this.table.replaceChildren(
       h("caption", { text: title }),
-      h("tbody", {}, line("th", ["word", "weight"]), ...best.map(({ weight, index }) => line("td", [names.label(index), number(weight)]))),
+      h(
+        "tbody",
+        {},
+        line("th", ["word", "weight"]),
+        ...best.map(({ weight, index }) => line("td", [names.label(index), number(weight)])),
+      ),
     );
   }
 }

@@ -17,12 +17,25 @@ export class HeadsView {
   constructor(app) {
     this.app = app;
     this.roles = h("ul", { class: "roles" });
-    this.strips = new Strips("Statistics", (name) => app.store.set({ sort: app.store.state.sort === name ? "layer" : name }));
+    this.strips = new Strips("Statistics", (name) =>
+      app.store.set({ sort: app.store.state.sort === name ? "layer" : name }),
+    );
     this.order = h("p", { class: "order" });
-    const side = h("aside", { class: "side" }, h("section", {}, h("h2", {}, "Roles ", h("span", { text: "click to filter" })), this.roles), this.strips.el, this.order);
+    const side = h(
+      "aside",
+      { class: "side" },
+      h("section", {}, h("h2", {}, "Roles ", h("span", { text: "click to filter" })), this.roles),
+      this.strips.el,
+      this.order,
+    );
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": "true" }));
     this.cells = h("div", { class: "heads", role: "listbox", "aria-label": "heads" });
-    this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, h("div", { class: "heads-stage" }, this.canvas, this.cells)));
+    this.el = h(
+      "div",
+      { class: "columns" },
+      side,
+      h("div", { class: "main" }, h("div", { class: "heads-stage" }, this.canvas, this.cells)),
+    );
     this.cells.addEventListener("keydown", (event) => this.#key(event));
     /** @type {{layer: number, head: number, el: HTMLElement, to: HTMLElement, x: number, y: number}[]} */
     this.list = [];
@@ -59,15 +72,36 @@ export class HeadsView {
     this.list = heads.map(({ layer, head, info }, i) => {
       const [column, row] = wraps ? [i % columns, Math.floor(i / columns)] : [head, layer];
       const to = h("span", { class: "to" });
-      const caption = h("span", { class: "caption" }, h("span", { class: "num id", text: `${layer}.${head}` }), small ? null : h("span", { class: info.clear ? "name" : "name dull", text: shortRole(info.role) }), small ? null : roleMark(info.role), to);
+      const caption = h(
+        "span",
+        { class: "caption" },
+        h("span", { class: "num id", text: `${layer}.${head}` }),
+        small ? null : h("span", { class: info.clear ? "name" : "name dull", text: shortRole(info.role) }),
+        small ? null : roleMark(info.role),
+        to,
+      );
       const chosen = layer === app.store.state.layer && head === app.store.state.head;
-      const el = h("button", {
-        class: "one", role: "option", "aria-selected": chosen ? "true" : "false", "aria-label": `head ${layer}.${head}, ${info.role}`,
-        title: small ? `${layer}.${head} ${info.role}` : null, tabindex: chosen ? 0 : -1,
-        style: { left: `${column * step}px`, top: `${row * down}px`, width: `${size}px`, height: `${size + below}px`, paddingTop: below ? `${size + 2}px` : "0" },
-        onclick: () => app.choose(layer, head, "head"),
-        onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
-      }, caption);
+      const el = h(
+        "button",
+        {
+          class: "one",
+          role: "option",
+          "aria-selected": chosen ? "true" : "false",
+          "aria-label": `head ${layer}.${head}, ${info.role}`,
+          title: small ? `${layer}.${head} ${info.role}` : null,
+          tabindex: chosen ? 0 : -1,
+          style: {
+            left: `${column * step}px`,
+            top: `${row * down}px`,
+            width: `${size}px`,
+            height: `${size + below}px`,
+            paddingTop: below ? `${size + 2}px` : "0",
+          },
+          onclick: () => app.choose(layer, head, "head"),
+          onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
+        },
+        caption,
+      );
       return { layer, head, el, to, x: column * step, y: row * down };
     });
     const rows = wraps ? Math.ceil(heads.length / columns) : report.layers.length;
@@ -78,11 +112,12 @@ export class HeadsView {
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
-    if (app.atlas) for (const one of this.list) {
-      const info = report.layers[one.layer].heads[one.head];
-      context.globalAlpha = role && info.role !== role ? 0.15 : 1;
-      drawPicture(context, app.atlas, `${one.layer}.${one.head}`, one.x, one.y, size);
-    }
+    if (app.atlas)
+      for (const one of this.list) {
+        const info = report.layers[one.layer].heads[one.head];
+        context.globalAlpha = role && info.role !== role ? 0.15 : 1;
+        drawPicture(context, app.atlas, `${one.layer}.${one.head}`, one.x, one.y, size);
+      }
     context.globalAlpha = 1;
     for (const one of this.list) {
       const info = report.layers[one.layer].heads[one.head];
@@ -160,8 +195,13 @@ export class HeadsView {
       const listed = heads.length <= 3 ? heads.map(([l, i]) => `${l}.${i}`).join(" ") : String(heads.length);
       const button = h(
         "button",
-        { "aria-pressed": chosen === name ? "true" : "false", onclick: () => store.set({ role: chosen === name ? "" : name }) },
-        roleMark(name), h("span", { text: name }), h("span", { class: "num", text: listed }),
+        {
+          "aria-pressed": chosen === name ? "true" : "false",
+          onclick: () => store.set({ role: chosen === name ? "" : name }),
+        },
+        roleMark(name),
+        h("span", { text: name }),
+        h("span", { class: "num", text: listed }),
       );
       return [h("li", {}, button)];
     });
@@ -172,7 +212,11 @@ export class HeadsView {
     const { sort } = this.app.store.state;
     const label = this.app.reports.page.statistics.find((one) => one.name === sort)?.label ?? "";
     const choice = (/** @type {string} */ text, /** @type {string} */ value) =>
-      h("button", { text, "aria-pressed": sort === value ? "true" : "false", onclick: () => this.app.store.set({ sort: value }) });
+      h("button", {
+        text,
+        "aria-pressed": sort === value ? "true" : "false",
+        onclick: () => this.app.store.set({ sort: value }),
+      });
     this.order.replaceChildren("order ", choice("by layer", "layer"), ...(label ? [choice(`by ${label}`, sort)] : []));
   }
 
@@ -182,17 +226,29 @@ export class HeadsView {
     if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const here = this.list[at];
     const nearest = (/** @type {number} */ dx, /** @type {number} */ dy) => {
-      const ahead = this.list.filter((one) => (dx ? one.y === here.y && Math.sign(one.x - here.x) === dx : one.x === here.x && Math.sign(one.y - here.y) === dy));
-      return ahead.sort((a, b) => Math.abs(a.x - here.x) + Math.abs(a.y - here.y) - Math.abs(b.x - here.x) - Math.abs(b.y - here.y))[0];
+      const ahead = this.list.filter((one) =>
+        dx
+          ? one.y === here.y && Math.sign(one.x - here.x) === dx
+          : one.x === here.x && Math.sign(one.y - here.y) === dy,
+      );
+      return ahead.sort(
+        (a, b) => Math.abs(a.x - here.x) + Math.abs(a.y - here.y) - Math.abs(b.x - here.x) - Math.abs(b.y - here.y),
+      )[0];
     };
     const to =
-      event.key === "ArrowLeft" ? nearest(-1, 0)
-      : event.key === "ArrowRight" ? nearest(1, 0)
-      : event.key === "ArrowUp" ? nearest(0, -1)
-      : event.key === "ArrowDown" ? nearest(0, 1)
-      : event.key === "Home" ? this.list[0]
-      : event.key === "End" ? this.list.at(-1)
-      : null;
+      event.key === "ArrowLeft"
+        ? nearest(-1, 0)
+        : event.key === "ArrowRight"
+          ? nearest(1, 0)
+          : event.key === "ArrowUp"
+            ? nearest(0, -1)
+            : event.key === "ArrowDown"
+              ? nearest(0, 1)
+              : event.key === "Home"
+                ? this.list[0]
+                : event.key === "End"
+                  ? this.list.at(-1)
+                  : null;
     if (!to) return;
     event.preventDefault();
     event.stopPropagation();

@@ -3,10 +3,10 @@
 // word in focus as lines. Only its largest weights are drawn.
 
 import { css, weightColor } from "./color.js";
+import { largest } from "./data.js";
 import { attributes, fitText, s } from "./dom.js";
 import { LABEL_FONT } from "./map.js";
 import { number } from "./words.js";
-import { largest } from "./data.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {import("./words.js").Names} Names */
@@ -41,7 +41,16 @@ export class Lines {
     this.paths = s("g", { class: "paths" });
     this.ties = s("g", { class: "ties" });
     this.titles = s("g", { class: "titles" });
-    this.el = s("svg", { class: "lines", "aria-hidden": "true" }, this.titles, this.paths, this.ties, this.keys, this.queries, this.numbers);
+    this.el = s(
+      "svg",
+      { class: "lines", "aria-hidden": "true" },
+      this.titles,
+      this.paths,
+      this.ties,
+      this.keys,
+      this.queries,
+      this.numbers,
+    );
     const at = (/** @type {MouseEvent} */ event) => this.#unit(event);
     this.el.addEventListener("pointermove", (event) => {
       const found = at(event);
@@ -132,7 +141,14 @@ export class Lines {
     const x = isQuery ? NUMBER - 8 : options.width + 4;
     this.numbers.replaceChildren(
       ...(isQuery && row >= 10 ? best : []).map(({ index, value }) =>
-        s("text", { class: "n", x, y: middle(index) + 4, "text-anchor": "end", "data-strong": value >= ARROW, text: number(value) }),
+        s("text", {
+          class: "n",
+          x,
+          y: middle(index) + 4,
+          "text-anchor": "end",
+          "data-strong": value >= ARROW,
+          text: number(value),
+        }),
       ),
     );
   }
@@ -165,6 +181,8 @@ export class Lines {
     const unit = Math.floor((event.clientY - box.top - options.top) / options.row);
     const x = event.clientX - box.left;
     const side = x < (left + right) / 2 ? "key" : "query";
-    return unit >= 0 && unit < (side === "key" ? weights.S : weights.T) ? { side: /** @type {"key" | "query"} */ (side), unit } : null;
+    return unit >= 0 && unit < (side === "key" ? weights.S : weights.T)
+      ? { side: /** @type {"key" | "query"} */ (side), unit }
+      : null;
   }
 }

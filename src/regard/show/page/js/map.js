@@ -127,7 +127,10 @@ export class WeightMap {
       "aria-label": this.describe(r, c),
       "data-weight": String(weights.at(r, c)),
     });
-    for (const [axis, at] of /** @type {["row" | "col", number][]} */ ([["row", row], ["col", col]])) {
+    for (const [axis, at] of /** @type {["row" | "col", number][]} */ ([
+      ["row", row],
+      ["col", col],
+    ])) {
       const before = this.labels.querySelector(`text.${axis}.on`);
       if (before && Number(before.getAttribute("data-at")) !== at) before.classList.remove("on");
       this.labels.querySelector(`text.${axis}[data-at="${at}"]`)?.classList.add("on");
@@ -200,7 +203,9 @@ export class WeightMap {
     if (diagonalLabels) {
       for (let i = 0; i < rows.size; i += every) {
         const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
-        marks.push(s("text", { class: "row", "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4, text: name }));
+        marks.push(
+          s("text", { class: "row", "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4, text: name }),
+        );
       }
     } else {
       for (let i = 0; i < cols.size; i += every) {

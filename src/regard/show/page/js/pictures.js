@@ -50,7 +50,9 @@ async function codes(reports, report) {
     return Promise.all(
       all.map(async ({ layer, head, T, S }) => {
         const { values } = await reports.weights(report, layer, head);
-        const bytes = Uint8Array.from(values, (weight) => (Number.isNaN(weight) ? 255 : Math.round(Math.sqrt(weight) * 254)));
+        const bytes = Uint8Array.from(values, (weight) =>
+          Number.isNaN(weight) ? 255 : Math.round(Math.sqrt(weight) * 254),
+        );
         return { layer, head, rows: T, cols: S, bytes };
       }),
     );

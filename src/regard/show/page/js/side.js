@@ -74,7 +74,9 @@ export class HeadPicker {
     const every = Math.max(1, Math.ceil(10 / this.step));
     report.layers.forEach((layer, l) => {
       if (l % every === 0) context.fillText(String(l), 0, l * this.step + size / 2 + 3);
-      layer.heads.forEach((_, i) => drawPicture(context, atlas, `${l}.${i}`, this.left + i * this.step, l * this.step, size));
+      for (let i = 0; i < layer.heads.length; i++) {
+        drawPicture(context, atlas, `${l}.${i}`, this.left + i * this.step, l * this.step, size);
+      }
     });
     Object.assign(this.el.style, { width: `${width}px`, height: `${height}px` });
     attributes(this.el, { "aria-rowcount": report.layers.length, "aria-colcount": most });
@@ -154,13 +156,30 @@ export class Strips {
         return mean === null || mean === undefined ? [] : [{ mean, place }];
       });
       if (!known.length) continue;
-      const [low, high] = [Math.min(0, ...known.map((one) => one.mean)), Math.max(1e-9, ...known.map((one) => one.mean))];
+      const [low, high] = [
+        Math.min(0, ...known.map((one) => one.mean)),
+        Math.max(1e-9, ...known.map((one) => one.mean)),
+      ];
       const mark = s("rect", { class: "mark", y: 1, width: 2.5, height: 12 });
-      const ticks = known.map(({ mean }) => s("rect", { class: "tick", x: at(mean, low, high), y: 3, width: 1, height: 8 }));
-      const svg = s("svg", { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": "true" }, s("path", { class: "axis", d: `M0 7.5h${WIDTH}` }), ...ticks, mark);
+      const ticks = known.map(({ mean }) =>
+        s("rect", { class: "tick", x: at(mean, low, high), y: 3, width: 1, height: 8 }),
+      );
+      const svg = s(
+        "svg",
+        { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": "true" },
+        s("path", { class: "axis", d: `M0 7.5h${WIDTH}` }),
+        ...ticks,
+        mark,
+      );
       const value = h("span", { class: "num" });
       const tag = this.sort ? "button" : "div";
-      const el = h(tag, { class: "strip", title: statistic.about, "data-statistic": statistic.name }, h("span", { text: statistic.label }), value, svg);
+      const el = h(
+        tag,
+        { class: "strip", title: statistic.about, "data-statistic": statistic.name },
+        h("span", { text: statistic.label }),
+        value,
+        svg,
+      );
       const sort = this.sort;
       if (sort) el.addEventListener("click", () => sort(statistic.name));
       const most = known.reduce((a, b) => (b.mean > a.mean ? b : a));

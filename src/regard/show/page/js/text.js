@@ -38,13 +38,24 @@ export class TextLine {
     this.drawn = now;
     this.units = names.texts.map((text, i) => {
       // Spaces stay outside of what is chosen, and a line break is both seen and made.
-      const [, before, inside, after] = /** @type {RegExpExecArray} */ (/^(\s*)([^]*?)(\s*)$/.exec(text));
+      const [, before, inside, after] = /** @type {RegExpExecArray} */ (/^(\s*)(.*?)(\s*)$/s.exec(text));
       const blank = inside === "";
       const shown = blank ? visible(text) : visible(inside);
-      const node = h("span", { class: blank ? "unit blank" : "unit", role: "option", "data-at": i, tabindex: i ? -1 : 0 });
+      const node = h("span", {
+        class: blank ? "unit blank" : "unit",
+        role: "option",
+        "data-at": i,
+        tabindex: i ? -1 : 0,
+      });
       node.append(shown);
       const around = (/** @type {string} */ space) => (space.includes("\n") ? "\n" : space ? " " : "");
-      return h("span", { class: "around", dir: "auto" }, blank ? "" : around(before), node, blank ? around(text.replace(/^ +/, "")) : around(after));
+      return h(
+        "span",
+        { class: "around", dir: "auto" },
+        blank ? "" : around(before),
+        node,
+        blank ? around(text.replace(/^ +/, "")) : around(after),
+      );
     });
     this.el.replaceChildren(...this.units);
     this.units = /** @type {HTMLElement[]} */ (this.units.map((around) => around.querySelector(".unit")));

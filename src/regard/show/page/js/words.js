@@ -29,7 +29,9 @@ export class Names {
     this.repeated = this.names.map((name) => count[name] > 1);
     /** The first token of each unit. @type {number[]} */
     this.first = [];
-    this.unit.forEach((unit, token) => (this.first[unit] ??= token));
+    this.unit.forEach((unit, token) => {
+      if (this.first[unit] === undefined) this.first[unit] = token;
+    });
     /** Pieces that are tied together in token mode: runs of tokens of one word. */
     this.ties = sequence && !words ? runs(sequence.words) : [];
     this.notes = sequence?.notes ?? {};
@@ -116,7 +118,11 @@ export function sizes(report) {
   const heads = [...new Set(report.layers.map((layer) => layer.heads.length))];
   const lengths = [...new Set(report.layers.map((layer) => layer.T))];
   const layers = `${report.layers.length} layer${report.layers.length === 1 ? "" : "s"}`;
-  const each = heads.length === 1 ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}` : `${Math.min(...heads)} to ${Math.max(...heads)} heads`;
-  const tokens = lengths.length === 1 ? `${lengths[0]} tokens` : `${Math.min(...lengths)} to ${Math.max(...lengths)} tokens`;
+  const each =
+    heads.length === 1
+      ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}`
+      : `${Math.min(...heads)} to ${Math.max(...heads)} heads`;
+  const tokens =
+    lengths.length === 1 ? `${lengths[0]} tokens` : `${Math.min(...lengths)} to ${Math.max(...lengths)} tokens`;
   return `${layers} × ${each} · ${tokens}`;
 }

@@ -1,0 +1,86 @@
+"""Weights as bytes: what is stored is what is read, within the error that is stated."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+
+from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest, thumbnail
+
+
+def random_weights(T, S, causal, seed=7):
+    torch.manual_seed(seed)
+    visible = torch.ones(T, S, dtype=torch.bool)
+    visible = visible.tril() if causal else visible
+    scores = (3 * torch.randn(T, S)).masked_fill(~visible, -torch.inf)
+    return scores.softmax(-1), visible
+
+
+def decode(content, T, S, encoding):
+    """What js/data.js reads, written again."""
+    cells = np.tril(np.ones((T, S), bool)) if encoding.triangle else np.ones((T, S), bool)
+    values, count = np.full((T, S), np.nan), int(cells.sum())
+    codes = np.frombuffer(content, np.uint8)
+    if encoding.kind == "linear16":
+        whole = codes[:count].astype(int) * 256 + codes[count : 2 * count]
+        values[cells] = np.where(whole == 65535, np.nan, whole / 65534)
+        return values
+    values[cells] = np.where(codes[:count] == 127, np.nan, (codes[:count] / 126) ** 2 * encoding.highest)
+    exact = np.frombuffer(content[count:], "<u2").reshape(T, 2 * TOP)
+    for row, (keys, weights) in enumerate(zip(exact[:, :TOP], exact[:, TOP:], strict=True)):
+        for key, weight in zip(keys, weights, strict=True):
+            if key != 65535:
+                values[row, key] = weight / 65535
+    return values
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", ["linear16", "root7"])
+def test_weights_come_back_within_the_stated_error(kind, causal):
+    weights, visible = random_weights(13, 13 if causal else 29, causal)
+    encoding = Encoding(kind, triangle=causal, highest=highest_outside(weights[None]))
+    read = decode(encode(weights, visible, encoding), *weights.shape, encoding)
+    assert np.array_equal(np.isnan(read), ~visible.numpy())
+    assert np.nanmax(abs(np.where(visible, read - weights.numpy(), 0))) <= encoding.error + 1e-9
+
+
+def test_the_largest_of_each_row_are_exact_in_root7():
+    weights, visible = random_weights(17, 31, causal=False)
+    encoding = Encoding("root7", triangle=False, highest=highest_outside(weights[None]))
+    read = torch.from_numpy(decode(encode(weights, visible, encoding), 17, 31, encoding))
+    best = weights.topk(TOP).indices
+    torch.testing.assert_close(read.gather(1, best), weights.gather(1, best).double(), atol=1e-5, rtol=0)
+
+
+def test_cells_hidden_inside_a_triangle_stay_hidden():
+    weights, visible = random_weights(7, 7, causal=True)
+    visible[5, 1], weights[5, 1] = False, 0
+    encoding = Encoding("linear16", triangle=True)
+    assert np.array_equal(np.isnan(decode(encode(weights, visible, encoding), 7, 7, encoding)), ~visible.numpy())
+
+
+def test_the_strongest_key_of_each_query_is_exact_and_none_where_nothing_is_seen():
+    weights, visible = random_weights(5, 5, causal=True)
+    visible[2] = False
+    pairs = np.frombuffer(strongest(weights.masked_fill(~visible, 0), visible), "<u2").reshape(5, 2)
+    assert pairs[:, 0].tolist() == [0, *weights[1:2].argmax(-1).tolist(), 65535, *weights[3:].argmax(-1).tolist()]
+    wanted = weights.max(-1).values[[0, 1, 3, 4]].double().numpy()
+    np.testing.assert_allclose(pairs[[0, 1, 3, 4], 1] / 65535, wanted, atol=1e-5)
+
+
+def test_a_picture_holds_the_mass_of_each_cell():
+    weights, visible = random_weights(100, 100, causal=True)
+    codes = thumbnail(weights, visible, 50)
+    assert codes.shape == (50, 50)
+    mass = np.where(codes == 255, 0, (codes / 254.0) ** 2)
+    np.testing.assert_allclose(mass.sum(1), 1, atol=0.06)
+    wanted = weights.view(50, 2, 50, 2).sum(-1).mean(1).numpy()
+    np.testing.assert_allclose(mass, wanted, atol=0.004)
+    assert np.array_equal(codes == 255, np.triu(np.ones((50, 50), bool), 1))
+
+
+def test_compression_gives_the_same_bytes_every_time():
+    content = bytes(range(256)) * 40
+    assert compress(content) == compress(content)
+    assert gzip.decompress(compress(content)) == content

@@ -1,0 +1,59 @@
+"""One file: no outside address, no token that ends its element, every module in one scope."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import regard
+from regard.show.page.html import MODULES, joined, json_in_html, page_html, read
+from regard.show.page.payload import Titled, page_data
+from regard.tokens import TextTokens
+
+HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\u2028", '"}', "<img src=x onerror=alert(1)>", "]]>", "\x00"]
+
+
+@pytest.fixture(scope="module")
+def page():
+    layer = regard.MultiHeadAttention(d_in=8, d_out=8, context_length=None, dropout=0.0, num_heads=2)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, len(HOSTILE), 8))
+    return page_html(page_data([Titled("</title><script>", seen, tokens=TextTokens(HOSTILE))]))
+
+
+def test_a_token_cannot_end_its_element(page):
+    assert page.count("<script") == page.count("</script>") == 2 + 2 + 1  # document, two heads and strongest, script
+    assert "alert(1)</script>" not in page
+    assert page.count("<!--") == 0
+
+
+def test_the_page_holds_no_outside_address(page):
+    without = page.replace("http://www.w3.org/2000/svg", "")
+    assert re.findall(r"https?://[^\s\"']+", without) == []
+    assert "default-src 'none'" in page
+
+
+def test_json_in_html_reads_back():
+    text = json_in_html({"tokens": HOSTILE})
+    assert "<" not in text
+    assert json.loads(text) == {"tokens": HOSTILE}
+
+
+def test_every_module_is_joined_after_those_it_imports():
+    seen = set()
+    for name in MODULES:
+        imported = re.findall(r'^import .*? from "\./(\w+)\.js";', read(f"js/{name}.js"), flags=re.M | re.S)
+        assert set(imported) <= seen, f"{name} comes before {set(imported) - seen}"
+        seen.add(name)
+
+
+def test_no_two_modules_define_the_same_name():
+    code = "\n".join(read(f"js/{name}.js") for name in MODULES)
+    names = re.findall(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", code, flags=re.M)
+    assert len(names) == len(set(names)), {name for name in names if names.count(name) > 1}
+
+
+def test_no_import_or_export_is_left():
+    assert re.findall(r"^(?:import|export)\b.*", joined(), flags=re.M) == []
+    assert len(joined().encode()) < 100_000

@@ -1,0 +1,84 @@
+"""What a page holds of a report: names, roles, means, and the exact weights in blocks."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.show.page.payload import Titled, page_data
+from regard.tokens import TextTokens
+
+SENTENCE = "The cat sat on the mat, and the cat slept."
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regard.GPT.from_pretrained("tiny")
+
+
+@pytest.fixture(scope="module")
+def watched(model):
+    ids = model.tokenizer.encode(SENTENCE)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([ids]))
+    return seen, TextTokens(model.tokenizer.pieces(ids))
+
+
+def test_the_document_names_every_layer_head_and_token(watched):
+    seen, tokens = watched
+    document = page_data([Titled("tiny", seen, tokens=tokens)]).document
+    json.dumps(document, allow_nan=False)
+    report = document["reports"][0]
+    assert [layer["name"] for layer in report["layers"]] == seen.layers
+    assert report["sequences"][0]["pieces"] == list(tokens)
+    assert report["sequences"][0]["words"] == tokens.words
+    assert report["order"] == [list(place) for place in seen.order()]
+    for number, layer in enumerate(report["layers"]):
+        for head, one in enumerate(layer["heads"]):
+            assert one["role"] == seen[number, head].role.name
+            assert one["means"]["entropy"] == pytest.approx(seen[number, head].summary["entropy"], abs=1e-6)
+
+
+def test_the_blocks_hold_the_exact_weights(watched):
+    seen, tokens = watched
+    data = page_data([Titled("tiny", seen, tokens=tokens)])
+    T = len(tokens)
+    cells = np.tril(np.ones((T, T), bool))
+    for layer, head in seen.order():
+        content = np.frombuffer(gzip.decompress(data.blocks[f"weights.0.{layer}.{head}"]), np.uint8).astype(int)
+        high, low = np.split(content, 2)
+        wanted = seen[layer, head].weights()[0].numpy()
+        np.testing.assert_allclose((high * 256 + low) / 65534, wanted[cells], atol=1e-5)
+
+
+def test_a_page_over_its_budget_takes_the_smaller_encoding_and_says_so(watched):
+    seen, tokens = watched
+    exact = page_data([Titled("tiny", seen, tokens=tokens)])
+    small = page_data([Titled("tiny", seen, tokens=tokens)], budget=1000)
+    assert exact.document["reports"][0]["precision"] == "weights ±0.00001"
+    assert "the 8 largest of each row ±0.00001" in small.document["reports"][0]["precision"]
+    assert {layer["encoding"]["kind"] for layer in small.document["reports"][0]["layers"]} == {"root7"}
+
+
+def test_long_texts_bring_small_pictures(model):
+    ids = torch.randint(300, 900, (1, 71), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    data = page_data([Titled("random", seen)])
+    assert data.document["reports"][0]["thumbnails"] == {"rows": 64, "cols": 64}
+    assert len(gzip.decompress(data.blocks["thumbnails.0"])) == 48 * 64 * 64
+    assert data.document["reports"][0]["sequences"] == []
+
+
+def test_a_mask_with_padding_hides_its_rows_and_columns():
+    layer = regard.MultiHeadAttention(d_in=12, d_out=12, context_length=None, dropout=0.0, num_heads=3, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(2, 7, 12), mask=torch.tensor([7, 4]))
+    document = page_data([Titled("padded", seen, text=1)])
+    content = np.frombuffer(gzip.decompress(document.blocks["weights.0.0.0"]), np.uint8).astype(int)
+    hidden = (content[:49] * 256 + content[49:] == 65535).reshape(7, 7)
+    assert hidden[:4, 4:].all()
+    assert not hidden[:4, :4].any()
