@@ -69,6 +69,7 @@ export class App {
       point: (unit) => this.point("query", unit),
       pick: (unit) => this.pick("query", unit),
       leave: () => this.leave(),
+      find: (text) => this.find(text),
     });
     /** @type {Record<string, View>} */
     this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
@@ -145,6 +146,34 @@ export class App {
    */
   choose(layer, head, view = this.store.state.view) {
     this.store.set({ layer, head, view });
+  }
+
+  /**
+   * Go to a head (4.3) or pin a word; the same word again goes to where it occurs next.
+   * @param {string} text
+   * @returns {string} what happened, where the view does not say it
+   */
+  find(text) {
+    const head = /^(\d+)\.(\d+)$/.exec(text);
+    if (head) {
+      const [layer, number] = [Number(head[1]), Number(head[2])];
+      if (!this.report.layers[layer]?.heads[number]) return `There is no head ${text}.`;
+      this.choose(layer, number);
+      return `head ${text}, ${this.report.layers[layer].heads[number].role}`;
+    }
+    const { rows } = this;
+    const units = rows.names.map((_, unit) => unit);
+    const lower = text.toLowerCase();
+    const matches = [
+      units.filter((unit) => rows.label(unit) === text),
+      units.filter((unit) => rows.names[unit].toLowerCase() === lower),
+      units.filter((unit) => rows.names[unit].toLowerCase().startsWith(lower)),
+    ].find((found) => found.length);
+    if (!matches) return `There is no word ${text}.`;
+    const now = this.store.state.pinned ? this.shown.unit : -1;
+    const unit = matches.find((one) => one > now) ?? matches[0];
+    this.store.set({ side: "query", focus: rows.first[unit], pinned: true });
+    return ""; // the view says where it looks
   }
 
   /**
@@ -274,6 +303,7 @@ export class App {
     const view = VIEWS[Number(event.key) - 1]?.name;
     if (event.key === "Escape") this.store.set({ pinned: false, focus: -1 });
     else if (event.key === "?") this.frame.legend.showModal();
+    else if (event.key === "/") this.frame.find.select();
     else if (view) this.store.set({ view });
     else if (event.key === "[" || event.key === "]") this.#stepHead(event.key === "]" ? 1 : -1);
     else if (event.key === "ArrowLeft" || event.key === "ArrowRight")

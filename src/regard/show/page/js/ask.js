@@ -172,5 +172,5 @@ function strongest(values, names) {
  * @param {number} unit
  */
 export function position(names, unit) {
-  return names.repeated[unit] && names.known ? String(names.first[unit]) : undefined;
+  return names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
 }

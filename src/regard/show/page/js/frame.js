@@ -21,7 +21,7 @@ export class Frame {
    * @param {Page} page
    * @param {Store} store
    * @param {{name: string, label: string}[]} views
-   * @param {TextEvents} events
+   * @param {TextEvents & {find: (text: string) => string}} events find: go to a head or a word, and say what was found
    */
   constructor(root, page, store, views, events) {
     this.ask = new AskLine();
@@ -38,9 +38,27 @@ export class Frame {
       onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
     });
     this.legend = legend(page);
+    this.find = /** @type {HTMLInputElement} */ (
+      h("input", {
+        type: "search",
+        class: "find",
+        placeholder: "find 4.3 or a word",
+        "aria-label": "find a head or a word",
+        title: "/",
+      })
+    );
+    this.find.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Escape") this.find.blur();
+      if (event.key !== "Enter" || !this.find.value.trim()) return;
+      const answer = events.find(this.find.value.trim());
+      if (answer) this.say(answer);
+      this.find.select();
+    });
     const tools = h(
       "span",
       { class: "tools" },
+      this.find,
       page.reports.length > 1 ? this.texts : null,
       this.modes,
       this.theme,

@@ -53,6 +53,7 @@ export class HeadView {
       ["Esc", "unpin"],
       ["← →", "word"],
       ["[ ]", "head"],
+      ["/", "find"],
     ];
     this.foot = h(
       "p",
