@@ -253,7 +253,7 @@ export class App {
     } catch (error) {
       if (request !== this.request) return;
       const text = error instanceof Error ? error.message : String(error);
-      this.frame.main.replaceChildren(h("p", { class: "error", role: "alert", text }));
+      this.frame.view.replaceChildren(h("p", { class: "error", role: "alert", text }));
     }
   }
 
@@ -262,8 +262,8 @@ export class App {
   }
 
   #drawView() {
-    const { main } = this.frame;
-    if (main.firstChild !== this.view.el) main.replaceChildren(this.view.el);
+    const { view } = this.frame;
+    if (view.firstChild !== this.view.el) view.replaceChildren(this.view.el);
     this.width = this.root.clientWidth;
     this.height = this.address ? innerHeight : HEIGHT;
     this.view.draw();

@@ -64,10 +64,10 @@ export class Frame {
       this.theme,
       h("button", { text: "legend", onclick: () => this.legend.showModal() }),
     );
-    this.main = h("main");
+    this.view = h("div", { class: "view" });
     this.live = h("div", { class: "live", role: "status", "aria-live": "polite" });
     const header = h("header", {}, h("b", { text: "regard" }), this.tabs, this.meta, tools);
-    root.replaceChildren(header, this.ask.el, this.text.el, this.main, this.live, this.legend);
+    root.replaceChildren(header, h("main", {}, this.ask.el, this.text.el, this.view, this.live), this.legend);
   }
 
   /**

@@ -76,7 +76,7 @@ export class HeadsView {
         "span",
         { class: "caption" },
         h("span", { class: "num id", text: `${layer}.${head}` }),
-        small ? null : h("span", { class: info.clear ? "name" : "name dull", text: shortRole(info.role) }),
+        h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull", text: shortRole(info.role) }),
         small ? null : roleMark(info.role),
         to,
       );
@@ -87,7 +87,6 @@ export class HeadsView {
           class: "one",
           role: "option",
           "aria-selected": chosen ? "true" : "false",
-          "aria-label": `head ${layer}.${head}, ${info.role}`,
           title: small ? `${layer}.${head} ${info.role}` : null,
           tabindex: chosen ? 0 : -1,
           style: {
