@@ -17,12 +17,12 @@ def check_width(x: Tensor, d_in: int) -> None:
         )
 
 
-def check_length(tokens: int, context_length: int) -> None:
+def check_length(tokens: int, context_length: int, what: str = "layer") -> None:
     """A text must fit context_length."""
     if tokens > context_length:
         raise ValueError(
             f"{tokens} tokens do not fit context_length={context_length}; "
-            f"pass at most {context_length}, or build the layer with context_length={tokens} or more"
+            f"pass at most {context_length}, or build the {what} with context_length={tokens} or more"
         )
 
 

@@ -145,9 +145,13 @@ class Padding(Mask):
         if readable and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
-    def _sizes(self) -> tuple[int, int]:
-        size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
-        return size, size
+    def _sizes(self) -> tuple[int, int] | None:
+        if self.keep.dim() == 2:
+            return self.keep.shape[1], self.keep.shape[1]
+        if self.keep.numel() < 2:  # one length does not say how many keys there are
+            return None
+        longest = int(self.keep.max())
+        return longest, longest
 
     @property
     def name(self) -> str:
@@ -180,7 +184,8 @@ class Dense(Mask):
         raise ValueError(f"mask has shape {shape} but weights here are ({names}){hint} (True = may attend)")
 
     def _sizes(self) -> tuple[int, int]:
-        return self.seen.shape[-2], self.seen.shape[-1]
+        T, S = self.seen.shape[-2:]
+        return (S if T == 1 else T), (T if S == 1 else S)  # an axis of 1 is repeated
 
     @property
     def name(self) -> str:

@@ -235,7 +235,7 @@ class GPT(nn.Module):
                 f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "
                 f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
             )
-        check_length(start + ids.shape[1], self.config.context_length)
+        check_length(start + ids.shape[1], self.config.context_length, what="model")
         # On a GPU, the check would wait for all queued kernels.
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():
             outside = ids[(ids < 0) | (ids >= V)]

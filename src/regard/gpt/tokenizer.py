@@ -96,7 +96,7 @@ class Tokenizer:
         """Write tokenizer.json, atomically and without whitespace, to this path or into this directory."""
         path = Path(path)
         with atomically(path / "tokenizer.json" if path.is_dir() else path) as temporary:
-            temporary.write_text(str(self), encoding="utf-8")
+            temporary.write_text(self.to_json(), encoding="utf-8")
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The token ids of a text.
@@ -144,12 +144,12 @@ class Tokenizer:
         return StreamingDecoder(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read, (str(self),)  # copies made by tokenizers lose what is not in the file
+        return _read, (self.to_json(),)  # copies made by tokenizers lose what is not in the file
 
     @cached_property
     def _with_special_names(self) -> tokenizers.Tokenizer:
         """A second tokenizer: switching the setting of the first would not be thread-safe."""
-        return type(self._inner).from_str(str(self))
+        return type(self._inner).from_str(self.to_json())
 
     def _piece(self, i: int) -> str:
         token = self._inner.id_to_token(i)
@@ -160,7 +160,7 @@ class Tokenizer:
         text: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a space
         return text
 
-    def __str__(self) -> str:
+    def to_json(self) -> str:
         """The content of tokenizer.json."""
         content: str = self._inner.to_str(pretty=False)
         return content
@@ -169,10 +169,10 @@ class Tokenizer:
         return f"Tokenizer(vocab_size={self.vocab_size}, end={self.end})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and str(self) == str(other)
+        return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self.to_json())
 
 
 class StreamingDecoder:

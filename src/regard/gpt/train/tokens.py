@@ -85,7 +85,7 @@ def tokenize_files(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path 
     expected = {
         "form": FORMAT,
         "vocab_size": tokenizer.vocab_size,
-        "tokenizer": hashlib.sha256(str(tokenizer).encode()).hexdigest(),
+        "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
         "sources": [_fingerprint(path) for path in paths],
     }
     description = _read_description(out)
