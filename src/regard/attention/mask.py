@@ -145,13 +145,11 @@ class Padding(Mask):
         if readable and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
-    def _sizes(self) -> tuple[int, int] | None:
-        if self.keep.dim() == 2:
-            return self.keep.shape[1], self.keep.shape[1]
-        if self.keep.numel() < 2:  # one length does not say how many keys there are
-            return None
-        longest = int(self.keep.max())
-        return longest, longest
+    def _sizes(self) -> tuple[int, int]:
+        size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
+        if self.keep.dim() == 1 and len(self.keep) == 1:  # one length does not say how many keys there are
+            size = max(6, size + 1)
+        return size, size
 
     @property
     def name(self) -> str:
