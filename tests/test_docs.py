@@ -1,5 +1,6 @@
-"""The examples in docs/ run, in order, page by page."""
+"""The examples in docs/ run, in order, page by page. Those with >>> print what the page says."""
 
+import doctest
 import re
 from pathlib import Path
 
@@ -15,7 +16,13 @@ def test_every_python_example_runs(page, tmp_path, monkeypatch, capsys):
     assert blocks
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, page.name, "exec"), names)
+        if ">>>" in block:
+            example = doctest.DocTestParser().get_doctest(block, names, page.name, page.name, 0)
+            failed = doctest.DocTestRunner(verbose=False).run(example, clear_globs=False).failed
+            assert not failed, capsys.readouterr().out
+            names = example.globs
+        else:
+            exec(compile(block, page.name, "exec"), names)
     capsys.readouterr()
 
 
