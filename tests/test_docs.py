@@ -18,7 +18,11 @@ def test_every_python_example_runs(page, tmp_path, monkeypatch, capsys):
     for block in blocks:
         if ">>>" in block:
             example = doctest.DocTestParser().get_doctest(block, names, page.name, page.name, 0)
-            failed = doctest.DocTestRunner(verbose=False).run(example, clear_globs=False).failed
+            failed = (
+                doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+                .run(example, clear_globs=False)
+                .failed
+            )
             assert not failed, capsys.readouterr().out
             names = example.globs
         else:
