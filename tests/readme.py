@@ -69,7 +69,7 @@ def run_python(
                 block = block.replace(line, "")
         if ">>>" in block:
             test = doctest.DocTestParser().get_doctest(block, names, page, page, 0)
-            if doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed:
+            if doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, clear_globs=False).failed:
                 raise SystemExit(f"this example of {page} fails:\n\n{block}")
             names = test.globs
         else:

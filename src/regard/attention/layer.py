@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_wrong_call
 from regard.attention import layer_arguments as arguments
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Slot
@@ -42,6 +43,7 @@ class MultiHeadAttention(nn.Module):
         scale: what scores are multiplied by; 1/√head_dim unless given.
     """
 
+    @explain_wrong_call
     def __init__(
         self,
         d_in: int,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.heads.intercept import intercept
 from regard.heads.report import Seen, load_seen
+from regard.super_init import check_initialised, missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
 
@@ -50,12 +51,13 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
+    check_initialised(model)
     if "transformers" in sys.modules:
         from regard.heads.transformers_backend import register
 
         register()
     seen = Seen(collect=collect, keep=keep)
-    with intercept(model, seen.add, tokens=tokens, padding=padding):
+    with missing_init_explained(), intercept(model, seen.add, tokens=tokens, padding=padding):
         yield seen
 
 
