@@ -37,8 +37,24 @@ def check_heads(d_out: int, num_heads: int) -> None:
     """The heads share the width evenly."""
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
-        choices = f"{below} or {above}" if below else str(above)
-        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {choices}")
+        widths = f"{below} or {above}" if below else str(above)
+        heads = near_divisors(d_out, num_heads)
+        plural = "head" if heads == "1" else "heads"
+        raise ValueError(
+            f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {widths}, or {heads} {plural}"
+        )
+
+
+def near_divisors(width: int, heads: int) -> str:
+    """The numbers of heads near this one that do divide the width, for messages: the next below and two above.
+
+    >>> near_divisors(768, 7), near_divisors(7, 5), near_divisors(5, 12)
+    ('6, 8 or 12', '1 or 7', '5')
+    """
+    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    near = [*[n for n in divisors if n < heads][-1:], *[n for n in divisors if n > heads][:2]]
+    *first, last = map(str, near)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_dropout(dropout: float) -> None:

@@ -33,7 +33,7 @@ REFUSED = {
     "dropout -": ({"dropout": -0.1}, r"dropout \(-0.1\) must be at least 0 and below 1"),
     "dropout nan": ({"dropout": math.nan}, r"dropout \(nan\) must be at least 0 and below 1"),
     "division": ({"d_in": 770, "d_out": 770, "num_heads": 12}, r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780"),
-    "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3$"),
+    "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3, or 2 heads$"),
     "sharing": ({"num_kv_heads": 2}, r"num_heads \(3\) must be divisible by num_kv_heads \(2\); try one of 1, 3"),
     "more": ({"num_kv_heads": 6}, r"num_heads \(3\) must be divisible by num_kv_heads \(6\); try one of 1, 3"),
     "window": ({"window": 0}, r"window \(0\) must be a whole number of at least 1; 1 sees only oneself"),
