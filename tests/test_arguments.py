@@ -1,5 +1,6 @@
 """Argument checks that layers share: the rule, the values and the remedy."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,3 +54,16 @@ def test_the_dtype_of_autocast_is_known_where_it_is_on():
     assert arguments.autocast_dtype("meta") is None
     with torch.autocast("cpu", torch.bfloat16):
         assert arguments.autocast_dtype("cpu") is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([[1.0]], r"^x must be a tensor, not list; pass torch\.tensor\(x\)$"),
+        (np.ones((2, 3)), r"^x must be a tensor, not ndarray; pass torch\.as_tensor\(x\)$"),
+    ],
+)
+def test_what_is_no_tensor_says_how_to_make_one(value, message):
+    arguments.check_tensor(y=torch.ones(2))
+    with pytest.raises(ValueError, match=message):
+        arguments.check_tensor(y=torch.ones(2), x=value)

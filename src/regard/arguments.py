@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 
 def check_width(x: Tensor, d_in: int) -> None:
-    """x must be (B, T, d_in)."""
+    """x must be a tensor of shape (B, T, d_in)."""
+    check_tensor(x=x)
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
     if x.shape[2] != d_in:
@@ -15,6 +18,24 @@ def check_width(x: Tensor, d_in: int) -> None:
             f"x has width {x.shape[2]} but this layer was built with d_in={d_in}; "
             f"project it first, or build the layer with d_in={x.shape[2]}"
         )
+
+
+def check_tensor(**values: Any) -> None:
+    """Values must be tensors; the error says how to make one of a list or a NumPy array."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}; {tensor_remedy(name, value)}")
+
+
+def tensor_remedy(name: str, value: Any) -> str:
+    """How to make a tensor of a value, for messages.
+
+    >>> tensor_remedy("x", [[1.0, 2.0]])
+    'pass torch.tensor(x)'
+    """
+    if isinstance(value, (list, tuple)):
+        return f"pass torch.tensor({name})"
+    return f"pass torch.as_tensor({name})" if hasattr(value, "__array__") else "pass a tensor"
 
 
 def check_length(tokens: int, context_length: int) -> None:
