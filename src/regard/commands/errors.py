@@ -20,13 +20,13 @@ def as_flag(name: str) -> str:
 def name_flags(message: str, values: Mapping[str, Any]) -> str:
     """A message of a Python function with the flags of the command in place of its arguments.
 
-    >>> name_flags("top_k (-1) must be at least 1, but context_length=512", {"top_k": -1, "context_length": 512})
-    '--top-k -1 must be at least 1, but --context-length 512'
+    >>> name_flags("warmup (9) must be at most steps (7); try steps=9", {"warmup": 9, "steps": 7})
+    '--warmup 9 must be at most --steps 7; try --steps 9'
     """
     for name, value in values.items():
-        forms = "|".join(re.escape(form) for form in {str(value), repr(value)})
-        pattern = rf"(?<![\w.-]){name}(?: \((?:{forms})\)|=(?:{forms})(?![\w.]))"
-        message = re.sub(pattern, lambda _, name=name, value=value: f"{as_flag(name)} {value}", message)  # type: ignore[misc]
+        for shown in (f"{name} ({value})", f"{name} ({value!r})"):
+            message = re.sub(rf"(?<![\w.-]){re.escape(shown)}", lambda _: f"{as_flag(name)} {value}", message)  # noqa: B023
+        message = re.sub(rf"(?<![\w.-]){name}=(?=\w)", f"{as_flag(name)} ", message)
     return message
 
 
