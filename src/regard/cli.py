@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,7 +59,8 @@ def main() -> None:
 def _run() -> int:
     """Run the command and return its exit status."""
     try:
-        app(prog_name="regard")
+        result = app(prog_name="regard", standalone_mode=False)
+        return result if isinstance(result, int) else 0  # typer returns the status of typer.Exit
     except SystemExit as exiting:
         if isinstance(exiting.__context__, BrokenPipeError):  # typer has caught it
             return 0
@@ -70,7 +71,23 @@ def _run() -> int:
         return _failed(str(error))
     except OSError as error:  # a file without read permission, a full disk
         return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
-    return 0
+    except typer.Abort:
+        return 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of typer's usage errors; their class has moved between its versions
+            raise
+        return _misused(error)
+
+
+def _misused(error: Any) -> int:
+    """Report a wrong command line in one line; without any arguments, show the help."""
+    if not error.format_message() or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        command = error.ctx.command_path if getattr(error, "ctx", None) else "regard"
+        message = error.format_message().rstrip(".")
+        _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
+    return int(error.exit_code)
 
 
 def _failed(message: str) -> int:
