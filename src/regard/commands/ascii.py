@@ -69,6 +69,17 @@ def replace(error: UnicodeError) -> tuple[str, int]:
     return "".join(SYMBOLS.get(c, "?") for c in error.object[error.start : error.end]), error.end
 
 
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    """ASCII by another name: typer takes a stream called ascii for misconfigured, and writes UTF-8 to it."""
+    if name != _CODEC:
+        return None
+    ascii = codecs.lookup("ascii")
+    coders = (ascii.incrementalencoder, ascii.incrementaldecoder)
+    return codecs.CodecInfo(ascii.encode, ascii.decode, ascii.streamreader, ascii.streamwriter, *coders, name=_CODEC)
+
+
+_CODEC = "regard_ascii"
+codecs.register(_find_codec)
 codecs.register_error("regard.ascii", replace)
 
 
@@ -76,4 +87,5 @@ def use_ascii_where_needed() -> None:
     """Let stdout and stderr replace what their encoding does not have, instead of raising UnicodeEncodeError."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="regard.ascii")
+            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding=_CODEC if is_ascii else None, errors="regard.ascii")

@@ -99,7 +99,8 @@ def printable(text: str) -> str:
 def _prompt_in_dim(prompt: str) -> str:
     """The prompt is part of the text; dim, so that the generated part stands out."""
     text = printable(prompt)
-    return text if os.environ.get("NO_COLOR") else f"{_DIM}{text}{_PLAIN}"
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else f"{_DIM}{text}{_PLAIN}"
 
 
 def _write(text: str) -> None:
