@@ -15,7 +15,9 @@ def test_a_size_must_be_a_whole_number_of_at_least_one(size, without_shape_check
 
 def test_heads_that_do_not_divide_the_width_say_which_widths_and_heads_would():
     arguments.check_heads(768, 12)
-    with pytest.raises(ValueError, match=r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780, or 11, 14 or 22 heads$"):
+    with pytest.raises(
+        ValueError, match=r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780, or 11, 14 or 22 heads$"
+    ):
         arguments.check_heads(770, 12)
     with pytest.raises(ValueError, match=r"d_out \(5\) must be divisible by num_heads \(7\); try 7, or 5 heads$"):
         arguments.check_heads(5, 7)

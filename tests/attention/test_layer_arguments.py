@@ -147,11 +147,15 @@ def test_inputs_that_are_no_tensors_are_refused_by_name():
 @says_it_ourselves
 def test_a_cache_of_all_layers_says_how_to_pass_the_part_of_one():
     layer = new_layer()
-    with pytest.raises(ValueError, match=r"is for all layers of a model; pass the part of this layer: cache=cache\[0\]"):
+    with pytest.raises(
+        ValueError, match=r"is for all layers of a model; pass the part of this layer: cache=cache\[0\]"
+    ):
         layer(new_x(), cache=Cache.of(layer, batch=2))
 
 
-@pytest.mark.parametrize("wrap", [padding, lambda lengths: ~padding(lengths), lambda lengths: causal() | padding(lengths)])
+@pytest.mark.parametrize(
+    "wrap", [padding, lambda lengths: ~padding(lengths), lambda lengths: causal() | padding(lengths)]
+)
 def test_lengths_beyond_the_keys_are_refused_without_a_cache(wrap):
     layer, context = new_layer(causal=False), new_x(T=11)
     layer(new_x(), mask=wrap([5, 0]))

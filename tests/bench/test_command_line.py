@@ -12,7 +12,9 @@ def parser():
     made = BenchParser(prog="regard bench x", description="Measure something.")
     made.add_argument("--mode", choices=["one", "two"], help="What. [default: one]")
     made.add_argument("--compile", action=argparse.BooleanOptionalAction, help="Compile. [default: off]")
-    made.add_argument("--names", nargs="?", metavar="NAMES", help="A long text " + "that is wrapped " * 5 + "[default: all]")
+    made.add_argument(
+        "--names", nargs="?", metavar="NAMES", help="A long text " + "that is wrapped " * 5 + "[default: all]"
+    )
     made.add_argument("--child", help=argparse.SUPPRESS)
     return made
 

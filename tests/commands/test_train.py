@@ -99,14 +99,20 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     [
         (["--data", "gone.txt"], "data file gone.txt is not there; check the path"),
         (["--data", "empty.txt"], "data file empty.txt is empty; give it some text"),
-        (["--data", "short.txt", "--preset", "tiny"], "has 3 tokens, but --context-length 512 needs 1,026, 513 for training and 513"),
+        (
+            ["--data", "short.txt", "--preset", "tiny"],
+            "has 3 tokens, but --context-length 512 needs 1,026, 513 for training and 513",
+        ),
         (["--data", "image.png"], "data file image.png is a PNG image, not text; give text files in UTF-8: .txt, .gz"),
         (["--data", "text.txt", "--model", "tiny", "--preset", "tiny"], "--preset tiny is for a new model; one from a"),
         (
             ["--data", "text.txt", "--evaluate-every", "3", "--val-fraction", "0"],
             "--evaluate-every 3 needs validation data, but --val-fraction is 0; leave one of them out",
         ),
-        (["--data", "text.txt", "--warmup", "9", "--steps", "7"], "--warmup 9 must be at least 0 and at most --steps 7"),
+        (
+            ["--data", "text.txt", "--warmup", "9", "--steps", "7"],
+            "--warmup 9 must be at least 0 and at most --steps 7",
+        ),
         (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
         (["--data", "text.txt", "--dtype", "fp16"], "--dtype fp16 must be 'fp32' or 'bf16'"),
         (["--data", "text.txt", "--model", "./nowhere"], "there is no directory nowhere"),

@@ -149,7 +149,8 @@ def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_r
     monkeypatch.setattr(socket, "getaddrinfo", lost)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *told, **more: pytest.fail("was asked"))
     with pytest.raises(
-        ValueError, match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; check the name, or run `hf"
+        ValueError,
+        match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; check the name, or run `hf",
     ):
         watch("nosuch", str(text))
     with pytest.raises(ValueError, match=r"there is no directory no such, and no model on the hub can be called so$"):
@@ -199,11 +200,14 @@ def test_pickled_weights_are_not_read(folder, text, tmp_path):
         watch(str(tmp_path), str(text))
 
 
-@pytest.mark.parametrize(("content", "message"), [
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
         (b" \n", "is empty"),
         (b"caf\xe9", r"is not UTF-8 text \(byte 3\); give a text in UTF-8"),
         (b"\x89PNG\r\n", "is a PNG image, not text"),
-    ])
+    ],
+)
 def test_a_text_that_cannot_be_read_says_why(content, message, folder, text):
     Path(text).write_bytes(content)
     with pytest.raises(ValueError, match=message):

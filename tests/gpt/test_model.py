@@ -176,7 +176,9 @@ def test_models_of_two_sizes_compile_in_one_process():
 
 def test_the_part_of_one_layer_is_no_cache_and_an_array_no_prompt(without_shape_checks):
     model = GPT(GPT2)
-    with pytest.raises(ValueError, match=r"is the part of one layer; pass the whole cache, as model\.cache\(\) makes it"):
+    with pytest.raises(
+        ValueError, match=r"is the part of one layer; pass the whole cache, as model\.cache\(\) makes it"
+    ):
         model(some_ids(1, 3), cache=model.cache()[0])
     with pytest.raises(ValueError, match=r"or a list of either, not ndarray; pass a NumPy array as torch\.as_tensor"):
         model.generate(some_ids(1, 3)[0].numpy(), 2)

@@ -23,7 +23,10 @@ def test_columns_that_do_not_fit_are_left_out_from_the_last_and_named():
         "  11.10  mixed                 ·",
         "  not shown at this width: distance",
     ]
-    assert text_table(COLUMNS, ROWS, width=30).splitlines()[-2:] == ["  not shown at this width:", "    entropy, distance"]
+    assert text_table(COLUMNS, ROWS, width=30).splitlines()[-2:] == [
+        "  not shown at this width:",
+        "    entropy, distance",
+    ]
     without_names = text_table([], [["cat", 0.5, 0.25, 0.125]], width=28)
     assert without_names == "  cat  0.50  0.25  0.12"
     without_names = text_table([], [["cat", 0.5, 0.25, 0.125]], width=20).splitlines()

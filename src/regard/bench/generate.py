@@ -276,7 +276,9 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     new = options.new or (11 if options.quick else NEW)
     for name, config in configs.items():
         if prompt + new > config.context_length:
-            raise ValueError(f"--prompt {prompt} and --new {new} do not fit {name}'s context of {config.context_length}")
+            raise ValueError(
+                f"--prompt {prompt} and --new {new} do not fit {name}'s context of {config.context_length}"
+            )
     setting = GenerateSetting(
         device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.2), prompt=prompt, new=new
     )

@@ -35,7 +35,9 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
     ] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. May be repeated.", show_default="none")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text. May be repeated.", show_default="none")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
     ] = None,

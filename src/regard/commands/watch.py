@@ -49,7 +49,9 @@ def watch(
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read at most this many tokens.", show_default="all")] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, …")] = "cpu",
-    every: Annotated[bool, typer.Option("--all", help="Show every head, not only the clearest.", show_default="off")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every head, not only the clearest.", show_default="off")
+    ] = False,
 ) -> Any:
     """Show what every head of a model does with a text."""
     chosen_layer, chosen_head = _choose(layer, head)

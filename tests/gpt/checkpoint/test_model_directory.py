@@ -73,7 +73,9 @@ def test_a_connection_that_failed_further_down_counts_too(hub_raises):
 
 def test_a_hub_that_does_not_have_it_says_why(hub_raises):
     hub_raises(RuntimeError("401: no such repository.\nlong details"))
-    message = r"^there is no directory a/b, and the hub \(hub\.example\) does not give it: 401: no such repository" + REMEDY
+    message = (
+        r"^there is no directory a/b, and the hub \(hub\.example\) does not give it: 401: no such repository" + REMEDY
+    )
     with pytest.raises(ValueError, match=message):
         GPT.from_pretrained("a/b")
 
@@ -111,7 +113,9 @@ def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"nobody/nothing, and the hub \(.*\) is not asked, because HF_HUB_OFFLINE is set"):
+    with pytest.raises(
+        ValueError, match=r"nobody/nothing, and the hub \(.*\) is not asked, because HF_HUB_OFFLINE is set"
+    ):
         GPT.from_pretrained("nobody/nothing")
 
 
