@@ -5,6 +5,7 @@ import inspect
 import pickle
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,12 +19,24 @@ def test_a_size_must_be_a_whole_number_of_at_least_one(size, without_shape_check
         arguments.check_whole(d_out=7, d_in=size)
 
 
-def test_heads_that_do_not_divide_the_width_say_what_would():
+def test_heads_that_do_not_divide_the_width_say_which_widths_and_heads_would():
     arguments.check_heads(768, 12)
-    with pytest.raises(ValueError, match=r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780"):
+    with pytest.raises(
+        ValueError, match=r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780, or 11, 14 or 22 heads$"
+    ):
         arguments.check_heads(770, 12)
-    with pytest.raises(ValueError, match=r"d_out \(5\) must be divisible by num_heads \(7\); try 7$"):
+    with pytest.raises(ValueError, match=r"d_out \(5\) must be divisible by num_heads \(7\); try 7, or 5 heads$"):
         arguments.check_heads(5, 7)
+    with pytest.raises(ValueError, match=r"d_out \(1\) must be divisible by num_heads \(2\); try 2, or 1 head$"):
+        arguments.check_heads(1, 2)
+
+
+@pytest.mark.parametrize(("width", "heads"), [(768, 7), (770, 12), (13, 5), (5, 12), (1600, 24)])
+def test_every_number_of_heads_that_is_offered_divides_the_width(width, heads):
+    offered = [int(n) for n in arguments.near_divisors(width, heads).replace(" or", ",").split(",")]
+    assert offered == sorted(offered)
+    assert all(width % n == 0 for n in offered)
+    assert not any(width % n == 0 for n in range(max([n for n in offered if n < heads]) + 1, heads))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, True, float("nan")])
@@ -165,3 +178,16 @@ def test_a_constructor_keeps_its_signature_and_can_be_copied_pickled_and_inherit
     torch.testing.assert_close(copy.deepcopy(layer)(x), layer(x))
     shipped = regard.MultiHeadAttention(5, 6, 7, 0.0, 3)
     torch.testing.assert_close(pickle.loads(pickle.dumps(shipped))(x), shipped(x))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([[1.0]], r"^x must be a tensor, not list; pass torch\.tensor\(x\)$"),
+        (np.ones((2, 3)), r"^x must be a tensor, not ndarray; pass torch\.as_tensor\(x\)$"),
+    ],
+)
+def test_what_is_no_tensor_says_how_to_make_one(value, message):
+    arguments.check_tensor(y=torch.ones(2))
+    with pytest.raises(ValueError, match=message):
+        arguments.check_tensor(y=torch.ones(2), x=value)

@@ -31,7 +31,8 @@ _USUAL = {"context_length": "1024", "dropout": "0.0"}
 
 
 def check_width(x: Tensor, d_in: int) -> None:
-    """x must be (B, T, d_in)."""
+    """x must be a tensor of shape (B, T, d_in)."""
+    check_tensor(x=x)
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
     if x.shape[2] != d_in:
@@ -39,6 +40,24 @@ def check_width(x: Tensor, d_in: int) -> None:
             f"x has width {x.shape[2]} but this layer was built with d_in={d_in}; "
             f"project it first, or build the layer with d_in={x.shape[2]}"
         )
+
+
+def check_tensor(**values: Any) -> None:
+    """Values must be tensors; the error says how to make one of a list or a NumPy array."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}; {tensor_remedy(name, value)}")
+
+
+def tensor_remedy(name: str, value: Any) -> str:
+    """How to make a tensor of a value, for messages.
+
+    >>> tensor_remedy("x", [[1.0, 2.0]])
+    'pass torch.tensor(x)'
+    """
+    if isinstance(value, (list, tuple)):
+        return f"pass torch.tensor({name})"
+    return f"pass torch.as_tensor({name})" if hasattr(value, "__array__") else "pass a tensor"
 
 
 def check_length(tokens: int, context_length: int, what: str = "layer") -> None:
@@ -61,8 +80,24 @@ def check_heads(d_out: int, num_heads: int) -> None:
     """The heads share the width evenly."""
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
-        choices = f"{below} or {above}" if below else str(above)
-        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {choices}")
+        widths = f"{below} or {above}" if below else str(above)
+        heads = near_divisors(d_out, num_heads)
+        plural = "head" if heads == "1" else "heads"
+        raise ValueError(
+            f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {widths}, or {heads} {plural}"
+        )
+
+
+def near_divisors(width: int, heads: int) -> str:
+    """The numbers of heads near this one that do divide the width, for messages: the next below and two above.
+
+    >>> near_divisors(768, 7), near_divisors(7, 5), near_divisors(5, 12)
+    ('6, 8 or 12', '1 or 7', '5')
+    """
+    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    near = [*[n for n in divisors if n < heads][-1:], *[n for n in divisors if n > heads][:2]]
+    *first, last = map(str, near)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_dropout(dropout: float) -> None:

@@ -74,6 +74,10 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
     assert "512 tokens" in told
 
 
+def test_a_single_word_is_a_text():
+    assert "6 layers × 8 heads · 3 tokens" in watch("--text", "hello")
+
+
 def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
     told = watch("--text", "the cat sat, the cat sat", "--head", "4.3")
     assert "blocks.4.attention[3] · 7 tokens" in told
@@ -84,7 +88,7 @@ def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--text", "nowhere.txt"], r"--text nowhere\.txt is not a file; give a sentence in quotes, a file, or -"),
+        (["--text", "nowhere.txt"], r"there is no file nowhere\.txt; give --text a file, a sentence in quotes, or -"),
         (["--head", "three"], r"--head three must be a number, such as 3; or 4\.3, head 3 of layer 4"),
         (["--head", "4.3", "--layer", "2"], r"--head 4\.3 is of layer 4, but --layer is 2; leave one of them out"),
         (["--head", "3"], "--head 3 needs a layer to be in; add --layer 0"),

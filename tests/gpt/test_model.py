@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,9 +121,17 @@ def test_positions_may_start_as_waves_as_long_as_the_token_vectors():
         GPT(LLAMA).start_sinusoidal()
 
 
-@pytest.mark.parametrize("text", ["One day", [[5, 6, 7]]], ids=["words", "a list"])
-def test_a_text_that_is_no_tensor_is_told_how_to_become_one(text, without_shape_checks):
-    message = rf"ids must be a tensor of shape \(B, T\), but are a {type(text).__name__}; one text is torch\.tensor"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("One day", r"not str; one text is torch\.tensor\(\[model\.tokenizer\.encode\(text\)\]\)$"),
+        ([[5, 6, 7]], r"not list; pass torch\.tensor\(ids\)$"),
+        (np.array([[5, 6, 7]]), r"not ndarray; pass torch\.as_tensor\(ids\)$"),
+    ],
+    ids=["words", "a list", "an array"],
+)
+def test_a_text_that_is_no_tensor_is_told_how_to_become_one(text, message, without_shape_checks):
+    message = r"ids must be a tensor of shape \(B, T\), " + message
     with pytest.raises(ValueError, match=message):
         GPT(GPT2)(text)
 
@@ -163,3 +172,13 @@ def test_models_of_two_sizes_compile_in_one_process():
         options = ids[:, :-1], ids[:, 1:]
         result = torch.compile(model.loss, backend="aot_eager")(*options)
         torch.testing.assert_close(result, model.loss(*options))
+
+
+def test_the_part_of_one_layer_is_no_cache_and_an_array_no_prompt(without_shape_checks):
+    model = GPT(GPT2)
+    with pytest.raises(
+        ValueError, match=r"is the part of one layer; pass the whole cache, as model\.cache\(\) makes it"
+    ):
+        model(some_ids(1, 3), cache=model.cache()[0])
+    with pytest.raises(ValueError, match=r"or a list of either, not ndarray; pass a NumPy array as torch\.as_tensor"):
+        model.generate(some_ids(1, 3)[0].numpy(), 2)

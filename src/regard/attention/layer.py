@@ -96,7 +96,8 @@ class MultiHeadAttention(nn.Module):
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         return_weights: also return the weights (B, H, T, S), before dropout, which are then kept in memory.
         """
-        arguments.check_inputs(self, x, context, cache, positions)
+        rule = self.rule if mask is None else self.rule & as_mask(mask)
+        arguments.check_inputs(self, x, context, rule, cache, positions)
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
 
         q, k, v = project_qkv(self.W_query, self.W_key, self.W_value, step("x", x, "input"), context)
@@ -121,7 +122,6 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.write(k, v)  # with all earlier keys and values, in the cache's dtype
             q = q.to(k.dtype)
 
-        rule = self.rule if mask is None else self.rule & as_mask(mask)
         slopes = alibi_slopes(H, x.device) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         weights = None

@@ -5,18 +5,16 @@ Weights are read from safetensors only, and no code that comes with a model is r
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
 
+from regard.gpt.checkpoint.model_directory import check_hub, not_fetched
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
@@ -112,8 +110,9 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
         maker = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
         model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        here = "" if Path(name).exists() else f"; {name} is no directory here, so it was looked for on the hub"
-        raise ValueError(f"{name} could not be loaded: {_first_line(error)}{here}") from None
+        if isinstance(error, OSError) and not Path(name).exists():
+            raise not_fetched(name, error) from None
+        raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         raise ValueError(
@@ -136,32 +135,12 @@ def _check_name(name: str) -> None:
             raise ValueError(
                 f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name"
             )
-        _check_hub(name)
+        check_hub(name)
     elif not (path / "config.json").is_file():
         raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
     elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
         # transformers would make an empty tokenizer, which reads nothing.
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
-
-
-def _check_hub(name: str) -> None:
-    """Refuse a name at once where the hub cannot be reached: transformers would retry for half a minute."""
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    try:
-        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:
-        raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
-    if cached or constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}:
-        return
-    host = urlsplit(constants.ENDPOINT).hostname
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        raise ValueError(
-            f"there is no directory {name}, and the hub ({host}) cannot be reached; "
-            "give a directory that model.save_pretrained() wrote"
-        ) from None
 
 
 def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
