@@ -47,6 +47,30 @@ def piped(*arguments: str, **environment: str) -> Ended:
     return Ended(done.stdout.decode(), done.stderr.decode(), done.returncode)
 
 
+def as_nobody(*arguments: str) -> Ended | None:
+    """Run `regard` as a user who owns nothing, in a folder and with a home that cannot be written; None if impossible.
+
+    Root can become another user, and needs an interpreter of the same version that others may run.
+    """
+    if os.geteuid() != 0:
+        return None
+    interpreters = [sys._base_executable, f"/usr/bin/python3.{sys.version_info.minor}"]
+    packages = [path for path in sys.path if path.endswith("-packages")]
+    environment = {"PYTHONPATH": os.pathsep.join([SOURCE, *packages]), "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
+    for interpreter in interpreters:
+        try:
+            done = subprocess.run(
+                [interpreter, "-m", "regard", *arguments],
+                **{"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/", "env": environment},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+            )
+        except OSError:  # it does not exist, or lies in a folder of root's
+            continue
+        return Ended(done.stdout.decode(), done.stderr.decode(), done.returncode)
+    return None
+
+
 def in_terminal(*arguments: str, columns: int = 80, ctrl_c_after: str | None = None, **environment: str) -> Ended:
     """Run `regard` with arguments in a terminal of its own; stdout and stderr are both on its screen.
 

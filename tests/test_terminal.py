@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pty")
 
-from terminal import C_LOCALE, ESCAPE, NO_HOME, in_terminal, piped
+from terminal import C_LOCALE, ESCAPE, NO_HOME, as_nobody, in_terminal, piped
 
 FEW_TOKENS = ["generate", "Once upon a time", "--max-new-tokens", "7", "--seed", "3", "--device", "cpu"]
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
@@ -40,6 +40,14 @@ def test_piped_and_without_a_home_the_same_is_plain(table):
     assert table.width <= 80
     assert "4.3   induction          0.30" in table.out
     assert not ESCAPE.search(table.out)
+
+
+def test_another_user_who_owns_nothing_sees_the_same(table):
+    ended = as_nobody("watch")
+    if ended is None:
+        pytest.skip("needs root, and a Python that others may run")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out == table.out
 
 
 def test_without_unicode_everything_is_ascii_and_stays_aligned(table):
