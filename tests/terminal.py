@@ -61,7 +61,11 @@ def as_nobody(*arguments: str) -> Ended | None:
         try:
             done = subprocess.run(
                 [interpreter, "-m", "regard", *arguments],
-                **{"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/", "env": environment},
+                user=65534,
+                group=65534,
+                extra_groups=[],
+                cwd="/",
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
             )
