@@ -1,0 +1,302 @@
+"""Differences: the first step at which two traces differ, aligned by what the steps are, not by what they are called.
+
+A step has a counterpart if some step of the other trace holds the same numbers, its axes in any order. A step without
+one is no mistake where something made from it has one: the mask may come before the scale or after it, the queries may
+be scaled instead of the scores. The outputs decide. Where they differ, the first step without a counterpart that
+nothing excuses is the difference; or a step that only the other trace has, if that comes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from regard.traces.arrangements import Numbers, arranged
+from regard.traces.lineage import OUTSIDE, ancestors, descendants
+from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
+from regard.traces.operation_text import shape_text
+
+if TYPE_CHECKING:
+    from regard.traces.trace import Step, Trace
+
+_SLICES = 64  # heads or texts that are compared one by one
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first step at which two traces differ.
+
+    name: the step, as its own trace calls it. meaning: what it is in attention ("scores"), "" where that is unknown.
+    """
+
+    name: str
+    reason: str
+    meaning: str = ""
+
+    def __str__(self) -> str:
+        also = f" ({self.meaning})" if self.meaning not in ("", self.name) else ""
+        return f"{self.name}{also}: {self.reason}"
+
+
+def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | None) -> Difference | None:
+    """The first step that differs; None where the outputs agree and no step contradicts one of the same name."""
+    a, b = _Side(mine, rtol, atol), _Side(its, rtol, atol)
+    if not a.steps or not b.steps:
+        return _one_is_empty(a, b)
+    a.other, b.other = b, a
+    if a.numbers[a.final].shape != b.numbers[b.final].shape and a.has_out and b.has_out:
+        equal = a.numbers[a.final].sizes == b.numbers[b.final].sizes and a.agrees(a.final, b.final)
+    else:
+        equal = a.agrees(a.final, b.final)
+    a.matched[a.final] = b.matched[b.final] = equal
+    if equal:
+        contradiction = next((i for i in a.suspects() if a.namesake(i) is not None), None)
+        return None if contradiction is None else _describe(a, contradiction)
+    return _first(a, b)
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a module returns, where that is not its last step."""
+
+    value: Tensor
+    inputs: tuple[int, ...]
+    name: str = "output"
+    operation: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+
+class _Side:
+    """One of two traces, with what is known of its steps."""
+
+    other: _Side
+
+    def __init__(self, trace: Trace, rtol: float | None, atol: float | None) -> None:
+        self.steps: list[Step | _Output] = list(trace.steps)
+        self.named = trace.has_names
+        out = _first_tensor(trace.out)
+        self.has_out = out is not None
+        self.final = len(self.steps) - 1
+        if out is not None:
+            same = (i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out))
+            self.final = max(same, default=-1)
+            if self.final < 0:
+                last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
+                self.steps.append(_Output(out, last))
+                self.final = len(self.steps) - 1
+        self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
+        self.meanings: list[Meaning] = meanings(self.steps, self.named)
+        self.matched: dict[int, bool] = {}
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, int], int]:
+        """Where the first, second, … step of each meaning is."""
+        counts: dict[str, int] = {}
+        places = {}
+        for i, meaning in enumerate(self.meanings):
+            if meaning.name:
+                counts[meaning.name] = counts.get(meaning.name, 0) + 1
+                places[meaning.name, counts[meaning.name]] = i
+        return places
+
+    @cached_property
+    def _keys(self) -> dict[int, tuple[str, int]]:
+        return {place: key for key, place in self._places.items()}
+
+    def namesake(self, i: int) -> int | None:
+        """The other's step of the same meaning."""
+        return self.other._places.get(self._keys[i]) if i in self._keys else None
+
+    def partner(self, i: int) -> int | None:
+        """The other's step to compare with: what went into it is the same, or it has the same meaning."""
+        mine = self.meanings[i]
+        if mine.contains:
+            number = self._keys[i][1] if i in self._keys else 1
+            same = [j for j, its in enumerate(self.other.meanings) if its.contains == mine.contains]
+            if len(same) >= number:
+                return same[number - 1]
+        return self.namesake(i)
+
+    def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
+        """Does step i hold the numbers of the other's step j?"""
+        if self.steps[i].value.is_meta or self.other.steps[j].value.is_meta:
+            return sorted(self.numbers[i].sizes) == sorted(self.other.numbers[j].sizes)
+        return self.numbers[i].find(self.other.numbers[j], self._is_ordered(i, j), hidden)
+
+    def _is_ordered(self, i: int, j: int) -> bool:
+        return bool({self.meanings[i].name, self.other.meanings[j].name} & MATRICES)
+
+    def has_counterpart(self, i: int) -> bool:
+        """Does the other trace hold the numbers of this step?"""
+        if i not in self.matched:
+            self.matched[i] = self._find_counterpart(i)
+        return self.matched[i]
+
+    def value_is_in_other(self, i: int) -> bool:
+        """As has_counterpart; for the output, any step of the other will do."""
+        return self._find_counterpart(i)
+
+    def _find_counterpart(self, i: int) -> bool:
+        numbers, visible, rearranged = self.numbers[i], False, False
+        candidates = sorted(self._candidates(i), key=lambda j: len(self.other.numbers[j].sizes) != len(numbers.sizes))
+        for j in candidates:
+            its = self.other.numbers[j]
+            same_sizes = sorted(its.sizes) == sorted(numbers.sizes)
+            if not same_sizes and rearranged:
+                break  # the same numbers, split or joined in another order: that is a mistake, not a layout
+            if self.agrees(i, j):
+                return True
+            visible = visible or self.agrees(i, j, hidden=False)
+            rearranged = rearranged or (same_sizes and self._has_all_numbers(i, j))
+        if visible and self._hides_like_other(i):
+            return True
+        return not rearranged and self._is_in_parts(i, candidates)
+
+    def _candidates(self, i: int) -> Iterator[int]:
+        """The other's steps that may be this one: its namesake first, and none that is the namesake of another."""
+        namesake = self.namesake(i)
+        if namesake is not None:
+            yield namesake
+        single = self.numbers[i].tensor.numel() < 2 if not self.steps[i].value.is_meta else False
+        for j in range(len(self.other.steps)):
+            taken = self.other.namesake(j) if self.named and self.other.named else None
+            if j != namesake and not single and (namesake is None or taken is None or self._may_stand_for(i, j)):
+                yield j
+
+    def _may_stand_for(self, i: int, j: int) -> bool:
+        a, b = self.meanings[i].name, self.other.meanings[j].name
+        together = ({*BEFORE_SOFTMAX, "bias"}, {"weights", "dropout"})
+        return any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
+
+    def _has_all_numbers(self, i: int, j: int) -> bool:
+        """The same numbers, in whatever order?"""
+        a, b = self.numbers[i], self.other.numbers[j]
+        if self.steps[i].value.is_meta or not a.may_have_the_numbers_of(b):
+            return False
+        flat, its = a.tensor.flatten().sort().values, b.tensor.flatten().sort().values
+        return a._like(flat).agrees(its, b)
+
+    def _hides_like_other(self, i: int) -> bool:
+        """Nothing is hidden here, or the same as in some step of the other trace."""
+        mine = self.numbers[i].hidden
+        others = (numbers.hidden for numbers in self.other.numbers)
+        return mine is None or any(its is not None and torch.equal(mine, its) for its in others)
+
+    def _is_in_parts(self, i: int, candidates: list[int]) -> bool:
+        """Is this one head or text of a step of the other; or does the other hold every head of it?"""
+        if self.steps[i].value.is_meta:
+            return False
+        numbers = self.numbers[i]
+        ordered = self.meanings[i].name in MATRICES
+        if any(numbers.part_of(self.other.numbers[j], ordered or self._is_ordered(i, j)) for j in candidates):
+            return True
+        for axis, size in enumerate(numbers.sizes):
+            if len(numbers.sizes) < 3 or size > _SLICES:
+                continue
+            its = [one for one in self.other.numbers if len(one.sizes) == len(numbers.sizes) - 1]
+            if its and all(any(part.find(one, ordered) for one in its) for part in numbers.slices(axis)):
+                return True
+        return False
+
+    def suspects(self) -> Iterator[int]:
+        """Steps without a counterpart, of which nothing that was made from them has one; in order."""
+        relevant = ancestors(self.steps, self.final) | {self.final}
+        for i in range(len(self.steps)):
+            if i not in relevant and self.namesake(i) is None:
+                continue
+            if self.has_counterpart(i) or self._is_mask_or_constant(i):
+                continue
+            if not any(self.has_counterpart(j) for j in descendants(self.steps, i)):
+                yield i
+
+    def _is_mask_or_constant(self, i: int) -> bool:
+        """A mask that is being built, or numbers that depend on no input: what uses them is compared instead."""
+        if i == self.final or self.namesake(i) is not None or self.steps[i].value.is_meta:
+            return False
+        if not self.named and all(OUTSIDE not in self.steps[j].inputs for j in {i, *ancestors(self.steps, i)}):
+            return True
+        values = self.numbers[i].tensor
+        return bool(((values == 0) | (values == 1) | (values < self.numbers[i].lowest) | values.isinf()).all())
+
+
+def _first(a: _Side, b: _Side) -> Difference:
+    """The first difference of two traces whose outputs differ."""
+    s = next(a.suspects(), a.final)
+    u = next(b.suspects(), b.final)
+    if a.namesake(s) == u:
+        return _describe(a, s)
+    ends_early = s == a.final and u != b.final and a.value_is_in_other(s)
+    ends_early = ends_early or (s == a.final and not a.meanings[s].contains and a.value_is_in_other(s))
+    mine_of_u, its_of_s = b.namesake(u), a.namesake(s)
+    after_u = its_of_s is not None and its_of_s in descendants(b.steps, u)
+    if mine_of_u is None and b.meanings[u].name not in a.meanings[s].own and (after_u or ends_early):
+        return _missing(b, u, a, s, ends_early)
+    if mine_of_u is not None and after_u and mine_of_u in descendants(a.steps, s):
+        reason = f"comes after {a.steps[s].name} here, and before it in the other trace"
+        return Difference(a.steps[mine_of_u].name, reason, a.meanings[mine_of_u].name)
+    return _describe(a, s, None if mine_of_u is not None else u)
+
+
+def _missing(b: _Side, u: int, a: _Side, s: int, ends_early: bool) -> Difference:
+    made = f" ({b.steps[u].operation})" if b.steps[u].operation else ""
+    where = f"this one ends with {a.steps[s].name}" if ends_early else f"it comes before {a.steps[s].name}"
+    return Difference(b.steps[u].name, f"only the other trace has it{made}; {where}", b.meanings[u].name)
+
+
+def _describe(a: _Side, i: int, instead: int | None = None) -> Difference:
+    """How a step differs from its partner, or that it has none."""
+    step, meaning, j = a.steps[i], a.meanings[i].name, a.partner(i)
+    if j is None and instead is not None and _arrange(a, i, instead) is not None:
+        j = instead
+        meaning = meaning or a.other.meanings[j].name
+    if j is None and i == a.final:
+        j = a.other.final
+    hint = "; dropout is on: call .eval() to compare" if meaning == "dropout" or step.name.startswith("dropout") else ""
+    if j is None:
+        made = f" ({step.operation})" if step.operation else ""
+        return Difference(step.name, f"no step of the other trace holds these numbers{made}{hint}", meaning)
+    other = a.other.steps[j]
+    its = _arrange(a, i, j)
+    if its is None:
+        return Difference(step.name, f"shape {shape_text(step.shape)} against {shape_text(other.shape)}", meaning)
+    where = a.numbers[i].gap(its)
+    flat = tuple(place for place, size in zip(where, step.shape, strict=True) if size != 1)
+    at = f" at {list(where)}" if where else ""
+    made = f" ({step.operation} against {other.operation})" if step.operation != other.operation else ""
+    number = step.value[where].item() if where else step.value.item()
+    return Difference(step.name, f"{number:.6g} against {its[flat].item():.6g}{at}{made}{hint}", meaning)
+
+
+def _arrange(a: _Side, i: int, j: int) -> Tensor | None:
+    """The other's step j arranged like step i; None where no arrangement has its sizes."""
+    sizes = a.numbers[i].sizes
+    if a.numbers[i].tensor.numel() != a.other.numbers[j].tensor.numel():
+        return None
+    return next(arranged(a.other.numbers[j].tensor, sizes, ordered=True), None)
+
+
+def _one_is_empty(a: _Side, b: _Side) -> Difference | None:
+    if not a.steps and not b.steps:
+        return None
+    if a.steps:
+        return Difference(a.steps[0].name, "only this trace has it; the other has no steps")
+    return Difference(b.steps[0].name, "only the other trace has it; this one has no steps")
+
+
+def _first_tensor(out: Any) -> Tensor | None:
+    if isinstance(out, Tensor):
+        return out
+    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
+    return next((tensor for one in values if (tensor := _first_tensor(one)) is not None), None)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.is_meta or bool(torch.equal(a.nan_to_num(), b.detach().nan_to_num()))
