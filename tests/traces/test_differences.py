@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from homework import CORRECT, D_IN, WRONG, B, D, E, H, Homework, T, reference
+from traces.homework import CORRECT, D_IN, WRONG, B, D, E, H, Homework, T, reference
 from regard import step, trace
 
 

@@ -8,7 +8,7 @@ nothing excuses is the difference; or a step that only the other trace has, if t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -53,9 +53,10 @@ def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | N
         equal = a.numbers[a.final].sizes == b.numbers[b.final].sizes and a.agrees(a.final, b.final)
     else:
         equal = a.agrees(a.final, b.final)
-    a.matched[a.final] = b.matched[b.final] = equal
+    a.counterparts[a.final] = [b.final] if equal else []
+    b.counterparts[b.final] = [a.final] if equal else []
     if equal:
-        contradiction = next((i for i in a.suspects() if a.namesake(i) is not None), None)
+        contradiction = next(a.suspects(beside=ancestors(a.steps, a.final)), None)
         return None if contradiction is None else _describe(a, contradiction)
     return _first(a, b)
 
@@ -94,7 +95,7 @@ class _Side:
                 self.final = len(self.steps) - 1
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
         self.meanings: list[Meaning] = meanings(self.steps, self.named)
-        self.matched: dict[int, bool] = {}
+        self.counterparts: dict[int, list[int]] = {}
 
     @cached_property
     def _places(self) -> dict[tuple[str, int], int]:
@@ -134,31 +135,28 @@ class _Side:
     def _is_ordered(self, i: int, j: int) -> bool:
         return bool({self.meanings[i].name, self.other.meanings[j].name} & MATRICES)
 
-    def has_counterpart(self, i: int) -> bool:
-        """Does the other trace hold the numbers of this step?"""
-        if i not in self.matched:
-            self.matched[i] = self._find_counterpart(i)
-        return self.matched[i]
+    def counterpart(self, i: int) -> list[int]:
+        """The other's steps that hold the numbers of this one: one, several that hold parts of it, or none."""
+        if i not in self.counterparts:
+            self.counterparts[i] = self.find_counterpart(i)
+        return self.counterparts[i]
 
-    def value_is_in_other(self, i: int) -> bool:
-        """As has_counterpart; for the output, any step of the other will do."""
-        return self._find_counterpart(i)
-
-    def _find_counterpart(self, i: int) -> bool:
-        numbers, visible, rearranged = self.numbers[i], False, False
+    def find_counterpart(self, i: int) -> list[int]:
+        """As counterpart; but for the output, any step of the other will do."""
+        numbers, visible, rearranged = self.numbers[i], -1, False
         candidates = sorted(self._candidates(i), key=lambda j: len(self.other.numbers[j].sizes) != len(numbers.sizes))
         for j in candidates:
-            its = self.other.numbers[j]
-            same_sizes = sorted(its.sizes) == sorted(numbers.sizes)
-            if not same_sizes and rearranged:
+            same_sizes = sorted(self.other.numbers[j].sizes) == sorted(numbers.sizes)
+            if rearranged and not same_sizes:
                 break  # the same numbers, split or joined in another order: that is a mistake, not a layout
             if self.agrees(i, j):
-                return True
-            visible = visible or self.agrees(i, j, hidden=False)
+                return [j]
+            if visible < 0 and self.agrees(i, j, hidden=False):
+                visible = j
             rearranged = rearranged or (same_sizes and self._has_all_numbers(i, j))
-        if visible and self._hides_like_other(i):
-            return True
-        return not rearranged and self._is_in_parts(i, candidates)
+        if visible >= 0 and self._hides_like_other(i):
+            return [visible]
+        return [] if rearranged else self._find_parts(i, candidates)
 
     def _candidates(self, i: int) -> Iterator[int]:
         """The other's steps that may be this one: its namesake first, and none that is the namesake of another."""
@@ -190,34 +188,40 @@ class _Side:
         others = (numbers.hidden for numbers in self.other.numbers)
         return mine is None or any(its is not None and torch.equal(mine, its) for its in others)
 
-    def _is_in_parts(self, i: int, candidates: list[int]) -> bool:
-        """Is this one head or text of a step of the other; or does the other hold every head of it?"""
+    def _find_parts(self, i: int, candidates: list[int]) -> list[int]:
+        """The other's step of which this is one head or text; or its steps that are the heads or texts of this one."""
         if self.steps[i].value.is_meta:
-            return False
-        numbers = self.numbers[i]
-        ordered = self.meanings[i].name in MATRICES
-        if any(numbers.part_of(self.other.numbers[j], ordered or self._is_ordered(i, j)) for j in candidates):
-            return True
+            return []
+        numbers, ordered = self.numbers[i], self.meanings[i].name in MATRICES
+        for j in candidates:
+            if numbers.part_of(self.other.numbers[j], ordered or self._is_ordered(i, j)):
+                return [j]
+        smaller = [j for j, one in enumerate(self.other.numbers) if len(one.sizes) == len(numbers.sizes) - 1 > 1]
         for axis, size in enumerate(numbers.sizes):
-            if len(numbers.sizes) < 3 or size > _SLICES:
-                continue
-            its = [one for one in self.other.numbers if len(one.sizes) == len(numbers.sizes) - 1]
-            if its and all(any(part.find(one, ordered) for one in its) for part in numbers.slices(axis)):
-                return True
-        return False
+            if smaller and size <= _SLICES:
+                parts = numbers.slices(axis)
+                found = [next((j for j in smaller if p.find(self.other.numbers[j], ordered)), -1) for p in parts]
+                if -1 not in found:
+                    return found
+        return []
 
-    def suspects(self) -> Iterator[int]:
-        """Steps without a counterpart, of which nothing that was made from them has one; in order."""
+    def suspects(self, beside: Collection[int] = ()) -> Iterator[int]:
+        """Steps without a counterpart, of which nothing that was made from them has one; in order.
+
+        They lead to the output, or the other trace has a step of the same meaning. beside: without these.
+        """
         relevant = ancestors(self.steps, self.final) | {self.final}
         for i in range(len(self.steps)):
-            if i not in relevant and self.namesake(i) is None:
+            has_namesake = self.namesake(i) is not None
+            is_input = self.steps[i].operation == "input"  # which a trace of tensor operations does not have
+            if i in beside or not has_namesake and (i not in relevant or is_input):
                 continue
-            if self.has_counterpart(i) or self._is_mask_or_constant(i):
+            if self.counterpart(i) or self.is_mask_or_constant(i):
                 continue
-            if not any(self.has_counterpart(j) for j in descendants(self.steps, i)):
+            if not any(self.counterpart(j) for j in descendants(self.steps, i)):
                 yield i
 
-    def _is_mask_or_constant(self, i: int) -> bool:
+    def is_mask_or_constant(self, i: int) -> bool:
         """A mask that is being built, or numbers that depend on no input: what uses them is compared instead."""
         if i == self.final or self.namesake(i) is not None or self.steps[i].value.is_meta:
             return False
@@ -229,25 +233,38 @@ class _Side:
 
 def _first(a: _Side, b: _Side) -> Difference:
     """The first difference of two traces whose outputs differ."""
-    s = next(a.suspects(), a.final)
-    u = next(b.suspects(), b.final)
-    if a.namesake(s) == u:
-        return _describe(a, s)
-    ends_early = s == a.final and u != b.final and a.value_is_in_other(s)
-    ends_early = ends_early or (s == a.final and not a.meanings[s].contains and a.value_is_in_other(s))
-    mine_of_u, its_of_s = b.namesake(u), a.namesake(s)
-    after_u = its_of_s is not None and its_of_s in descendants(b.steps, u)
-    if mine_of_u is None and b.meanings[u].name not in a.meanings[s].own and (after_u or ends_early):
-        return _missing(b, u, a, s, ends_early)
-    if mine_of_u is not None and after_u and mine_of_u in descendants(a.steps, s):
-        reason = f"comes after {a.steps[s].name} here, and before it in the other trace"
-        return Difference(a.steps[mine_of_u].name, reason, a.meanings[mine_of_u].name)
-    return _describe(a, s, None if mine_of_u is not None else u)
+    s, its = next(a.suspects(), a.final), list(b.suspects()) or [b.final]
+    if s == a.final and (reached := a.find_counterpart(s)):
+        after = {i for j in reached for i in descendants(b.steps, j)}
+        return _missing(b, next((u for u in its if u in after), b.final), f"this one ends with {a.steps[s].name}")
+    for u in _between(a, s, b, its):
+        misplaced = b.namesake(u)
+        if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
+            return _missing(b, u, f"it comes before {a.steps[s].name}")
+        if misplaced is not None and misplaced in descendants(a.steps, s):
+            reason = f"comes after {a.steps[s].name} here, and before it in the other trace"
+            return Difference(a.steps[misplaced].name, reason, a.meanings[misplaced].name)
+    return _describe(a, s, its[0] if b.namesake(its[0]) is None else None)
 
 
-def _missing(b: _Side, u: int, a: _Side, s: int, ends_early: bool) -> Difference:
+def _between(a: _Side, s: int, b: _Side, suspects: list[int]) -> list[int]:
+    """The other's suspects between what step s was made from and what it should be; the first of them, or none."""
+    namesake = a.namesake(s)
+    if namesake is None:
+        return []
+    before = ancestors(b.steps, namesake)
+    if a.named:  # code that names its steps may leave some out; only what lies between two that it names is missing
+        inputs = [(i, j) for i in a.steps[s].inputs if i != OUTSIDE for j in a.counterpart(i)]
+        after = {k for _, j in inputs for k in descendants(b.steps, j)}
+        for i, j in inputs:
+            if a.numbers[i].hidden is None and b.numbers[j].hidden is not None:  # alike, but for the mask
+                after |= {k for k in ancestors(b.steps, j) | {j} if b.meanings[k].name == "mask"}
+        before &= after
+    return [u for u in suspects if u in before][:1]
+
+
+def _missing(b: _Side, u: int, where: str) -> Difference:
     made = f" ({b.steps[u].operation})" if b.steps[u].operation else ""
-    where = f"this one ends with {a.steps[s].name}" if ends_early else f"it comes before {a.steps[s].name}"
     return Difference(b.steps[u].name, f"only the other trace has it{made}; {where}", b.meanings[u].name)
 
 
@@ -262,17 +279,35 @@ def _describe(a: _Side, i: int, instead: int | None = None) -> Difference:
     hint = "; dropout is on: call .eval() to compare" if meaning == "dropout" or step.name.startswith("dropout") else ""
     if j is None:
         made = f" ({step.operation})" if step.operation else ""
-        return Difference(step.name, f"no step of the other trace holds these numbers{made}{hint}", meaning)
+        known = "only this trace has it" if meaning else "no step of the other trace holds these numbers"
+        return Difference(step.name, f"{known}{made}{hint}", meaning)
     other = a.other.steps[j]
     its = _arrange(a, i, j)
     if its is None:
         return Difference(step.name, f"shape {shape_text(step.shape)} against {shape_text(other.shape)}", meaning)
-    where = a.numbers[i].gap(its)
+    where = a.numbers[i].gap(its, a.other.numbers[j])
     flat = tuple(place for place, size in zip(where, step.shape, strict=True) if size != 1)
     at = f" at {list(where)}" if where else ""
-    made = f" ({step.operation} against {other.operation})" if step.operation != other.operation else ""
+    namesake = a.namesake(i)
+    operation = other.operation if namesake is None else a.other.steps[namesake].operation
+    made = f" ({step.operation} against {operation})" if step.operation != operation else ""
+    made += _other_inputs(a, i, j)
     number = step.value[where].item() if where else step.value.item()
     return Difference(step.name, f"{number:.6g} against {its[flat].item():.6g}{at}{made}{hint}", meaning)
+
+
+def _other_inputs(a: _Side, i: int, j: int) -> str:
+    """What the step was made from instead, where its inputs are not those of its partner."""
+    b = a.other
+    if a.meanings[i].name in MATRICES - {"scores"}:
+        return ""  # mask and scale may come in any order
+    mine = [k for k in a.steps[i].inputs if k != OUTSIDE and not a.is_mask_or_constant(k)]
+    used = {k: a.counterpart(k) for k in mine}
+    lacking = [k for k in b.steps[j].inputs if k != OUTSIDE and not any(a.agrees(m, k) for m in mine)]
+    unused = [k for k in mine if used[k] and not any(a.agrees(k, its) for its in b.steps[j].inputs if its != OUTSIDE)]
+    if not all(used.values()) or len(lacking) != 1 or len(unused) != 1:
+        return ""
+    return f"; made from {b.steps[used[unused[0]][0]].name}, not from {b.steps[lacking[0]].name}"
 
 
 def _arrange(a: _Side, i: int, j: int) -> Tensor | None:

@@ -37,6 +37,10 @@ class HasOperation(Protocol):
     def inputs(self) -> tuple[int, ...]:
         """The numbers of the steps that it was made from."""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its tensor."""
+
 
 @dataclass(frozen=True)
 class Meaning:
@@ -50,27 +54,43 @@ class Meaning:
 def meanings(steps: Sequence[HasOperation], named: bool) -> list[Meaning]:
     """The meaning of each step; `named` if their names were given by the code, not by the torch functions."""
     result: list[Meaning] = []
+    softmaxed = _softmaxed(steps)
     for i, step in enumerate(steps):
-        before = [result[j] for j in ancestors(steps, i)]
+        earlier = ancestors(steps, i)
+        contains = frozenset[str]().union(*(result[j].contains for j in step.inputs if j >= 0))
         base = re.sub(r" \d+$", "", step.name)
         own = _own(step.operation) if named else frozenset({base} & set(BEFORE_SOFTMAX))
-        has_weights = any(one.name == "weights" for one in before)
-        name = _name(base, step.operation, own, before, has_weights) if named else _name_of_call(base)
-        earlier = frozenset[str]().union(*(result[j].contains for j in step.inputs if j >= 0))
-        contains = (earlier | own) if name in BEFORE_SOFTMAX or name == "bias" else frozenset[str]()
-        result.append(Meaning(name, contains, own))
+        if i in softmaxed and not contains:
+            own |= {"scores"}
+        after_softmax = any(result[j].name == "weights" for j in earlier)
+        in_formula = "scores" in own or any("scores" in result[j].contains for j in earlier)
+        name = _name(base, step.operation, own, in_formula, after_softmax) if named else _name_of_call(base)
+        before_softmax = name in (*BEFORE_SOFTMAX, "bias") and not after_softmax
+        result.append(Meaning(name, contains | own if before_softmax else frozenset(), own))
     return result
+
+
+def _softmaxed(steps: Sequence[HasOperation]) -> set[int]:
+    """The steps that a softmax was made from, back to the product."""
+    found: set[int] = set()
+    for weights in (step for step in steps if step.operation.startswith("softmax(")):
+        waiting = [weights]
+        while waiting:
+            step = waiting.pop()
+            new = {j for j in step.inputs if j >= 0 and steps[j].shape == weights.shape} - found
+            found |= new
+            waiting += [steps[j] for j in new if not _PRODUCT.search(steps[j].operation)]
+    return found
 
 
 def _name_of_call(base: str) -> str:
     return base if base in {*MATRICES, "context"} else ""
 
 
-def _name(base: str, operation: str, own: frozenset[str], before: Sequence[Meaning], has_weights: bool) -> str:
-    in_formula = any(one.name == "scores" or "scores" in one.contains for one in before) or "scores" in own
+def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, after_softmax: bool) -> str:
     if operation.startswith("softmax("):
         return "weights"
-    if "scores" in own and (has_weights or "softmax(" in operation):
+    if "scores" in own and (after_softmax or "softmax(" in operation):
         return "context"
     if in_formula and "scaled" in own and _SCALED_LAST.search(operation):
         return "scaled"
