@@ -249,7 +249,7 @@ def no_output_projection(layer, x):
 
 
 def keys_as_values(layer, x):
-    q, k, v = qkv(layer, x)
+    q, k, _ = qkv(layer, x)
     return layer.out_proj(join(attend(q, k, k)))
 
 

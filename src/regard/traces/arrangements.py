@@ -79,7 +79,7 @@ class Numbers:
         """Could they be the same numbers, in any order? A quick test by their mean size."""
         if not hidden and (self.hidden is not None or other.hidden is not None):
             return True
-        return abs(self._size[0] - other._size[0]) <= self._distance(other, self._size[0])
+        return bool(abs(self._size[0] - other._size[0]) <= self._distance(other, other._size[0]))
 
     def agrees(self, arranged: Tensor, other: Numbers, hidden: bool = True) -> bool:
         """Is the other, arranged like this one, the same number for number?"""
@@ -174,9 +174,7 @@ def _joined(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
 
 
 def _swaps_equal(sizes: tuple[int, ...], order: tuple[int, ...]) -> bool:
-    return any(
-        sizes[i] == sizes[j] for place, i in enumerate(order) for j in order[place + 1 :] if i > j
-    )
+    return any(sizes[i] == sizes[j] for place, i in enumerate(order) for j in order[place + 1 :] if i > j)
 
 
 def _hidden(tensor: Tensor, lowest: float) -> Tensor:

@@ -48,6 +48,8 @@ def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | N
     a, b = _Side(mine, rtol, atol), _Side(its, rtol, atol)
     if not a.steps or not b.steps:
         return _one_is_empty(a, b)
+    if a.is_meta or b.is_meta:
+        return _shapes_differ(a, b)
     a.other, b.other = b, a
     if a.numbers[a.final].shape != b.numbers[b.final].shape and a.has_out and b.has_out:
         equal = a.numbers[a.final].sizes == b.numbers[b.final].sizes and a.agrees(a.final, b.final)
@@ -93,6 +95,7 @@ class _Side:
                 last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
                 self.steps.append(_Output(out, last))
                 self.final = len(self.steps) - 1
+        self.is_meta = any(step.value.is_meta for step in self.steps)
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
         self.meanings: list[Meaning] = meanings(self.steps, self.named)
         self.counterparts: dict[int, list[int]] = {}
@@ -128,8 +131,6 @@ class _Side:
 
     def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
         """Does step i hold the numbers of the other's step j?"""
-        if self.steps[i].value.is_meta or self.other.steps[j].value.is_meta:
-            return sorted(self.numbers[i].sizes) == sorted(self.other.numbers[j].sizes)
         return self.numbers[i].find(self.other.numbers[j], self._is_ordered(i, j), hidden)
 
     def _is_ordered(self, i: int, j: int) -> bool:
@@ -163,7 +164,7 @@ class _Side:
         namesake = self.namesake(i)
         if namesake is not None:
             yield namesake
-        single = self.numbers[i].tensor.numel() < 2 if not self.steps[i].value.is_meta else False
+        single = self.numbers[i].tensor.numel() < 2
         for j in range(len(self.other.steps)):
             taken = self.other.namesake(j) if self.named and self.other.named else None
             if j != namesake and not single and (namesake is None or taken is None or self._may_stand_for(i, j)):
@@ -172,12 +173,14 @@ class _Side:
     def _may_stand_for(self, i: int, j: int) -> bool:
         a, b = self.meanings[i].name, self.other.meanings[j].name
         together = ({*BEFORE_SOFTMAX, "bias"}, {"weights", "dropout"})
-        return any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
+        return (
+            any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
+        )
 
     def _has_all_numbers(self, i: int, j: int) -> bool:
         """The same numbers, in whatever order?"""
         a, b = self.numbers[i], self.other.numbers[j]
-        if self.steps[i].value.is_meta or not a.may_have_the_numbers_of(b):
+        if not a.may_have_the_numbers_of(b):
             return False
         flat, its = a.tensor.flatten().sort().values, b.tensor.flatten().sort().values
         return a._like(flat).agrees(its, b)
@@ -190,8 +193,6 @@ class _Side:
 
     def _find_parts(self, i: int, candidates: list[int]) -> list[int]:
         """The other's step of which this is one head or text; or its steps that are the heads or texts of this one."""
-        if self.steps[i].value.is_meta:
-            return []
         numbers, ordered = self.numbers[i], self.meanings[i].name in MATRICES
         for j in candidates:
             if numbers.part_of(self.other.numbers[j], ordered or self._is_ordered(i, j)):
@@ -214,7 +215,7 @@ class _Side:
         for i in range(len(self.steps)):
             has_namesake = self.namesake(i) is not None
             is_input = self.steps[i].operation == "input"  # which a trace of tensor operations does not have
-            if i in beside or not has_namesake and (i not in relevant or is_input):
+            if i in beside or (not has_namesake and (i not in relevant or is_input)):
                 continue
             if self.counterpart(i) or self.is_mask_or_constant(i):
                 continue
@@ -223,7 +224,7 @@ class _Side:
 
     def is_mask_or_constant(self, i: int) -> bool:
         """A mask that is being built, or numbers that depend on no input: what uses them is compared instead."""
-        if i == self.final or self.namesake(i) is not None or self.steps[i].value.is_meta:
+        if i == self.final or self.namesake(i) is not None:
             return False
         if not self.named and all(OUTSIDE not in self.steps[j].inputs for j in {i, *ancestors(self.steps, i)}):
             return True
@@ -235,6 +236,9 @@ def _first(a: _Side, b: _Side) -> Difference:
     """The first difference of two traces whose outputs differ."""
     s, its = next(a.suspects(), a.final), list(b.suspects()) or [b.final]
     if s == a.final and (reached := a.find_counterpart(s)):
+        if b.final in reached:
+            shapes = f"shape {shape_text(a.steps[s].shape)} against {shape_text(b.steps[b.final].shape)}"
+            return Difference(a.steps[s].name, shapes, a.meanings[s].name)
         after = {i for j in reached for i in descendants(b.steps, j)}
         return _missing(b, next((u for u in its if u in after), b.final), f"this one ends with {a.steps[s].name}")
     for u in _between(a, s, b, its):
@@ -324,6 +328,15 @@ def _one_is_empty(a: _Side, b: _Side) -> Difference | None:
     if a.steps:
         return Difference(a.steps[0].name, "only this trace has it; the other has no steps")
     return Difference(b.steps[0].name, "only the other trace has it; this one has no steps")
+
+
+def _shapes_differ(a: _Side, b: _Side) -> Difference | None:
+    """The first step of the same name with another shape; tensors on the meta device have no values."""
+    shapes = {step.name: step.shape for step in b.steps}
+    for step in a.steps:
+        if step.name in shapes and step.shape != shapes[step.name]:
+            return Difference(step.name, f"shape {shape_text(step.shape)} against {shape_text(shapes[step.name])}")
+    return None
 
 
 def _first_tensor(out: Any) -> Tensor | None:

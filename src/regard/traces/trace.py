@@ -149,12 +149,14 @@ class Trace:
         return name in self.names
 
     def __getitem__(self, key: str | int) -> Tensor:
-        if isinstance(key, int):
-            return self.steps[key].value
+        return self.steps[key].value if isinstance(key, int) else self.find(key).value
+
+    def find(self, name: str) -> Step:
+        """The step of this name, with its operation and reason."""
         for s in self.steps:
-            if s.name == key:
-                return s.value
-        raise KeyError(f"no step is called {key!r}; this trace has {', '.join(self.names) or 'none'}")
+            if s.name == name:
+                return s
+        raise KeyError(f"no step is called {name!r}; this trace has {', '.join(self.names) or 'none'}")
 
     def diff(self, other: Trace, rtol: float | None = None, atol: float | None = None) -> Difference | None:
         """Name the first step that differs, or None where all agree.
