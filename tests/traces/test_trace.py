@@ -87,6 +87,16 @@ def test_known_names_come_with_their_reason():
     assert [s.why for s in t] == [WHY["weights"], "my own"]
 
 
+def test_the_reason_of_a_split_is_the_number_of_heads_unless_one_is_given():
+    x = torch.randn(2, 7, 15)
+    with trace() as t:
+        step("split", x.view(2, 7, 3, 5))
+        step("split keys", x.unflatten(-1, (1, 15)))
+        step("split", x.view(2, 7, 3, 5), why="my own")
+        step("split", x.view(2, 7, 3, 5).transpose(1, 2))  # which axis holds the heads is not known
+    assert [s.why for s in t] == ["3 heads of 5", "1 head of 15", "my own", WHY["split"]]
+
+
 def test_an_inner_trace_takes_its_own_steps_and_the_outer_one_continues_after():
     with trace() as outer:
         step("before", torch.ones(1))
@@ -107,6 +117,13 @@ def test_a_trace_ends_when_its_block_fails():
         fail()
     assert not tracing()
     assert t.names == ["x"]
+
+
+def test_a_step_is_found_by_its_name_with_all_that_is_known_of_it():
+    t = trace(Halves(), torch.ones(2))
+    assert (t.find("half").operation, t.find("half").why) == ("x / 2", "so that it is smaller")
+    assert t.has_names
+    assert not trace(nn.ReLU(), torch.ones(2)).has_names
 
 
 def test_a_missing_step_says_which_there_are():

@@ -14,10 +14,10 @@ _TOKENS_FIRST = {"split", "split keys", "split values", "back"}  # (B, T, H, D);
 _HEADS_JOINED = {"queries", "keys", "values", "concat"}  # (B, T, H·D): a head is some of the channels
 _MEANINGS = {
     "scores": "A high score: the query matches the key.",
-    "mask": "The scores, where hidden keys have −∞.",
+    "mask": "The scores; −∞ where hidden.",
     "scaled": "What the softmax gets.",
     "weights": "Each row sums to 1.",
-    "dropout": "The weights; in training, some of them are 0.",
+    "dropout": "The weights; in training some are 0.",
 }
 
 
@@ -46,7 +46,7 @@ def step_matrix(
     if step.name in MATRICES:
         table = weights_table(value, tokens, tokens, width, digits, zero_is_hidden=step.name in ("weights", "dropout"))
         legend = "Row: the token that looks, its query. Column: the token it looks at, its key."
-        hidden = "· is hidden: a token may not look at later ones." if "·" in table else ""
+        hidden = "· is hidden: no token may look at later ones." if "·" in table else ""
         return table, _lines(legend, f"{_MEANINGS.get(step.name, '')} {hidden}".strip(), marks_legend(tokens))
     channels = value.shape[1]
     share = channels // heads if step.name in _HEADS_JOINED and heads > 1 else 0

@@ -129,9 +129,10 @@ class Numbers:
 
     def slices(self, axis: int) -> list[Numbers]:
         """The tensors along one axis."""
-        return [self._like(one) for one in self.tensor.unbind(axis)]
+        return [self.like(one) for one in self.tensor.unbind(axis)]
 
-    def _like(self, tensor: Tensor) -> Numbers:
+    def like(self, tensor: Tensor) -> Numbers:
+        """Other numbers, compared as closely."""
         numbers = Numbers(tensor, self.rtol, self.atol)
         numbers.close = self.close
         return numbers
