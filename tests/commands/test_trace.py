@@ -28,7 +28,9 @@ def test_trace_prints_the_shapes_of_any_size_without_computing_them():
     assert "Shapes: 4 texts, 100000 tokens, 768 numbers per token in 12 heads of 64." in result.output
 
 
-@pytest.mark.parametrize("arguments", [(), ("--step", "mask"), ("--step", "dropout"), ("--tokens", "100", "--batch", "4"), (SENTENCE,)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--step", "mask"), ("--step", "dropout"), ("--tokens", "100", "--batch", "4"), (SENTENCE,)]
+)
 def test_trace_keeps_to_eighty_columns(arguments):
     result = trace(*arguments)
     assert result.exit_code == 0
@@ -47,7 +49,7 @@ def test_a_step_of_the_worked_example_is_shown_for_every_rung_that_has_it():
     output = trace("--step", "scores").output
     assert "journey   0.9544   1.4950   1.4754   0.8434   0.7070   1.0865" in output
     assert "scores of head 1: queries @ keys.mT" in output
-    assert "step  " not in output  # no table of steps
+    assert "operation" not in output  # no table of steps
     output = trace("--step", "mask").output
     assert output.count("No step is called mask here.") == 2
     assert "Your     −0.2327        ·" in output

@@ -7,6 +7,7 @@ from torch import nn
 import regard
 from learners import Assignment, Easy, Fast
 from regard import ladder, step, trace
+from regard.traces.differences import Difference
 from traces.homework import CORRECT, D_IN, WRONG, B, E, H, Homework, T, plain, reference
 
 
@@ -200,3 +201,20 @@ def test_heads_joined_wrongly_are_found_also_where_tokens_and_heads_are_as_many(
             return layer.out_proj((weights @ v).reshape(1, 4, 12))
 
     assert trace(Joined(), x).diff(trace(layer, x)).name == "reshape"
+
+
+def test_the_same_code_differs_at_its_first_step_though_later_ones_are_close():
+    class Hidden(nn.Module):
+        def forward(self, x):
+            small = step("large", step("small", x * self.factor) * 1e-12 + 1)
+            return step("back", (small - 1) * 1e12)
+
+    one, two = Hidden(), Hidden()
+    one.factor, two.factor = (nn.Parameter(torch.tensor(n, dtype=torch.float64)) for n in (2, 3))
+    x = torch.randn(3, 5, dtype=torch.float64)
+    assert trace(one, x).diff(trace(two, x)).name == "small"
+
+
+def test_a_repeated_name_is_not_explained_by_itself():
+    assert str(Difference("keys 4", "1 against 2", "keys")) == "keys 4: 1 against 2"
+    assert str(Difference("energy", "1 against 2", "scores")) == "energy (scores): 1 against 2"

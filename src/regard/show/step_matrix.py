@@ -17,7 +17,7 @@ _MEANINGS = {
     "mask": "The scores; −∞ where hidden.",
     "scaled": "What the softmax gets.",
     "weights": "Each row sums to 1.",
-    "dropout": "The weights; in training some are 0.",
+    "dropout": "In training, some weights are 0.",
 }
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.traces.torch_calls import HIDDEN
 
-# How far two results of the same formula may be apart, as a share of the largest number.
+# How far two results of the same formula may be apart, as a share of a number and of their mean size.
 _CLOSE = {torch.float64: 1e-9, torch.float32: 3e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 _SMALLEST = 1e-9  # numbers this close are always equal
 
@@ -59,11 +59,10 @@ class Numbers:
         return matrices[0] if bool((matrices == matrices[:1]).all()) else hidden
 
     @cached_property
-    def _size(self) -> tuple[float, float]:
-        visible = self.tensor[~_hidden(self.tensor, self.lowest)].nan_to_num(posinf=0.0, neginf=0.0)
-        if not visible.numel():
-            return 0.0, 0.0
-        return visible.abs().mean().item(), visible.abs().max().item()
+    def _size(self) -> float:
+        """The mean size of the numbers that are visible and finite."""
+        visible = ~_hidden(self.tensor, self.lowest) & self.tensor.isfinite()
+        return self.tensor[visible].abs().mean().item() if bool(visible.any()) else 0.0
 
     def find(self, other: Numbers, ordered: bool = False, hidden: bool = True) -> bool:
         """Is this an arrangement of the other?
@@ -79,7 +78,7 @@ class Numbers:
         """Could they be the same numbers, in any order? A quick test by their mean size."""
         if not hidden and (self.hidden is not None or other.hidden is not None):
             return True
-        return bool(abs(self._size[0] - other._size[0]) <= self._distance(other, other._size[0]))
+        return bool(abs(self._size - other._size) <= self._distance(other, other._size))
 
     def agrees(self, arranged: Tensor, other: Numbers, hidden: bool = True) -> bool:
         """Is the other, arranged like this one, the same number for number?"""
@@ -140,7 +139,7 @@ class Numbers:
     def _distance(self, other: Numbers, size: Tensor | float) -> Tensor | float:
         if self.rtol is not None or self.atol is not None:
             return (self.atol or 0.0) + (self.rtol or 0.0) * size
-        return max(self.close, other.close) * max(self._size[1], other._size[1]) + _SMALLEST
+        return max(self.close, other.close) * (size + max(self._size, other._size)) + _SMALLEST
 
 
 def arranged(tensor: Tensor, sizes: tuple[int, ...], ordered: bool = False) -> Iterator[Tensor]:
