@@ -23,7 +23,7 @@ def test_the_version_is_that_of_the_package():
     [
         (
             ["trace", "--tokens", "3", "--d-model", "770"],
-            "d_out (770) must be divisible by num_heads (12); try 768 or 780",
+            "--d-model 770 is not divisible by --heads 12; try --heads 11, 14 or 22",
         ),
         (["trace", "  "], "the sentence is empty"),
         (["trace", "hello", "--tokens", "3"], "give a sentence or --tokens, not both"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,6 @@ _LONGEST = 30  # characters of a sentence that is repeated in the next command
 
 
 def trace(
-    context: typer.Context,
     text: Annotated[
         str | None,
         typer.Argument(help="Sentence for the trained model in the package. Without one: the worked example."),
@@ -27,52 +27,53 @@ def trace(
     layer: Annotated[
         int | None, typer.Option(min=0, help="Layer to show, with a sentence.", show_default="the clearest role")
     ] = None,
-    step: Annotated[str, typer.Option(help="Step to show as a matrix: scores, mask, queries, …")] = "weights",
+    step: Annotated[
+        str | None, typer.Option(help="Step to show as a matrix: scores, mask, queries, …", show_default="weights")
+    ] = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Show shapes only, for this many tokens.", show_default="off")
     ] = None,
-    d_model: Annotated[int, typer.Option(min=1, help="Model width, with --tokens.")] = 768,
-    heads: Annotated[int, typer.Option(min=1, help="Number of heads, with --tokens.")] = 12,
+    # The defaults below are None, so that an option that is typed where it means nothing can be refused.
+    d_model: Annotated[int | None, typer.Option(min=1, help="Model width, with --tokens.", show_default="768")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Number of heads, with --tokens.", show_default="12")] = None,
     kv_heads: Annotated[
         int | None,
         typer.Option(
             min=1, help="Number of key/value heads (grouped-query attention), with --tokens.", show_default="--heads"
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size, with --tokens.")] = 1,
-    causal: Annotated[bool, typer.Option(help="Hide later tokens, with --tokens.")] = True,
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, with --tokens.", show_default="1")] = None,
+    causal: Annotated[
+        bool | None,
+        typer.Option("--causal/--no-causal", help="Hide later tokens, with --tokens.", show_default="causal"),
+    ] = None,
 ) -> None:
     """Show the steps of attention, with their shapes and values."""
-    typed = _typed(context)
-    sizes = typed & {"--d-model", "--heads", "--kv-heads", "--batch", "--causal", "--no-causal"}
+    sizes = {"--d-model": d_model, "--heads": heads, "--kv-heads": kv_heads, "--batch": batch}
+    sizes["--no-causal" if causal is False else "--causal"] = causal
     if tokens is not None:
         if text is not None:
             raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
+        values = {"--step": step, "--head": head, "--layer": layer}
         remedy = 'for values, give a sentence: regard trace "The cat sat on the mat"'
-        _refuse(typed & {"--step", "--head", "--layer"}, "--tokens shows shapes only", remedy)
-        _print_shapes(tokens, d_model, heads, kv_heads, batch, causal)
+        _refuse(values, "--tokens shows shapes only", remedy)
+        _print_shapes(tokens, d_model or 768, heads or 12, kv_heads, batch or 1, causal is not False)
     elif text is not None:
         reason = "a sentence goes through the trained model in the package, which is causal and has its own sizes"
         _refuse(sizes, reason, "for other sizes, give --tokens instead of a sentence")
-        _print_sentence(text, layer, head, step, everything="--step" not in typed)
+        _print_sentence(text, layer, head, "weights" if step is None else step, everything=step is None)
     else:
         _refuse(sizes, "the worked example has its own sizes", "for other sizes, add --tokens 100")
         remedy = 'give a sentence: regard trace "The cat sat on the mat" --head 4.3'
-        _refuse(typed & {"--head", "--layer"}, "the worked example shows every head", remedy)
-        _print_ladder(step, everything="--step" not in typed)
+        _refuse({"--head": head, "--layer": layer}, "the worked example shows every head", remedy)
+        _print_ladder("weights" if step is None else step, everything=step is None)
 
 
-def _typed(context: typer.Context) -> set[str]:
-    """The options that were typed, as they were typed."""
-    names = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    flags = {f"--{name.replace('_', '-')}" for name in names}
-    return flags - {"--causal"} | {"--no-causal"} if context.params["causal"] is False else flags
-
-
-def _refuse(typed: set[str], reason: str, remedy: str) -> None:
+def _refuse(options: Mapping[str, object], reason: str, remedy: str) -> None:
     """No option is ignored: those that mean nothing here are errors."""
+    typed = [name for name, value in options.items() if value is not None]
     if typed:
-        raise ValueError(f"{' and '.join(sorted(typed))} cannot be used here: {reason}; {remedy}")
+        raise ValueError(f"{' and '.join(typed)} cannot be used here: {reason}; {remedy}")
 
 
 def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, batch: int, causal: bool) -> None:

@@ -7,7 +7,7 @@ Every torch function hands the steps behind its arguments on to its result, unti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -53,6 +53,7 @@ class Lineage:
         return sources
 
 
+@runtime_checkable
 class HasInputs(Protocol):
     """A step or a call."""
 

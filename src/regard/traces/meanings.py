@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from regard.traces.lineage import ancestors
 
@@ -22,6 +22,7 @@ _SCALED_LAST = re.compile(r"[/×] [√(]*[\d.e−+]+\)*$")
 _MASK = re.compile(r"\b(masked_fill|where|setitem)\(|−∞")
 
 
+@runtime_checkable
 class HasOperation(Protocol):
     """A step, as far as its meaning needs it."""
 
