@@ -25,6 +25,13 @@ def test_keys_beyond_four_tables_are_named():
     assert len(last) <= 80
 
 
+def test_keys_that_nobody_sees_need_no_table():
+    words = [f"word{i}" for i in range(17)]
+    weights = torch.ones(17, 17)
+    weights[:, 9:] = 0
+    assert "\n\n" not in weights_table(weights, words, words, width=80)
+
+
 def test_names_in_several_tables_are_short_and_keep_their_position():
     words = [f"beginning@{i}" for i in range(20)]
     text = weights_table(torch.rand(20, 20), words, words)

@@ -4,6 +4,7 @@ import torch
 
 from regard import step, trace
 from regard.traces.meanings import meanings
+from traces.homework import Homework, named_with_a_wrong_scale, reference
 
 T, D = 7, 5
 
@@ -35,12 +36,11 @@ def test_several_operations_in_one_step_are_all_in_it():
 
 
 def test_a_product_whose_text_is_too_long_to_show_is_known_by_its_softmax():
-    x, weight = torch.randn(3, T, D), torch.randn(D, D)
-    with trace() as t:
-        q = (x @ weight).reshape(3, T, D).transpose(0, 1).reshape(T, 3, D).transpose(0, 1).contiguous().relu()
-        energy = step("energy", q @ q.mT)
-        step("attention", energy.softmax(-1))
-    assert of(t) == ["scores", "weights"]
+    layer = Homework(named_with_a_wrong_scale, reference().state_dict())
+    t = trace(layer, torch.randn(2, T, 11))
+    assert t.find("energy").operation == "2×3×7×7 / √15"
+    energy = meanings(t.steps, named=True)[0]
+    assert (energy.name, energy.contains) == ("scaled", {"scores", "scaled"})
 
 
 def test_steps_outside_of_the_formula_keep_their_names():
