@@ -39,6 +39,12 @@ def test_the_package_is_a_command_too():
         (["watch", "--txt", "hello"], "No such option: --txt"),
         (["watch", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),
         (["train"], "Missing option '--data'; see regard train --help"),
+        (
+            ["trace", "--tokens", "3", "--d-model", "770"],
+            "--d-model 770 is not divisible by --heads 12; try --heads 11, 14 or 22",
+        ),
+        (["trace", "  "], "the sentence is empty"),
+        (["trace", "hello", "--tokens", "3"], "give a sentence or --tokens, not both"),
     ],
 )
 def test_a_mistake_is_one_line_and_no_traceback(arguments, message, monkeypatch, capsys):

@@ -101,12 +101,12 @@ class MultiHeadAttention(nn.Module):
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
 
         q, k, v = project_qkv(self.W_query, self.W_key, self.W_value, step("x", x, "input"), context)
-        q = step("split", q.view(*q.shape[:2], H, D), why=arguments.describe_heads(H, D))  # (B, T, H, D)
-        k = step("split keys", k.view(*k.shape[:2], Hkv, D), why=arguments.describe_heads(Hkv, D))
-        v = step("split values", v.view(*v.shape[:2], Hkv, D), why=arguments.describe_heads(Hkv, D))
+        q = step("split", q.view(*q.shape[:2], H, D))  # (B, T, H, D)
+        k = step("split keys", k.view(*k.shape[:2], Hkv, D))
+        v = step("split values", v.view(*v.shape[:2], Hkv, D))
         q = step("transpose", q.transpose(1, 2))  # (B, H, T, D)
-        k = step("transpose keys", k.transpose(1, 2), why="heads side by side")
-        v = step("transpose values", v.transpose(1, 2), why="heads side by side")
+        k = step("transpose keys", k.transpose(1, 2))
+        v = step("transpose values", v.transpose(1, 2))
 
         if self.q_norm is not None and self.k_norm is not None:
             q = step("normed", normalize(self.q_norm, q), "q_norm(queries)", "each vector normalized")

@@ -116,11 +116,6 @@ def _check_context(layer: MultiHeadAttention, context: Tensor, x: Tensor, cache:
         raise ValueError("a cache holds keys of x, not of context; pass one or the other")
 
 
-def describe_heads(count: int, width: int) -> str:
-    """The heads in words, for a trace: "12 heads of 64"."""
-    return f"{count} head{'s' * (count != 1)} of {width}"
-
-
 def drop_textbook_mask(state_dict: dict[str, Any], prefix: str, causal: bool) -> str | None:
     """Remove the T × T mask that the textbook's layer saves; return an error where it is not the layer's own mask."""
     mask = state_dict.pop(prefix + "mask", None)

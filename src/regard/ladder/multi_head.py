@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
         values = step("values", self.W_value(x))
 
         # Split: view reads the same memory as H vectors of D numbers.
-        q = step("split", queries.view(B, T, H, D), why=f"{H} heads of {D}")  # (B, T, H, D)
+        q = step("split", queries.view(B, T, H, D))  # (B, T, H, D)
         k = step("split keys", keys.view(B, T, H, D))
         v = step("split values", values.view(B, T, H, D))
 
