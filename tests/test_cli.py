@@ -35,6 +35,7 @@ def test_the_package_is_a_command_too():
     [
         (["watch", "--head", "x"], "--head x must be a number, such as 3; or 4.3, head 3 of layer 4"),
         (["watch", "--text", "  "], "--text '  ' is empty; give it at least a word"),
+        (["trace", "The", "cat"], 'a text of several words needs quotes: regard trace "The cat"'),
         (["tarce"], "No such command 'tarce'"),
         (["watch", "--txt", "hello"], "No such option: --txt"),
         (["watch", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),

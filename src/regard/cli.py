@@ -86,6 +86,8 @@ def _misused(error: Any) -> int:
     else:
         command = error.ctx.command_path if getattr(error, "ctx", None) else "regard"
         message = error.format_message().rstrip(".")
+        if "unexpected extra argument" in message and not any(one.startswith("-") for one in sys.argv[2:]):
+            message = f'a text of several words needs quotes: {command} "{" ".join(sys.argv[2:])}"'
         _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
     return int(error.exit_code)
 
