@@ -34,7 +34,7 @@ def same_reports(one, other):
     assert str(one.summary()) == str(other.summary())  # as text, in which NaN is like itself
     for mine, its in zip(one.forwards, other.forwards, strict=True):
         for layer in range(len(mine)):
-            ours, theirs = mine[layer]._record, its[layer]._record
+            ours, theirs = mine[layer].record, its[layer].record
             names = [n for n in (*EVERY, "top_keys", "top_weights") if all(n in step.measured for step in ours.steps)]
             for name in names:
                 same(ours.read(name), theirs.read(name))
@@ -104,7 +104,7 @@ def test_every_precision_is_kept(dtype, tmp_path):
     seen.add(0, 0, WatchedCall("a", q=q, k=k, alibi=torch.tensor([0.5, 0.25]), bias=torch.randn(2, 3, 3)[None]))
     seen.save(tmp_path / "seen")
     again = load_seen(tmp_path / "seen")
-    same(again[0]._record.call(0).q, q)
+    same(again[0].record.call(0).q, q)
     same_weights(seen, again)
 
 

@@ -69,7 +69,7 @@ def test_every_statistic_of_a_real_model_is_its_definition_in_every_precision(na
     with regard.watch(model) as seen:
         assert torch.equal(model(input_ids=tokens, attention_mask=LEFT)[0], unwatched)
     for layer in range(len(seen)):
-        call = seen[layer]._record.call(0)
+        call = seen[layer].record.call(0)
         expected = dense.measure(call, ROWS)
         for statistic in ROWS:
             found = getattr(seen[layer], statistic)
