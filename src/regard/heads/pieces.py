@@ -8,7 +8,7 @@ in. A character that is split over several tokens is named in each: 猫:1, 猫:2
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -208,7 +208,8 @@ def _by_decoding(tokenizer: Any, names: Sequence[str | None], ids: Sequence[int]
             continue
         if name.endswith("@@") or joined:
             spelled.append(Spelling(((" " if not joined else "") + name.removesuffix("@@")).encode(), False, joined))
-            start, before, joined = at + 1, "", name.endswith("@@")
+            joined = name.endswith("@@")
+            start, before = (at + 1, "") if joined else (at, tokenizer.convert_tokens_to_string([name]))
             continue
         text = tokenizer.convert_tokens_to_string(list(names[start : at + 1]))
         new = text[len(before) :] if text.startswith(before) else tokenizer.convert_tokens_to_string([name])
@@ -232,39 +233,48 @@ def _unknown(i: int) -> Spelling:
 def _joined(spelled: Sequence[Spelling], padding: Sequence[bool]) -> TextTokens:
     """The tokens of a text from their bytes."""
     pieces, shown = [""] * len(spelled), [""] * len(spelled)
-    parts: dict[int, str] = {}
+    split: set[int] = set()  # tokens with a part of a character
     alone = [one.special or padded for one, padded in zip(spelled, padding, strict=True)]
     for is_alone, run in groupby(range(len(spelled)), key=lambda i: alone[i]):
         tokens = list(run)
         for group in ([i] for i in tokens) if is_alone else [tokens]:
-            owner = [i for i in group for _ in spelled[i].data]
-            at = 0
-            for character in b"".join(spelled[i].data for i in group).decode(errors="surrogateescape"):
-                size = len(character.encode(errors="surrogateescape"))
-                owners = owner[at : at + size]
-                at += size
-                character = f"\\x{ord(character) - 0xDC00:02x}" if "\udc80" <= character <= "\udcff" else character
+            for character, owners in _characters([(i, spelled[i].data) for i in group]):
                 pieces[owners[0]] += character
                 for i in dict.fromkeys(owners):
-                    if owners[0] == owners[-1]:
-                        shown[i] += character
-                    else:
-                        first, last = owners.index(i) + 1, size - owners[::-1].index(i)
-                        shown[i] += f"{printable(character)}:{first}" + (f"-{last}" if last > first else "")
-                        parts[i] = ""
+                    shown[i] += character if owners[0] == owners[-1] else _part(character, i, owners)
+                split.update(owners if owners[0] != owners[-1] else ())
+                if len(character) > 1:  # a byte that is no text
+                    alone[owners[0]] = True
     continues = [
-        i > 0 and not (alone[i] or alone[i - 1]) and _continues(i, spelled, pieces, parts) for i in range(len(spelled))
+        i > 0 and not (alone[i] or alone[i - 1]) and _continues(i, spelled, pieces, split) for i in range(len(spelled))
     ]
-    return TextTokens(pieces, continues, padding, {i: printable(shown[i]) for i in parts})
+    return TextTokens(pieces, continues, padding, {i: printable(shown[i]) for i in split})
 
 
-def _continues(i: int, spelled: Sequence[Spelling], pieces: Sequence[str], parts: dict[int, str]) -> bool:
+def _characters(tokens: Sequence[tuple[int, bytes]]) -> Iterator[tuple[str, list[int]]]:
+    r"""The characters of some tokens, each with the token of each of its bytes; a byte that is no text is \xe7."""
+    owner = [i for i, data in tokens for _ in data]
+    at = 0
+    for character in b"".join(data for _, data in tokens).decode(errors="surrogateescape"):
+        size = len(character.encode(errors="surrogateescape"))
+        is_text = not "\udc80" <= character <= "\udcff"
+        yield character if is_text else f"\\x{ord(character) - 0xDC00:02x}", owner[at : at + size]
+        at += size
+
+
+def _part(character: str, token: int, owners: Sequence[int]) -> str:
+    """The bytes of a character that are in one token: 猫:1, or 猫:2-3."""
+    first, last = owners.index(token) + 1, len(owners) - owners[::-1].index(token)
+    return f"{printable(character)}:{first}" + (f"-{last}" if last > first else "")
+
+
+def _continues(i: int, spelled: Sequence[Spelling], pieces: Sequence[str], split: set[int]) -> bool:
     told = spelled[i].continues
     if told is not None:
         return told
-    if i in parts and i - 1 in parts and not pieces[i]:
+    if i in split and i - 1 in split and not pieces[i]:
         return True  # inside a character
     before = i - 1
-    while before and not pieces[before] and before in parts:  # the character is in the piece that it begins in
+    while before and not pieces[before] and before in split:  # the character is in the piece that it begins in
         before -= 1
     return joins(pieces[before], pieces[i])

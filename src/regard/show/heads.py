@@ -172,7 +172,10 @@ def legend(columns: Sequence[str]) -> dict[str, str]:
 def _legend_below(table: str, width: int) -> list[str]:
     """The legend of the columns that fit into the table, and how to read its means."""
     columns = table.splitlines()[0].split()
-    lines = ["", text_table([], [[name, text] for name, text in legend(columns).items()], width, cut={1: 20})]
+    entries: list[list[Cell]] = [[name, text] for name, text in legend(columns).items()]
+    if not entries:
+        return []
+    lines = ["", text_table([], entries, width, cut={1: 20})]
     if "induction" in columns:
         lines += [f"  {line}" for line in textwrap.wrap(_MEANS, width - 2)]
     return lines

@@ -29,7 +29,7 @@ def head_page(head: Head, width: int, text: int = 0) -> str:
         [query, strongest(looked_at, where, how_much)]
         for query, where, how_much in zip(queries, keys, weights, strict=True)
     ]
-    lines.append(text_table([], rows[-_QUERIES:], width, cut={1: 1}))
+    lines.append(text_table([], rows[-_QUERIES:], width, cut={0: min(8, max(map(len, queries), default=1)), 1: 1}))
     if len(rows) > _QUERIES:
         lines.append(f"  (the last {_QUERIES} of {len(rows)} tokens)")
     return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)])

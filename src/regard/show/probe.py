@@ -10,7 +10,7 @@ from regard.show.table import Cell, html_table, terminal_width, text_table
 _FEW = 12  # rows unless all are asked for
 _COLUMNS = ["head", "role", *SCORES]
 _LEGEND = {
-    "induction": "from a repeated token to the one after its first occurrence",
+    "induction": "from a repeated token to what followed it before",
     "previous": "to the token before",
     "duplicate": "from a repeated token to its first occurrence",
 }
