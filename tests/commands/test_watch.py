@@ -63,7 +63,7 @@ def test_one_layer_or_one_head_can_be_chosen(folder, text, capsys):
     out = capsys.readouterr().out
     assert "transformer.h.1.attn[2]" in out
     assert out.count(" · ") >= 11
-    assert "\n  cat  " in out
+    assert "\n  cat@1  " in out
     watch(str(folder), str(text), layer="transformer.h.0.attn", head="0")
     assert "transformer.h.0.attn[0]" in capsys.readouterr().out
 

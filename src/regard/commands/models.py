@@ -27,7 +27,7 @@ class ModelWithText(NamedTuple):
 
     model: nn.Module
     inputs: dict[str, Tensor]  # keyword arguments of forward
-    tokens: list[str]
+    tokenizer: Any  # reads the token ids as texts
     layers: int | None  # None where the number of attention layers is unknown
 
 
@@ -56,16 +56,15 @@ def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> Model
     assert model.tokenizer is not None
     ids = model.tokenizer.encode(text)[:max_tokens]
     _check_length(len(ids), model.config.context_length)
-    tokens = [model.tokenizer.decode([one]) for one in ids]
-    return ModelWithText(model, {"ids": torch.tensor([ids])}, tokens, model.config.num_layers)
+    return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
 
 
 def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A model that transformers loads, and the text in its tokens."""
     with _quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
-        inputs, tokens = _tokenize(tokenizer, text, config, max_tokens)
-    return ModelWithText(model, inputs, tokens, _number_of_layers(config))
+        inputs = _tokenize(tokenizer, text, config, max_tokens)
+    return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
 
 
 def _check_length(length: int, longest: int | None) -> None:
@@ -143,7 +142,7 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
 
 
-def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
+def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> dict[str, Tensor]:
     truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
     encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
@@ -152,7 +151,7 @@ def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) ->
     _check_length(len(ids), longest if isinstance(longest, int) else None)
     if getattr(config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = inputs["input_ids"]  # the same text for encoder and decoder
-    return inputs, [tokenizer.decode([one]) for one in ids]
+    return inputs
 
 
 def _number_of_layers(config: Any) -> int | None:

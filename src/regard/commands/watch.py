@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
@@ -47,6 +46,13 @@ def watch(
     save: Annotated[
         str | None, typer.Option(help="Save the report to this file, FILE.safetensors.", show_default="not saved")
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="Show where this token looks in every head: sat, or the@4 for the one at 4.",
+            show_default="a table of heads",
+        ),
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read at most this many tokens.", show_default="all")] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, …")] = "cpu",
     every: Annotated[
@@ -57,6 +63,8 @@ def watch(
     chosen_layer, chosen_head = _choose(layer, head)
     if chosen_head is not None and every:
         raise ValueError(f"--head {head} shows one head and --all every head; leave one of them out")
+    if token is not None and head is not None:
+        raise ValueError(f"--token {token} is shown in every head, but --head is {head}; leave one of them out")
     if max_tokens is not None and max_tokens < 1:
         raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
     if save is not None and not save.endswith(".safetensors"):
@@ -68,9 +76,11 @@ def watch(
     from regard.show.table import terminal_width
 
     opened = open_model(model, content, max_tokens, device)
-    seen = _watch(opened, keep=None if chosen_head is not None or save is not None else False)
+    seen = _watch(opened, keep=None if (head, token, save) != (None, None, None) else False)
     if chosen_layer is not None and chosen_head is not None:
-        page = head_page(seen[chosen_layer, chosen_head], opened.tokens, terminal_width())
+        page = head_page(seen[chosen_layer, chosen_head], terminal_width())
+    elif token is not None:
+        page = seen.at(token, layers=chosen_layer).table(terminal_width(), all=every, more="--all")
     else:
         page = seen.table(terminal_width(), all=every or layer is not None, layer=chosen_layer, more="--all")
     print(f"\n  {model}")
@@ -81,7 +91,7 @@ def watch(
     again = f"regard watch {shlex.quote(model)}" + ("" if text is None else f" --text {shlex.quote(text)}")
     first = seen.order(chosen_layer)[0]
     one = f"\n  One head: {again} --layer {first[0]} --head {first[1]}"
-    print(one if head is None else f"\n  All heads: {again}")
+    print(one if head is None and token is None else f"\n  All heads: {again}")
     return seen
 
 
@@ -147,15 +157,17 @@ def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
     """Run the model once on its text and return the report."""
     import torch
 
+    from regard.heads.probe import frugal_options
     from regard.heads.watch import watch
 
     model, inputs = opened.model, opened.inputs
     device = next(model.parameters()).device
-    parameters = inspect.signature(model.forward).parameters
-    # Neither logits for every token nor a cache is needed, and both can take more memory than the report.
-    savings: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
-    options = {name: value for name, value in savings.items() if name in parameters}
-    with torch.no_grad(), _progress_bar(opened.layers) as advance, watch(model, keep=keep) as seen:
+    options = frugal_options(model)  # logits for every token and a cache can take more memory than the report
+    with (
+        torch.no_grad(),
+        _progress_bar(opened.layers) as advance,
+        watch(model, keep=keep, tokenizer=opened.tokenizer) as seen,
+    ):
         seen.on_call = lambda forward, layer: advance()
         try:
             model(**{name: value.to(device) for name, value in inputs.items()}, **options)

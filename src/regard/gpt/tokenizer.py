@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.arguments import check_whole
 from regard.files import atomically
+from regard.tokens import byte_of_character
 
 if TYPE_CHECKING:
     import tokenizers
@@ -45,7 +46,12 @@ class Tokenizer:
         self._inner = inner
         self.vocab_size: int = inner.get_vocab_size()
         self.end: int | None = inner.token_to_id(END)
-        self._bytes = _byte_of_character() if _is_byte_level(inner) else None
+        self._bytes = byte_of_character() if _is_byte_level(inner) else None
+
+    @property
+    def backend_tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer of `tokenizers` that does the work, under the name that it has in transformers."""
+        return self._inner
 
     @staticmethod
     def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -243,10 +249,3 @@ def _as_list(ids: Iterable[int] | Tensor) -> list[int]:
 def _is_byte_level(inner: Any) -> bool:
     decoder = inner.decoder
     return decoder is not None and "ByteLevel" in repr(decoder)
-
-
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's byte alphabet: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
