@@ -13,10 +13,7 @@ _FEW = 16  # heads of a table unless all are asked for
 _KEYS, _QUERIES = 3, 1  # the strongest keys of the token, and the query that looks at it most
 _LEAST = 0.05  # the smallest weight that is listed
 _COLUMNS = ["head", "role", "looks at", "looked at by"]
-_ORDER = (
-    "The heads are sorted by their largest weight that is not on the first token, where heads look that have nothing to "
-    "look for."
-)
+_ORDER = "Sorted by the largest weight on any token but the first, which many heads look at by default."
 
 
 @as_text.register
