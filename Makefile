@@ -1,4 +1,6 @@
 # Two commands start everything: `make demo` and `make test`. Both set up .venv; the second time that costs nothing.
+# `make help` prints the text after ## of each target.
+.DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,33 +9,35 @@ JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
-.PHONY: demo test lint types base bench clean
+.PHONY: demo test lint types base bench clean help
 
-demo: $(VENV)/.base
+demo: $(VENV)/.base ## Set up .venv and follow one sentence through attention
 	@$(BIN)/regard trace
 	@printf '\n  Next: source $(BIN)/activate, then: regard watch\n'
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev ## Set up .venv and run all tests
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"
 	$(BIN)/python -m pytest -m compiled
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev ## Check rules and formatting with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev
+types: $(VENV)/.dev ## Check types with mypy, strict
 	$(BIN)/mypy
 
-# The wheel alone in an empty environment, and every command and example of README.md in it.
-base:
+base: ## Run every command and example of README.md from the wheel alone
 	PYTHON=$(PYTHON) .ci/base
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev ## Time the layer next to other libraries
 	$(BIN)/regard bench layer
 
-clean:
+clean: ## Delete .venv and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
 
 # torch comes first and alone, pinned: where a CPU build of that version can be had, pip prefers it
 # to the build with several gigabytes of CUDA packages, and whatever follows finds torch installed.

@@ -54,24 +54,29 @@ def shortened(command: str) -> str:
     return f"{command} {FEW_TOKENS}" if command.startswith("regard generate ") else command
 
 
-def run_python(examples: list[str], leave_out: dict[str, str]) -> dict[str, object]:
-    """Run the examples one after the other in one namespace, which is returned."""
-    names: dict[str, object] = {}
+def run_python(
+    examples: list[str],
+    leave_out: dict[str, str],
+    names: dict[str, object] | None = None,
+    page: str = "README.md",
+) -> dict[str, object]:
+    """Run the examples one after the other in one namespace, which is returned; `names` is what it holds at first."""
+    names = {} if names is None else names
     for block in examples:
         for word, reason in leave_out.items():
             for line in [line for line in block.splitlines() if word in line]:
                 print(f"  skipped  {line.strip()}: {reason}")
                 block = block.replace(line, "")
         if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, "README", "README.md", 0)
-            if doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed:
-                raise SystemExit(f"this example of README.md fails:\n\n{block}")
+            test = doctest.DocTestParser().get_doctest(block, names, page, page, 0)
+            if doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, clear_globs=False).failed:
+                raise SystemExit(f"this example of {page} fails:\n\n{block}")
             names = test.globs
         else:
             try:
-                exec(compile(block, "README.md", "exec"), names)
+                exec(compile(block, page, "exec"), names)
             except Exception:
-                print(f"this example of README.md fails:\n\n{block}", file=sys.stderr)
+                print(f"this example of {page} fails:\n\n{block}", file=sys.stderr)
                 raise
     return names
 

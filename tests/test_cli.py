@@ -1,5 +1,6 @@
 """The command as a person types it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,22 +19,124 @@ def test_the_version_is_that_of_the_package():
     assert (result.exit_code, result.output) == (0, f"regard {metadata.version('regard')}\n")
 
 
+def test_the_version_is_in_the_package_and_needs_no_torch():
+    code = "import regard, sys; print(regard.__version__, 'torch' in sys.modules, '__version__' in dir(regard))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{metadata.version('regard')} False True\n"
+
+
+def test_the_package_is_a_command_too():
+    done = subprocess.run([sys.executable, "-m", "regard", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == run.invoke(app, ["--help"], prog_name="regard").output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["watch", "--head", "x"], "--head x must be a number, such as 3; or 4.3, head 3 of layer 4"),
+        (["watch", "--text", "  "], "--text '  ' is empty; give it at least a word"),
+        (["trace", "The", "cat"], 'a text of several words needs quotes: regard trace "The cat"'),
+        (["tarce"], "No such command 'tarce'"),
+        (["watch", "--txt", "hello"], "No such option: --txt"),
+        (["watch", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),
+        (["train"], "Missing option '--data'; see regard train --help"),
         (
             ["trace", "--tokens", "3", "--d-model", "770"],
-            "d_out (770) must be divisible by num_heads (12); try 768 or 780",
+            "--d-model 770 is not divisible by --heads 12; try --heads 11, 14 or 22",
         ),
         (["trace", "  "], "the sentence is empty"),
         (["trace", "hello", "--tokens", "3"], "give a sentence or --tokens, not both"),
     ],
 )
-def test_a_missed_rule_is_one_line_and_no_traceback(arguments, message, monkeypatch, capsys):
+def test_a_mistake_is_one_line_and_no_traceback(arguments, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["regard", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert message in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert told.err.startswith(f"regard: {message}")
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench"]], ids=["regard", "bench"])
+def test_without_a_command_the_help_is_shown(arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["regard", *arguments])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr()
+    assert "Commands:\n" in told.out + told.err
+
+
+def test_an_error_that_is_a_bug_keeps_its_traceback(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("regard.cli.app", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main()
+
+
+def test_ctrl_c_is_status_130(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.cli.app", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "regard", "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert re.fullmatch("regard: .*No space left on device\n", done.stderr)
+
+
+def test_whoever_reads_may_stop_reading():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "regard", "train", "--help"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("bash", {"COMP_WORDS": "regard tr", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "regard tr"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "regard tr", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_a_shell_completes_commands_without_torch(shell, line):
+    command = [sys.executable, "-X", "importtime", "-m", "regard"]
+    environment = os.environ | line | {"_REGARD_COMPLETE": f"complete_{shell}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert re.findall(r"\b(trace|train|watch|generate|bench)\b", done.stdout) == ["trace", "train"]
+    assert not re.search(r"\btorch\b", done.stderr)
+
+
+def test_the_script_of_a_shell_can_be_shown():
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "--show-completion", "bash"], capture_output=True, text=True, check=True
+    )
+    assert "complete -o default -F _regard_completion regard" in done.stdout
+
+
+NO_DEFAULT = {"--version", "--install-completion", "--show-completion", "--help", "--data", "--out"}
+
+
+@pytest.mark.parametrize("name", ["watch", "generate", "train"])
+def test_every_option_shows_its_default(name):
+    text = run.invoke(app, [name, "--help"]).output
+    options = re.split(r"\n  (?=-)", text.partition("Options:")[2].strip("\n "))
+    assert len(options) > 5
+    for option in options:
+        if not NO_DEFAULT & set(re.findall(r"--[\w-]+", option.splitlines()[0])):
+            assert re.search(r"\[default:", option), option
 
 
 def test_the_installed_command_answers():

@@ -36,7 +36,7 @@ def test_a_name_that_is_ambiguous_or_missing_says_what_there_is():
 
 def test_nothing_invisible_or_dangerous_is_printed():
     assert [printable(piece) for piece in ("\n\n", " ", "\t", "\x1b[31m", "", "‮")] == [
-        *("⏎⏎", "␣", "⇥", "�[31m", "∅", "�")
+        *("⏎⏎", "␣", "⇥", r"\x1b[31m", "∅", r"\u202e")
     ]
 
 
@@ -44,3 +44,59 @@ def test_tokens_compare_by_text():
     assert TextTokens(["a", " b"]) == ["a", " b"]
     assert TextTokens(["a", " b"]) == TextTokens(["a", " b"]) != TextTokens(["a", "b"])
     assert list(TextTokens(["a", " b"])) == ["a", " b"]
+
+
+def test_a_word_of_several_tokens_is_found_as_a_whole():
+    tokens = TextTokens(["Al", "ice", " met", " Al", "ice", " and", " cat", "nip"])
+    assert (tokens.span("catnip"), tokens.span("Alice@3"), tokens.span("met")) == (
+        range(6, 8),
+        range(3, 5),
+        range(2, 3),
+    )
+    with pytest.raises(ValueError, match=r"'Alice' occurs 2 times; choose one: Alice@0 or Alice@3"):
+        tokens.span("Alice")
+    with pytest.raises(ValueError, match=r"'catnip' is 2 tokens; choose one: cat or ##nip"):
+        tokens.find("catnip")
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"no token is called 'Cat'; nearest is cat$"):
+        TextTokens(["the", " cat", " sat", "nip"]).find("Cat")
+
+
+def test_a_position_stands_for_a_token():
+    assert TextTokens(["a", " b", " b"]).find("@2") == 2
+    with pytest.raises(ValueError, match=r"no token is called '@3'"):
+        TextTokens(["a", " b", " b"]).find("@3")
+
+
+def test_padding_is_shown_and_never_found():
+    tokens = TextTokens(["<s>", "<s>", "<s>", "cat"], padding=[True, True, False, False])
+    assert tokens.labels == ["[pad]@0", "[pad]@1", "<s>", "cat"]
+    assert tokens.find("<s>") == 2
+    with pytest.raises(ValueError, match="the token at position 1 is padding, which is not asked for by name"):
+        tokens.find("[pad]@1")
+    with pytest.raises(ValueError, match=r"no token is called '\[pad\]'; this text has <s>, cat"):
+        tokens.find("[pad]")
+    assert TextTokens(["a", "b"], padding=[True, False]).continues == (False, False)
+
+
+def test_a_token_spelled_as_the_label_of_another_is_told_apart():
+    labels = TextTokens(["b", " b", " b@1"]).labels
+    assert len(set(labels)) == 3
+
+
+def test_letters_of_scripts_without_spaces_do_not_continue_a_word():
+    assert TextTokens(["黑", "猫", "nip", " हि", "न्दी", "e", "\u0301"]).continues == (
+        *(False, False, False, False, True, True, True),
+    )
+
+
+def test_marks_explain_only_what_occurs():
+    assert TextTokens(["The", " cat"]).marks() == []
+    tokens = TextTokens(["x", "y", "\n", " a", " a"], padding=[True, False, False, False, False])
+    assert tokens.marks() == [
+        "[pad] is padding",
+        "a@3 is at position 3, because a occurs several times",
+        "⏎ is a line break",
+    ]

@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.public import *  # noqa: F403
+
+    __version__: str
 else:
 
     def __getattr__(name: str) -> Any:
         """Import the public names, and torch with them, when the first is used: `regard --help` must not wait."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return globals().setdefault(name, version("regard"))
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'regard' has no attribute {name!r}")
         import torch

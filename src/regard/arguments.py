@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, ParamSpec
+
 import torch
 from torch import Tensor
 
+P = ParamSpec("P")
+
+# What other texts and libraries call the arguments of a layer. An argument that has no counterpart has the reason.
+_WIDTH = ("d_in", "d_out")
+_OTHER_NAMES: dict[str, tuple[str, ...] | str] = {
+    **dict.fromkeys(("d_model", "embed_dim", "emb_dim", "hidden_size", "n_embd", "dim"), _WIDTH),
+    **dict.fromkeys(("n_heads", "num_attention_heads", "n_head", "nhead", "heads", "h"), ("num_heads",)),
+    **dict.fromkeys(("num_key_value_heads", "n_kv_heads", "kv_heads"), ("num_kv_heads",)),
+    **dict.fromkeys(("block_size", "max_seq_len", "max_position_embeddings", "n_positions"), ("context_length",)),
+    **dict.fromkeys(("dropout_p", "drop_rate", "attn_dropout", "attention_dropout", "attn_pdrop"), ("dropout",)),
+    **dict.fromkeys(("bias", "attention_bias"), ("qkv_bias",)),
+    "is_causal": ("causal",),
+    "batch_first": "x is always (B, T, d_in)",
+    **dict.fromkeys(("head_dim", "d_k", "d_head"), "it is d_out / num_heads"),
+    **dict.fromkeys(("num_layers", "n_layers", "n_layer", "vocab_size"), "it belongs to a model, not to one layer"),
+}
+_USUAL = {"context_length": "1024", "dropout": "0.0"}
+
 
 def check_width(x: Tensor, d_in: int) -> None:
-    """x must be (B, T, d_in)."""
+    """x must be a tensor of shape (B, T, d_in)."""
+    check_tensor(x=x)
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
     if x.shape[2] != d_in:
@@ -17,12 +42,30 @@ def check_width(x: Tensor, d_in: int) -> None:
         )
 
 
-def check_length(tokens: int, context_length: int) -> None:
+def check_tensor(**values: Any) -> None:
+    """Values must be tensors; the error says how to make one of a list or a NumPy array."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a tensor, not {type(value).__name__}; {tensor_remedy(name, value)}")
+
+
+def tensor_remedy(name: str, value: Any) -> str:
+    """How to make a tensor of a value, for messages.
+
+    >>> tensor_remedy("x", [[1.0, 2.0]])
+    'pass torch.tensor(x)'
+    """
+    if isinstance(value, (list, tuple)):
+        return f"pass torch.tensor({name})"
+    return f"pass torch.as_tensor({name})" if hasattr(value, "__array__") else "pass a tensor"
+
+
+def check_length(tokens: int, context_length: int, what: str = "layer") -> None:
     """A text must fit context_length."""
     if tokens > context_length:
         raise ValueError(
             f"{tokens} tokens do not fit context_length={context_length}; "
-            f"pass at most {context_length}, or build the layer with context_length={tokens} or more"
+            f"pass at most {context_length}, or build the {what} with context_length={tokens} or more"
         )
 
 
@@ -37,8 +80,24 @@ def check_heads(d_out: int, num_heads: int) -> None:
     """The heads share the width evenly."""
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
-        choices = f"{below} or {above}" if below else str(above)
-        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {choices}")
+        widths = f"{below} or {above}" if below else str(above)
+        heads = near_divisors(d_out, num_heads)
+        plural = "head" if heads == "1" else "heads"
+        raise ValueError(
+            f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {widths}, or {heads} {plural}"
+        )
+
+
+def near_divisors(width: int, heads: int) -> str:
+    """The numbers of heads near this one that do divide the width, for messages: the next below and two above.
+
+    >>> near_divisors(768, 7), near_divisors(7, 5), near_divisors(5, 12)
+    ('6, 8 or 12', '1 or 7', '5')
+    """
+    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    near = [*[n for n in divisors if n < heads][-1:], *[n for n in divisors if n > heads][:2]]
+    *first, last = map(str, near)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def check_dropout(dropout: float) -> None:
@@ -81,3 +140,78 @@ def list_few(t: Tensor) -> str:
     """The first six numbers of a tensor, for messages: "5, 3, 0"."""
     few = [str(int(i)) for i in t.flatten()[:6]]
     return ", ".join(few) + (", …" if t.numel() > 6 else "")
+
+
+def explain_wrong_call(init: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a layer's __init__: a call that does not fit its signature is answered with one that does.
+
+    The error is a TypeError, as Python's own. It knows what other texts call the arguments.
+    """
+
+    @wraps(init)
+    def build(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            init(*args, **kwargs)
+        except TypeError:
+            if error := _misnamed_or_missing(init, args[1:], kwargs):
+                raise error from None
+            raise
+
+    return build
+
+
+def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
+    """The error for a call that lacks required arguments or uses other names; None for any other call."""
+    parameters = list(inspect.signature(init).parameters.values())[1:]  # without self
+    names = [p.name for p in parameters]
+    required = [p.name for p in parameters if p.default is p.empty]
+    given, notes = _renamed(kwargs, names)
+    by_position = dict(zip(names, args, strict=False))
+    if "num_heads" not in given and _are_width_and_heads(args):
+        width, heads = args[:2]
+        by_position = dict(zip(("d_in", "num_heads", "dropout"), args, strict=False))
+        notes.append(f"(d_model={width}, num_heads={heads}) is another layer's order")
+    given = by_position | given
+    if not notes and all(name in given for name in required):
+        return None
+    for one, other in (_WIDTH, _WIDTH[::-1]):
+        if other in given:
+            given.setdefault(one, given[other])
+    call = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
+    call = {name: value for name, value in call.items() if name in given or name in required}
+    cls = init.__qualname__.split(".")[0]
+    was = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
+    return TypeError(
+        f"{cls} takes ({', '.join(required)}), but was called with ({was}); "
+        + "".join(f"{note}; " for note in notes)
+        + f"write {cls}({', '.join(f'{name}={value}' for name, value in call.items())})"
+        + ("; it hides the future unless causal=False" if notes and "causal" in names and "causal" not in given else "")
+    )
+
+
+def _renamed(kwargs: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The arguments under the names that they have here, and a note for each that had another."""
+    given = {name: value for name, value in kwargs.items() if name in names}
+    notes = []
+    for name in [name for name in kwargs if name not in names]:
+        ours = _OTHER_NAMES.get(name, tuple(get_close_matches(name, names, 1)))
+        if isinstance(ours, str):
+            notes.append(f"{name} is left out, because {ours}")
+        elif ours and all(our in names for our in ours):
+            given |= {our: kwargs[name] for our in ours if our not in given}
+            notes.append(f"{name} is {' and '.join(ours)} here")
+        else:
+            notes.append(f"there is no {name} here")
+    return given, notes
+
+
+def _are_width_and_heads(args: tuple[Any, ...]) -> bool:
+    """Are these (d_model, num_heads), or (d_model, num_heads, dropout)?"""
+    if not 2 <= len(args) <= 3 or not all(type(size) is int and size > 0 for size in args[:2]):
+        return False
+    width, heads = args[:2]
+    return heads < width and width % heads == 0 and all(isinstance(p, float) and p < 1 for p in args[2:])
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, (int, float, str)) or value is None else type(value).__name__

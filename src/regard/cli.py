@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
 
+from regard.commands.ascii import use_ascii_where_needed
 from regard.commands.bench import bench
 from regard.commands.generate import generate
+from regard.commands.interrupt import STATUS, interruptible
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.commands.watch import watch
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,26 +46,73 @@ app.add_typer(bench, name="bench")
 
 
 def main() -> None:
-    """Run the command; a ValueError or OSError becomes one line on stderr instead of a traceback."""
+    """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none; there is never a traceback."""
+    use_ascii_where_needed()
+    with interruptible() as interruption:
+        try:
+            status = _flushed(_run())
+        except KeyboardInterrupt:
+            status = STATUS
+    _leave(STATUS if interruption.arrived else status)
+
+
+def _run() -> int:
+    """Run the command and return its exit status."""
     try:
-        _run()
+        result = app(prog_name="regard", standalone_mode=False)
+        return result if isinstance(result, int) else 0  # typer returns the status of typer.Exit
     except SystemExit as exiting:
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
+        if isinstance(exiting.__context__, BrokenPipeError):  # typer has caught it
+            return 0
+        return exiting.code if isinstance(exiting.code, int) else int(exiting.code is not None)
+    except BrokenPipeError:  # whoever read the output has stopped, as head does
+        return 0
+    except ValueError as error:
+        return _failed(str(error))
+    except OSError as error:  # a file without read permission, a full disk
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+    except typer.Abort:
+        return 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of typer's usage errors; their class has moved between its versions
             raise
+        return _misused(error)
+
+
+def _misused(error: Any) -> int:
+    """Report a wrong command line in one line; without any arguments, show the help."""
+    if not error.format_message() or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        command = error.ctx.command_path if getattr(error, "ctx", None) else "regard"
+        message = error.format_message().rstrip(".")
+        if "unexpected extra argument" in message and not any(one.startswith("-") for one in sys.argv[2:]):
+            message = f'a text of several words needs quotes: {command} "{" ".join(sys.argv[2:])}"'
+        _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
+    return int(error.exit_code)
+
+
+def _failed(message: str) -> int:
+    typer.echo(f"regard: {message}", err=True)
+    return 2
+
+
+def _flushed(status: int) -> int:
+    """Write what is still in the buffer of stdout, where an error can be reported; the status after that."""
+    try:
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        with suppress(OSError):  # Python flushes once more at exit, and would report the same again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status if isinstance(error, BrokenPipeError) else _failed(f"standard output: {error.strerror}")
+
+
+def _leave(status: int) -> None:
+    if "TORCHELASTIC_RUN_ID" in os.environ:
         # Under torchrun the process group is already destroyed, but threads of torch.distributed may still be freeing
         # tensors; they would abort the process if the interpreter shut down under them.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(exiting.code if isinstance(exiting.code, int) else int(exiting.code is not None))
-
-
-def _run() -> None:
-    try:
-        app()
-    except ValueError as error:
-        typer.echo(f"regard: {error}", err=True)
-        raise SystemExit(2) from None
-    except OSError as error:  # a file without read permission, a full disk
-        where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"regard: {where}{error.strerror or error}", err=True)
-        raise SystemExit(2) from None
+        os._exit(status)
+    raise SystemExit(status)

@@ -19,6 +19,7 @@ from regard.attention.presets import (
     create_gpt3_attention,
 )
 from regard.gpt import GPT, GPTConfig
+from regard.heads.probe import probe
 from regard.heads.watch import Seen, load_seen, watch
 from regard.steps import step
 from regard.traces.trace import Trace, trace
@@ -51,6 +52,7 @@ __all__ = [
     "ladder",
     "load_seen",
     "padding",
+    "probe",
     "sinusoidal",
     "step",
     "trace",

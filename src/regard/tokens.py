@@ -1,14 +1,23 @@
 r"""Tokens: the tokens of a text as people read them, and ask for them.
 
 A label is one line, different for every token: ` cat` is cat, a piece that continues a word is ##ice, a line break is
-⏎, and a label that occurs more than once has its position behind it: the@4.
+⏎, and a label that occurs more than once has its position behind it: the@4. A character that is split over several
+tokens is shown in each, with the number of the byte: 猫:1, 猫:2, 猫:3. Padding is [pad].
 """
 
 from __future__ import annotations
 
+import difflib
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import overload
+
+PADDING = "[pad]"
+_JOINERS = "\u200c\u200d"  # invisible, but part of words (Persian) and of emoji
+# Scripts that are written without spaces, so that a letter beside another says nothing about words.
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
 class TextTokens(Sequence[str]):
@@ -19,20 +28,35 @@ class TextTokens(Sequence[str]):
     ['The', 'cat@1', 'saw', 'the', 'cat@4', '##nip']
     >>> tokens.words
     [0, 1, 2, 3, 4, 4]
-    >>> tokens.find("saw"), tokens.find("cat@4")
-    (2, 4)
+    >>> tokens.find("saw"), tokens.find("cat@4"), tokens.span("catnip")
+    (2, 4, range(4, 6))
 
     continues: which tokens continue the word before them. By default, those that follow a letter or digit without a
-        space and begin with one.
+        space and begin with one, except in scripts without spaces.
+    padding: which tokens are padding. They are [pad], and are not found by name.
+    parts: names of tokens that are bytes of a character, by position: {3: "猫:1", 4: "猫:2-3"}. The piece of the first
+        of them has the character, the others have none.
     """
 
-    def __init__(self, pieces: Iterable[str], continues: Sequence[bool] | None = None) -> None:
+    def __init__(
+        self,
+        pieces: Iterable[str],
+        continues: Sequence[bool] | None = None,
+        padding: Sequence[bool] | None = None,
+        parts: Mapping[int, str] | None = None,
+    ) -> None:
         self.pieces = tuple(pieces)
+        self.parts = dict(parts or {})
         if continues is None:
-            continues = [i > 0 and _joins(self.pieces[i - 1], piece) for i, piece in enumerate(self.pieces)]
-        if len(continues) != len(self.pieces):
-            raise ValueError(f"{len(self.pieces)} tokens need as many values of continues; these are {len(continues)}")
-        self.continues = tuple(continues)
+            continues = [i > 0 and joins(self.pieces[i - 1], piece) for i, piece in enumerate(self.pieces)]
+        padding = [False] * len(self.pieces) if padding is None else padding
+        for name, values in (("continues", continues), ("padding", padding)):
+            if len(values) != len(self.pieces):
+                raise ValueError(f"{len(self.pieces)} tokens need as many values of {name}; these are {len(values)}")
+        self.padding = tuple(map(bool, padding))
+        self.continues = tuple(
+            bool(one) and not any(self.padding[max(i - 1, 0) : i + 1]) for i, one in enumerate(continues)
+        )
 
     @property
     def words(self) -> list[int]:
@@ -42,42 +66,115 @@ class TextTokens(Sequence[str]):
             numbers.append(numbers[-1] + (not continues) if numbers else 0)
         return numbers
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The tokens on one line each, not told apart: the token ` the` is the, wherever it stands."""
         return [
-            ("##" if continues else "") + printable(piece)
-            for piece, continues in zip(self.pieces, self.continues, strict=True)
+            PADDING if self.padding[i] else self.parts.get(i) or ("##" if self.continues[i] else "") + printable(piece)
+            for i, piece in enumerate(self.pieces)
         ]
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """The names, with the position behind those that occur more than once."""
-        names = self.names
-        count = Counter(names)
-        return [f"{name}@{i}" if count[name] > 1 else name for i, name in enumerate(names)]
+        labels = self.names
+        for _ in range(2):  # twice, because a token may be spelled as the label of another
+            count = Counter(labels)
+            labels = [f"{label}@{i}" if count[label] > 1 else label for i, label in enumerate(labels)]
+        return labels
 
     def find(self, label: str) -> int:
-        """The position of the token with this label or name.
+        """The position of the token with this label or name; @4 is the token at position 4.
 
         >>> TextTokens(["a", " b", " b"]).find("b")
         Traceback (most recent call last):
         ValueError: 'b' occurs 2 times; choose one: b@1 or b@2
         """
-        labels, names = self.labels, self.names
-        if label in labels:
-            return labels.index(label)
+        if (place := self._token(label)) is not None:
+            return place
+        word = self.span(label)
+        raise ValueError(
+            f"{label!r} is {len(word)} tokens; choose one: {_listed([self.labels[i] for i in word], 'or')}"
+        )
+
+    def span(self, label: str) -> range:
+        """The positions of the token with this label, or of all tokens of the word.
+
+        >>> tokens = TextTokens(["Al", "ice", " saw", " Al", "ice"])
+        >>> tokens.span("saw"), tokens.span("Alice@3")
+        (range(2, 3), range(3, 5))
+        >>> tokens.span("Alice")
+        Traceback (most recent call last):
+        ValueError: 'Alice' occurs 2 times; choose one: Alice@0 or Alice@3
+        """
+        if (place := self._token(label)) is not None:
+            return range(place, place + 1)
+        words = [(span, self._text(span)) for span in self._spans() if len(span) > 1]
+        matching = [span for span, text in words if label.strip() == text]
+        at = [span for span, text in words if label.strip() == f"{text}@{span.start}"]
+        if len(matching or at) == 1:
+            return (matching or at)[0]
+        if matching:
+            raise ValueError(_ambiguous(label, [f"{label.strip()}@{span.start}" for span in matching]))
+        known = [label for label, padding in zip(self.labels, self.padding, strict=True) if not padding]
+        names = list(dict.fromkeys([*known, *(text for _, text in words)]))
+        folded = {name.lower(): name for name in reversed(names)}
+        near = [folded[name] for name in difflib.get_close_matches(label.strip().lower(), folded, n=3, cutoff=0.7)]
+        there = f"nearest is {_listed(near, 'or')}" if near else f"this text has {_in_short(known)}"
+        raise ValueError(f"no token is called {label!r}; {there}")
+
+    def marks(self) -> list[str]:
+        """What the marks in these labels mean, one line for each mark that occurs.
+
+        >>> TextTokens(["Al", "ice", " saw", " Al", "ice"]).marks()
+        ['##ice@1 continues the word before it', 'Al@0 is at position 0, because Al occurs several times']
+        """
+        lines = []
+        for i, (name, label, piece) in enumerate(zip(self.names, self.labels, self.pieces, strict=True)):
+            if self.padding[i]:
+                lines.append((0, f"{PADDING} is padding"))
+            elif i in self.parts:
+                lines.append((1, f"{label} is byte {name.rpartition(':')[2]} of {name.rpartition(':')[0][-1:]}"))
+            elif self.continues[i]:
+                lines.append((2, f"{label} continues the word before it"))
+            elif label != name:
+                lines.append((3, f"{label} is at position {i}, because {name} occurs several times"))
+            elif "⏎" in name and "⏎" not in piece:
+                lines.append((4, "⏎ is a line break"))
+        first: dict[int, str] = {}
+        for kind, line in lines:
+            first.setdefault(kind, line)
+        return [line for _, line in sorted(first.items())]
+
+    def _token(self, label: str) -> int | None:
+        """The position of the only token with this label, name or text; None where there is none."""
+        names = [None if padding else name for name, padding in zip(self.names, self.padding, strict=True)]
+        if label in self.labels:
+            return self._not_padding(self.labels.index(label))
         places = [i for i, name in enumerate(names) if name == label] or [
-            i for i, piece in enumerate(self.pieces) if piece.strip() == label.strip() != ""
+            i
+            for i, piece in enumerate(self.pieces)
+            if names[i] is not None and i not in self.parts and piece.strip() == label.strip() != ""
         ]
-        if len(places) == 1:
-            return places[0]
-        if places:
-            listed = [labels[i] for i in places]
-            raise ValueError(
-                f"{label!r} occurs {len(places)} times; choose one: {', '.join(listed[:-1])} or {listed[-1]}"
-            )
-        raise ValueError(f"no token is called {label!r}; this text has {_in_short(labels)}")
+        if len(places) > 1:
+            raise ValueError(_ambiguous(label, [self.labels[i] for i in places]))
+        number = label.strip().removeprefix("@")
+        if not places and label.strip() == f"@{number}" and number.isdecimal() and int(number) < len(self):
+            return self._not_padding(int(number))
+        return places[0] if places else None
+
+    def _not_padding(self, position: int) -> int:
+        if self.padding[position]:
+            raise ValueError(f"the token at position {position} is padding, which is not asked for by name")
+        return position
+
+    def _spans(self) -> list[range]:
+        """The tokens of each word."""
+        starts = [i for i, continues in enumerate(self.continues) if not continues or i == 0]
+        return [range(start, end) for start, end in zip(starts, [*starts[1:], len(self)], strict=True)]
+
+    def _text(self, span: range) -> str:
+        return "".join(self.pieces[i] for i in span).strip()
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -91,7 +188,8 @@ class TextTokens(Sequence[str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TextTokens):
-            return (self.pieces, self.continues) == (other.pieces, other.continues)
+            mine, theirs = ((one.pieces, one.continues, one.padding, one.parts) for one in (self, other))
+            return mine == theirs
         return list(self.pieces) == other
 
     def __hash__(self) -> int:
@@ -102,17 +200,58 @@ class TextTokens(Sequence[str]):
 
 
 def printable(piece: str) -> str:
-    r"""A token on one line: spaces around it are left out unless there is nothing else; control characters are replaced.
+    r"""A token on one line: spaces around it are left out unless there is nothing else; control characters are escaped.
 
-    >>> printable(" cat"), printable("\n"), printable("\x1b[2J"), printable("")
-    ('cat', '⏎', '�[2J', '∅')
+    >>> printable(" cat"), printable("\n"), printable(""), print(printable("\x1b[2J"))
+    \x1b[2J
+    ('cat', '⏎', '∅', None)
     """
-    plain = piece.strip() or piece.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
-    return "".join(c if c.isprintable() else "�" for c in plain) or "∅"
+    plain = piece.strip() or piece.replace("\r\n", "⏎").replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
+    has_more = any(c not in _JOINERS for c in plain)
+    return "".join(c if c.isprintable() or (c in _JOINERS and has_more) else _escaped(c) for c in plain) or "∅"
 
 
-def _joins(before: str, piece: str) -> bool:
-    return before[-1:].isalnum() and piece[:1].isalnum()
+def joins(before: str, piece: str) -> bool:
+    """Is the second text part of the word that the first ends with?
+
+    >>> joins(" cat", "nip"), joins(" cat", " nip"), joins(" cat", "!"), joins("黑", "猫")
+    (True, False, False, False)
+    """
+    last, first = before[-1:], piece[:1]
+    if not (_in_word(last) and _in_word(first)):
+        return False
+    return unicodedata.category(first)[0] == "M" or not (_is_unspaced(last) or _is_unspaced(first))
+
+
+def byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet of bytes, which byte-level vocabularies are spelled in: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
+
+
+def _in_word(character: str) -> bool:
+    return bool(character) and (character in _JOINERS or unicodedata.category(character)[0] in "LNM")
+
+
+def _is_unspaced(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(_UNSPACED)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _ambiguous(label: str, choices: Sequence[str]) -> str:
+    return f"{label!r} occurs {len(choices)} times; choose one: {_listed(_few(choices), 'or')}"
+
+
+def _few(choices: Sequence[str], most: int = 12) -> list[str]:
+    return [*choices] if len(choices) <= most else [*choices[: most - 1], f"… {choices[-1]}"]
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def _in_short(labels: Sequence[str]) -> str:

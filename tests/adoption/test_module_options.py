@@ -18,7 +18,7 @@ def test_a_module_without_super_init_is_named():
         def __init__(self):
             self.num_heads = 2
 
-    with pytest.raises(ValueError, match=r"Forgot.__init__ never called super\(\).__init__\(\)"):
+    with pytest.raises(ValueError, match=r"Forgot.__init__ .* never called super\(\).__init__\(\)"):
         adopt(Forgot())
 
 
@@ -92,3 +92,12 @@ def test_numbers_are_read_from_the_module_before_its_config_and_never_from_flags
 def test_dropout_is_read_as_a_number_or_a_module(dropout):
     assert find_dropout(SimpleNamespace(attn_dropout=dropout, dropout=0.9)) == 0.3
     assert find_dropout(SimpleNamespace(dropout=True)) == 0.0
+
+
+def test_a_layer_that_needs_the_positions_of_its_model_is_refused():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaAttention
+
+    config = LlamaConfig(hidden_size=24, num_attention_heads=3, num_key_value_heads=3, vocab_size=7)
+    with pytest.raises(ValueError, match=r"LlamaAttention rotates its queries .* regard\.GPT\.from_pretrained"):
+        adopt(LlamaAttention(config, layer_idx=0))

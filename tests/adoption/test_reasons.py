@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from learners import Easy, Fast, Ladder, Named, assert_same, join, split
+from learners import Easy, Fast, Ladder, Named, assert_same, join, mix, split
 from regard.adoption.adopt import adopt
 
 
@@ -47,6 +47,31 @@ def test_causal_against_what_the_module_does_is_refused():
         adopt(Ladder(), causal=False)
     with pytest.raises(ValueError, match="it sees the future; leave causal out or pass causal=False"):
         adopt(Easy(), causal=True)
+
+
+SPLIT = r"it splits by view\(B, H, T, D\), which mixes tokens; write view\(B, T, H, D\).transpose\(1, 2\)"
+JOIN = r"it joins the heads as \(B, H, T, D\), which mixes tokens; write transpose\(1, 2\).contiguous\(\) before view"
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize(
+    ("splits", "joins", "message"),
+    [(True, False, f"{SPLIT}$"), (False, True, f"{JOIN}$"), (True, True, f"{SPLIT}, and {JOIN}$")],
+    ids=["split", "join", "both"],
+)
+def test_heads_that_are_viewed_without_a_transpose_are_named(splits, joins, message, causal):
+    class Hasty(Ladder):
+        def forward(self, x):
+            (B, T), width = x.shape[:2], self.out_proj.in_features
+            q, k, v = (
+                W(x).view(B, self.num_heads, T, -1) if splits else split(W(x), self.num_heads)
+                for W in (self.W_query, self.W_key, self.W_value)
+            )
+            context = mix(q, k, v, self.mask.bool()[:T, :T] if causal else None)
+            return self.out_proj(context.reshape(B, T, width) if joins else join(context))
+
+    with pytest.raises(ValueError, match=f"The reason: {message}"):
+        adopt(Hasty())
 
 
 def test_a_mask_after_the_softmax_is_named():

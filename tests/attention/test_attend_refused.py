@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import random_qkv, says_it_ourselves
-from regard import attend, causal, padding
+from regard import attend, attend_in_steps, causal, padding
 
 
 @pytest.mark.parametrize("mask", [None, causal()], ids=["nothing hidden", "causal"])
@@ -52,3 +52,11 @@ def test_tensors_without_heads_are_refused(without_shape_checks):
     x = torch.randn(2, 5, 8)
     with pytest.raises(ValueError, match=r"q, k and v must be \(B, H, T, D\), but have 3, 3 and 3 axes"):
         attend(x, x, x, mask=causal())
+
+
+@says_it_ourselves
+@pytest.mark.parametrize("function", [attend, attend_in_steps])
+def test_what_is_no_tensor_is_refused_by_name(function):
+    q, k, v = random_qkv(B=2, H=3, T=5, S=5, D=8)
+    with pytest.raises(ValueError, match=r"k must be a tensor, not ndarray; pass torch\.as_tensor\(k\)"):
+        function(q, k.numpy(), v)

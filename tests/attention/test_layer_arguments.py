@@ -9,6 +9,8 @@ from helpers import says_it_ourselves
 from regard import (
     Cache,
     MultiHeadAttention,
+    causal,
+    padding,
 )
 
 SIZES = {"d_in": 7, "d_out": 12, "context_length": 13, "dropout": 0.0, "num_heads": 3}
@@ -33,7 +35,7 @@ REFUSED = {
     "dropout -": ({"dropout": -0.1}, r"dropout \(-0.1\) must be at least 0 and below 1"),
     "dropout nan": ({"dropout": math.nan}, r"dropout \(nan\) must be at least 0 and below 1"),
     "division": ({"d_in": 770, "d_out": 770, "num_heads": 12}, r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780"),
-    "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3$"),
+    "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3, or 2 heads$"),
     "sharing": ({"num_kv_heads": 2}, r"num_heads \(3\) must be divisible by num_kv_heads \(2\); try one of 1, 3"),
     "more": ({"num_kv_heads": 6}, r"num_heads \(3\) must be divisible by num_kv_heads \(6\); try one of 1, 3"),
     "window": ({"window": 0}, r"window \(0\) must be a whole number of at least 1; 1 sees only oneself"),
@@ -127,3 +129,45 @@ def test_positions_that_do_not_fit_are_refused(positions):
 def test_a_wrong_shape_is_said_before_a_wrong_dtype():
     with pytest.raises(ValueError, match=r"x must be \(B, T, d_in\), but has shape \(5, 7\)"):
         new_layer()(torch.randn(5, 7, dtype=torch.float16))
+
+
+@says_it_ourselves
+def test_inputs_that_are_no_tensors_are_refused_by_name():
+    layer, x = new_layer(causal=False), new_x()
+    with pytest.raises(ValueError, match=r"x must be a tensor, not list; pass torch\.tensor\(x\)"):
+        layer(x.tolist())
+    with pytest.raises(ValueError, match=r"context must be a tensor, not ndarray; pass torch\.as_tensor\(context\)"):
+        layer(x, x.numpy())
+    with pytest.raises(ValueError, match=r"positions must be a tensor, not list; pass torch\.tensor\(positions\)"):
+        new_layer(rotary=True)(x, positions=[0, 1, 2, 3, 4])
+    with pytest.raises(ValueError, match=r"key lengths, not ndarray; pass torch\.as_tensor\(mask\), True = may attend"):
+        layer(x, mask=torch.ones(5, 5, dtype=torch.bool).numpy())
+
+
+@says_it_ourselves
+def test_a_cache_of_all_layers_says_how_to_pass_the_part_of_one():
+    layer = new_layer()
+    with pytest.raises(
+        ValueError, match=r"is for all layers of a model; pass the part of this layer: cache=cache\[0\]"
+    ):
+        layer(new_x(), cache=Cache.of(layer, batch=2))
+
+
+@pytest.mark.parametrize(
+    "wrap", [padding, lambda lengths: ~padding(lengths), lambda lengths: causal() | padding(lengths)]
+)
+def test_lengths_beyond_the_keys_are_refused_without_a_cache(wrap):
+    layer, context = new_layer(causal=False), new_x(T=11)
+    layer(new_x(), mask=wrap([5, 0]))
+    layer(new_x(), context, mask=wrap([11, 7]))
+    with pytest.raises(ValueError, match=r"lengths \(5, 99\) count keys, but there are S=5; give at most 5"):
+        layer(new_x(), mask=wrap(torch.tensor([5, 99])))
+    with pytest.raises(ValueError, match=r"lengths \(12, 7\) count keys, but there are S=11; give at most 11"):
+        layer(new_x(), context, mask=wrap([12, 7]))
+
+
+def test_with_a_cache_lengths_may_count_keys_that_are_still_to_come():
+    layer = new_layer()
+    with torch.no_grad():
+        first = layer(new_x(), mask=[7, 13], cache=Cache.of(layer, batch=2)[0])
+    assert first.shape == (2, 5, 12)

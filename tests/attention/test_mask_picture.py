@@ -81,3 +81,10 @@ def test_an_empty_mask_still_has_a_name(mask):
 
 def test_a_picture_of_rules_of_two_sizes_does_not_fail():
     assert repr(padding([3, 5]) & documents([0, 0, 1, 1])).startswith("padding(3, 5) & documents(0, 0, 1, 1)")
+
+
+def test_a_picture_is_never_smaller_than_what_it_hides():
+    assert repr(padding([3])).splitlines()[1] == "  ■ ■ ■ · · ·"
+    assert len(repr(causal() | padding([3])).splitlines()) == 7
+    row = repr(dense(torch.tensor([[True, True, False, True, True]]))).splitlines()
+    assert row[1:] == ["  ■ ■ · ■ ■"] * 5

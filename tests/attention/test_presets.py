@@ -16,6 +16,8 @@ SIZES = {
 def test_the_table_is_gpt2s():
     fields = ("num_layers", "d_model", "num_heads", "head_dim", "context_length", "vocab_size")
     assert {name: tuple(size[f] for f in fields) for name, size in regard.GPT2_CONFIGS.items()} == SIZES
+    options = {(size["dropout"], size["qkv_bias"]) for size in [*regard.GPT2_CONFIGS.values(), regard.GPT3_CONFIG]}
+    assert options == {(0.1, False)}
     assert tuple(regard.GPT3_CONFIG[f] for f in fields) == (96, 12288, 96, 128, 2048, 50257)
 
 
@@ -36,6 +38,7 @@ def test_each_factory_builds_its_layer(create, width, heads, context):
         biased = create(dropout=0.0, qkv_bias=True)
     assert (layer.d_in, layer.d_out, layer.num_heads, layer.context_length) == (width, width, heads, context)
     assert (layer.dropout, biased.dropout) == (0.1, 0.0)
+    assert layer.W_query.bias is None
     assert regard.count_parameters(layer) == 4 * width * width + width
     assert regard.count_parameters(biased) == 4 * width * width + 4 * width
 

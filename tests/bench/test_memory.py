@@ -42,3 +42,9 @@ def test_the_peak_counts_memory_that_is_free_again():
     code = f"from regard.bench.memory import high_water; before = high_water(); {held}; print(high_water() - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 200 << 20 < int(done.stdout) < 600 << 20
+
+
+def test_a_text_without_tokens_is_refused_before_anything_is_measured(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        memory.main(["--tokens", "0"])
+    assert capsys.readouterr().err == "regard: --tokens 0 must be above 0; see regard bench memory --help\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from regard.bench.options import DESCRIPTIONS, DTYPES, LAYERS, PARSERS, check_positive
+from regard.bench.options import DESCRIPTIONS, DTYPES, LAYERS, NEW, PARSERS, PROMPT, check_positive
 from regard.bench.peers import CONTENDERS
 
 
@@ -19,9 +19,11 @@ def test_help_fits_80_columns_and_explains_every_option(name, flag, capsys):
         PARSERS[name]().parse_args([flag])
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert " ".join(text.split()).startswith(f"usage: regard bench {name} [-h]")
+    assert " ".join(text.split()).startswith(f"Usage: regard bench {name} [OPTIONS]")
     for action in PARSERS[name]()._actions:
         assert action.help, action.option_strings
+        if action.help != argparse.SUPPRESS and "--help" not in action.option_strings:
+            assert re.match(r"[A-Z].*[.…] \[default: .+\]$", action.help), action.help
 
 
 def test_help_needs_no_torch():
@@ -56,9 +58,9 @@ def test_every_dtype_is_one_of_torch():
 def test_defaults_are_shown_as_they_are():
     options = PARSERS["generate"]().parse_args([])
     text = " ".join(PARSERS["generate"]().format_help().split())
-    for name in ("rounds", "prompt", "new", "out"):
-        shown = re.search(rf"--{name} [A-Z]+ .*?\[default: (.*?)\]", text)[1]
-        assert shown == str(getattr(options, name))
+    values = {"rounds": options.rounds, "out": options.out, "prompt": PROMPT, "new": NEW}
+    for name, value in values.items():
+        assert re.search(rf"--{name} \S+ .*?\[default: (.*?)\]", text)[1] == str(value)
     assert "[default: 20]" in text
     assert options.seconds == 20.0
 

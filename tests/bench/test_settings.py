@@ -5,7 +5,17 @@ import argparse
 import pytest
 import torch
 
-from regard.bench.settings import Setting, WrongError, find_device, find_dtype, limits, run_command, start
+from regard.bench.settings import (
+    Setting,
+    WrongError,
+    choose_models,
+    find_device,
+    find_dtype,
+    limits,
+    run_command,
+    start,
+)
+from regard.gpt import GPTConfig
 
 
 def test_a_setting_is_plain_values_in_a_file():
@@ -69,7 +79,7 @@ def test_a_wrong_option_is_an_error_of_the_command_line(capsys):
 
     with pytest.raises(SystemExit, match="2"):
         run_command("layer", [], prepare)
-    assert "regard bench layer: error: --rounds 0 must be above 0" in capsys.readouterr().err
+    assert "regard: --rounds 0 must be above 0; see regard bench layer --help" in capsys.readouterr().err
 
 
 def test_a_wrong_result_ends_the_run_with_status_1(capsys):
@@ -79,3 +89,16 @@ def test_a_wrong_result_ends_the_run_with_status_1(capsys):
     with pytest.raises(SystemExit, match="1"):
         run_command("layer", [], lambda options: run)
     assert capsys.readouterr().err == "toy: nothing was timed\n"
+
+
+def test_quick_has_a_model_of_its_own():
+    small = GPTConfig.preset("tiny", num_layers=1)
+    options = argparse.Namespace(quick=True, model=None)
+    assert choose_models(options, small) == {"quick": small}
+    options.quick = False
+    assert choose_models(options, small) == {"gpt2-small": GPTConfig.preset("gpt2-small")}
+    options.model = ["gpt2-xl", "tiny"]
+    assert list(choose_models(options, small)) == ["gpt2-xl", "tiny"]
+    options.quick = True
+    with pytest.raises(ValueError, match="--quick has a model of its own; leave it out, or --model gpt2-xl"):
+        choose_models(options, small)

@@ -28,7 +28,7 @@ def _contexts_of_click(without_shape_checks):
 def test_a_benchmark_explains_its_own_options(name, flag):
     result = CliRunner().invoke(app, ["bench", name, flag])
     assert result.exit_code == 0
-    assert f"usage: regard bench {name}" in result.output
+    assert f"Usage: regard bench {name} [OPTIONS]\n" in result.output
     assert re.search(rf"^  {OWN_OPTION[name]}\b", result.output, re.MULTILINE)
 
 
@@ -51,4 +51,23 @@ def test_an_unknown_option_is_refused_by_the_benchmark(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["regard", "bench", "train", "--learning-rate", "1"])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert "regard bench train: error: unrecognized arguments: --learning-rate 1" in capsys.readouterr().err
+    message = "regard: unrecognized arguments: --learning-rate 1; see regard bench train --help\n"
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["memory", "--tokens", "0"], "--tokens 0 must be above 0; see regard bench memory --help"),
+        (["train", "--quick", "--model", "tiny"], "--quick has a model of its own; leave it out, or --model tiny"),
+        (["generate", "--quick", "--new", "99"], "--prompt 7 and --new 99 do not fit quick's context of 64"),
+    ],
+    ids=" ".join,
+)
+def test_a_missed_rule_is_one_line(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["regard", "bench", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = capsys.readouterr().err
+    assert told.startswith(f"regard: {message}")
+    assert len(told.splitlines()) == 1

@@ -105,6 +105,25 @@ def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
         generate("the", model=str(tmp_path / "mute"), device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_k": -1}, "^--top-k -1 must be at least 0; 0 samples from all tokens$"),
+        ({"top_p": 1.5}, r"^--top-p 1\.5 must be above 0 and at most 1; 0\.9 is usual, 1 keeps all tokens$"),
+        ({"temperature": -1.0}, r"^--temperature -1\.0 must be a number of at least 0"),
+        ({"max_new_tokens": -3}, "^--max-new-tokens -3 must be"),
+        ({"seed": -1}, "^--seed -1 must be a whole number of at least 0"),
+        ({"temperature": 0.0, "seed": 7}, "^--seed 7 has no effect with --temperature 0, which takes the most likely"),
+        ({"temperature": 0.0, "top_k": 5}, "^--top-k 5 has no effect with --temperature 0"),
+        ({"temperature": 0.0, "top_p": 0.9}, r"^--top-p 0\.9 has no effect with --temperature 0"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_flag_that_was_typed(options, message, directory):
+    with pytest.raises(ValueError, match=message):
+        generate("the", model=directory, device="cpu", **options)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_full_disk_is_told(directory, monkeypatch):
     with open("/dev/full", "w") as full:

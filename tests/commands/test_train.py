@@ -99,22 +99,35 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     [
         (["--data", "gone.txt"], "data file gone.txt is not there; check the path"),
         (["--data", "empty.txt"], "data file empty.txt is empty; give it some text"),
-        (["--data", "short.txt", "--preset", "tiny"], "context_length=512 needs 513 tokens for training"),
+        (
+            ["--data", "short.txt", "--preset", "tiny"],
+            "has 3 tokens, but --context-length 512 needs 1,026, 513 for training and 513",
+        ),
+        (["--data", "image.png"], "data file image.png is a PNG image, not text; give text files in UTF-8: .txt, .gz"),
+        (["--data", "text.txt", "--model", "tiny", "--preset", "tiny"], "--preset tiny is for a new model; one from a"),
+        (
+            ["--data", "text.txt", "--evaluate-every", "3", "--val-fraction", "0"],
+            "--evaluate-every 3 needs validation data, but --val-fraction is 0; leave one of them out",
+        ),
+        (
+            ["--data", "text.txt", "--warmup", "9", "--steps", "7"],
+            "--warmup 9 must be at least 0 and at most --steps 7",
+        ),
         (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
-        (["--data", "text.txt", "--dtype", "fp16"], "dtype ('fp16') must be 'fp32' or 'bf16'"),
+        (["--data", "text.txt", "--dtype", "fp16"], "--dtype fp16 must be 'fp32' or 'bf16'"),
         (["--data", "text.txt", "--model", "./nowhere"], "there is no directory nowhere"),
         (["--data", "text.txt", "--model", "tiny", "--dropout", "0.1"], "--dropout is for a new model; one from a"),
         (["--data", "text.txt", "--model", "tiny", "--sinusoidal"], "--sinusoidal is for a new model; one from a"),
-        (["--data", "text.txt", "--batch", "0"], "batch (0) must be a whole number of at least 1"),
-        (["--data", "text.txt", "--context-length", "0"], "context_length (0) must be a whole number of at least 1"),
-        (["--data", "text.txt", "--weight-decay", "-1"], "weight_decay (-1.0) must be at least 0; 0.1 is usual"),
-        (["--data", "text.txt", "--evaluate-every", "-3"], "evaluate_every (-3) must be at least 0; 0 is never"),
-        (["--data", "text.txt", "--evaluate-windows", "-3"], "evaluate_windows (-3) must be at least 0; 0 is none"),
-        (["--data", "text.txt", "--keep", "0"], "keep (0) must be at least 1: a run resumes from its last checkpoint"),
-        (["--data", "text.txt", "--seed", "-1"], "seed (-1) must be a whole number of at least 0"),
-        (["--data", "text.txt", "--device", "nonsense"], "device (nonsense) is none that torch knows; try cpu or cuda"),
-        (["--data", "text.txt", "--device", "meta"], "nothing can be computed on device (meta) here; try cpu"),
-        (["--data", "text.txt", "--steps", "0"], "steps (0) must be a whole number of at least 1"),
+        (["--data", "text.txt", "--batch", "0"], "--batch 0 must be a whole number of at least 1"),
+        (["--data", "text.txt", "--context-length", "0"], "--context-length 0 must be a whole number of at least 1"),
+        (["--data", "text.txt", "--weight-decay", "-1"], "--weight-decay -1.0 must be at least 0; 0.1 is usual"),
+        (["--data", "text.txt", "--evaluate-every", "-3"], "--evaluate-every -3 must be at least 0; 0 is never"),
+        (["--data", "text.txt", "--evaluate-windows", "-3"], "--evaluate-windows -3 must be at least 0; 0 is none"),
+        (["--data", "text.txt", "--keep", "0"], "--keep 0 must be at least 1: a run resumes from its last checkpoint"),
+        (["--data", "text.txt", "--seed", "-1"], "--seed -1 must be a whole number of at least 0"),
+        (["--data", "text.txt", "--device", "nonsense"], "--device nonsense is none that torch knows; try cpu or cuda"),
+        (["--data", "text.txt", "--device", "meta"], "nothing can be computed on --device meta here; try cpu"),
+        (["--data", "text.txt", "--steps", "0"], "--steps 0 must be a whole number of at least 1"),
         (["--data", "text.txt", "--parallel", "fsdp=2"], "was started without torchrun; run torchrun"),
     ],
 )
@@ -122,11 +135,13 @@ def test_what_cannot_work_is_one_line(arguments, message, text, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "short.txt").write_text("too short")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     monkeypatch.setattr(sys, "argv", ["regard", "train", "--out", "out", "--device", "cpu", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main()
-    told = capsys.readouterr().err
+    printed, told = capsys.readouterr()
     assert message in told
+    assert printed == ""  # not even the header
     if "short.txt" not in arguments:  # how many tokens a text has is not known before it is read
         assert told.startswith("regard: ")
         assert len(told.splitlines()) == 1

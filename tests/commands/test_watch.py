@@ -63,7 +63,7 @@ def test_one_layer_or_one_head_can_be_chosen(folder, text, capsys):
     out = capsys.readouterr().out
     assert "transformer.h.1.attn[2]" in out
     assert out.count(" · ") >= 11
-    assert "\n  cat  " in out
+    assert "\n  cat@1  " in out
     watch(str(folder), str(text), layer="transformer.h.0.attn", head="0")
     assert "transformer.h.0.attn[0]" in capsys.readouterr().out
 
@@ -120,8 +120,14 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
     ("options", "message"),
     [
         ({"head": "1"}, r"--head 1 needs a layer to be in; add --layer 0"),
-        ({"max_tokens": 0}, r"--max-tokens \(0\) must be at least 1"),
-        ({"text": "nowhere.txt"}, r"--text nowhere\.txt is not a file"),
+        ({"max_tokens": 0}, r"--max-tokens 0 must be at least 1"),
+        ({"text": "nowhere.txt"}, r"there is no file nowhere\.txt; give --text a file, a sentence in quotes, or - for"),
+        ({"text": "notes/today"}, r"there is no file notes/today; give --text a file"),
+        ({"text": "."}, r"--text \. is a directory; name a file in it"),
+        ({"text": " "}, r"--text ' ' is empty; give it at least a word"),
+        ({"head": "1.0", "every": True}, r"--head 1\.0 shows one head and --all every head; leave one of them out"),
+        ({"save": "out.json"}, r"--save out\.json: a report is a safetensors file; try --save out\.safetensors"),
+        ({"save": "runs/a b"}, r"a report is a safetensors file; try --save 'runs/a b\.safetensors'"),
         ({"model": "/no/such/model"}, r"there is no directory /no/such/model; give one that model\.save_pretrained"),
         ({"layer": "2"}, r"layer 2 does not exist: this report has 2 layers, 0 to 1"),
         ({"device": "abacus"}, r"could not be loaded: .*abacus"),
@@ -135,7 +141,7 @@ def test_a_missed_rule_is_one_line_with_the_remedy(options, message, folder, tex
 
 def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_reach(folder, text, monkeypatch):
     def lost(*told):
-        raise OSError("Name or service not known")
+        raise socket.gaierror("Name or service not known")
 
     for proxy in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
@@ -143,7 +149,8 @@ def test_a_name_that_is_nowhere_is_refused_without_asking_a_hub_that_is_out_of_r
     monkeypatch.setattr(socket, "getaddrinfo", lost)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *told, **more: pytest.fail("was asked"))
     with pytest.raises(
-        ValueError, match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; give a dir"
+        ValueError,
+        match=r"there is no directory nosuch, and the hub \(.*\) cannot be reached; check the name, or run `hf",
     ):
         watch("nosuch", str(text))
     with pytest.raises(ValueError, match=r"there is no directory no such, and no model on the hub can be called so$"):
@@ -193,7 +200,14 @@ def test_pickled_weights_are_not_read(folder, text, tmp_path):
         watch(str(tmp_path), str(text))
 
 
-@pytest.mark.parametrize(("content", "message"), [(b" \n", "is empty"), (b"caf\xe9", r"is not UTF-8 text \(byte 3\)")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b" \n", "is empty"),
+        (b"caf\xe9", r"is not UTF-8 text \(byte 3\); give a text in UTF-8"),
+        (b"\x89PNG\r\n", "is a PNG image, not text"),
+    ],
+)
 def test_a_text_that_cannot_be_read_says_why(content, message, folder, text):
     Path(text).write_bytes(content)
     with pytest.raises(ValueError, match=message):

@@ -38,12 +38,11 @@ def test_the_model_in_the_package_is_watched(named, text):
 
 def test_the_readme_shows_what_is_printed():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    example = readme[readme.index("$ regard watch\n") :]
+    example = readme[readme.index("$ regard watch --head 4.3\n") :]
     example = example[: example.index("```")]
-    printed = [watch(), watch("--head", "4.3")]
-    numbers = {
-        tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in "".join(printed).splitlines()
-    }
+    printed = watch("--head", "4.3")
+    numbers = {tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in printed.splitlines()}
+    assert example.count("\n") > 5
     for line in example.splitlines():
         if line.startswith("  ") and "…" not in line:
             found = numbers[tuple(re.split(r"\d\.\d\d", line))]
@@ -53,7 +52,16 @@ def test_the_readme_shows_what_is_printed():
 
 
 def test_one_head_shows_where_each_token_looks(text):
-    assert "  beginning  to 0.9" in watch("--text", text, "--layer", "4", "--head", "3")
+    assert re.search(r"\n  beginning@\d+ +to@4 0\.9", watch("--text", text, "--layer", "4", "--head", "3"))
+
+
+def test_one_token_is_shown_in_every_head(text):
+    lines = watch("--text", text, "--token", "sister@30").splitlines()
+    assert lines[2] == "  sister@30 · position 30 · 48 heads in 6 layers"
+    assert any(re.match(r"  4\.3 +induction +on@13 0\.[56]", line) for line in lines)
+    layer = watch("--text", text, "--token", "@30", "--layer", "4").splitlines()
+    assert layer[2] == "  sister@30 · position 30 · 8 heads in 1 layer"
+    assert sum(bool(re.match(r"  4\.\d ", line)) for line in layer) == 8
 
 
 def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_path, monkeypatch):
@@ -74,6 +82,10 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
     assert "512 tokens" in told
 
 
+def test_a_single_word_is_a_text():
+    assert "6 layers × 8 heads · 3 tokens" in watch("--text", "hello")
+
+
 def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
     told = watch("--text", "the cat sat, the cat sat", "--head", "4.3")
     assert "blocks.4.attention[3] · 7 tokens" in told
@@ -84,9 +96,14 @@ def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--text", "nowhere.txt"], r"--text nowhere\.txt is not a file; give a sentence in quotes, a file, or -"),
+        (["--text", "nowhere.txt"], r"there is no file nowhere\.txt; give --text a file, a sentence in quotes, or -"),
         (["--head", "three"], r"--head three must be a number, such as 3; or 4\.3, head 3 of layer 4"),
         (["--head", "4.3", "--layer", "2"], r"--head 4\.3 is of layer 4, but --layer is 2; leave one of them out"),
+        (
+            ["--head", "4.3", "--token", "the"],
+            r"--token the is shown in every head, but --head is 4\.3; leave one of them",
+        ),
+        (["--token", "the"], r"'the' occurs 2 times; choose one: the@14 or the@33"),
         (["--head", "3"], "--head 3 needs a layer to be in; add --layer 0"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,9 +121,17 @@ def test_positions_may_start_as_waves_as_long_as_the_token_vectors():
         GPT(LLAMA).start_sinusoidal()
 
 
-@pytest.mark.parametrize("text", ["One day", [[5, 6, 7]]], ids=["words", "a list"])
-def test_a_text_that_is_no_tensor_is_told_how_to_become_one(text, without_shape_checks):
-    message = rf"ids must be a tensor of shape \(B, T\), but are a {type(text).__name__}; one text is torch\.tensor"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("One day", r"not str; one text is torch\.tensor\(\[model\.tokenizer\.encode\(text\)\]\)$"),
+        ([[5, 6, 7]], r"not list; pass torch\.tensor\(ids\)$"),
+        (np.array([[5, 6, 7]]), r"not ndarray; pass torch\.as_tensor\(ids\)$"),
+    ],
+    ids=["words", "a list", "an array"],
+)
+def test_a_text_that_is_no_tensor_is_told_how_to_become_one(text, message, without_shape_checks):
+    message = r"ids must be a tensor of shape \(B, T\), " + message
     with pytest.raises(ValueError, match=message):
         GPT(GPT2)(text)
 
@@ -138,7 +147,7 @@ def test_a_tied_head_is_the_embedding_and_an_untied_one_is_not():
     [
         (torch.zeros(5, dtype=torch.long), r"ids must be whole numbers of shape \(B, T\), but are int64 of shape \(5,\)"),
         (torch.zeros(1, 5), r"but are float32 of shape \(1, 5\); one text is"),
-        (torch.zeros(1, 24, dtype=torch.long), r"24 tokens do not fit context_length=23; pass at most 23"),
+        (torch.zeros(1, 24, dtype=torch.long), r"24 tokens do not fit context_length=23; pass at most 23, or build the model with"),
         (torch.tensor([[5, 97]]), r"token id 97 is not among this model's 97 \(0 to 96\); was the text tokenised for"),
         (torch.tensor([[-1, 5]]), r"token id -1 is not among this model's 97"),
     ],
@@ -163,3 +172,13 @@ def test_models_of_two_sizes_compile_in_one_process():
         options = ids[:, :-1], ids[:, 1:]
         result = torch.compile(model.loss, backend="aot_eager")(*options)
         torch.testing.assert_close(result, model.loss(*options))
+
+
+def test_the_part_of_one_layer_is_no_cache_and_an_array_no_prompt(without_shape_checks):
+    model = GPT(GPT2)
+    with pytest.raises(
+        ValueError, match=r"is the part of one layer; pass the whole cache, as model\.cache\(\) makes it"
+    ):
+        model(some_ids(1, 3), cache=model.cache()[0])
+    with pytest.raises(ValueError, match=r"or a list of either, not ndarray; pass a NumPy array as torch\.as_tensor"):
+        model.generate(some_ids(1, 3)[0].numpy(), 2)

@@ -17,7 +17,7 @@ def test_a_bias_used_in_every_layer_is_kept_once_and_one_that_changed_in_between
     before = bias.clone()
     bias[0, 0].add_(1)
     seen.add(0, 2, random_call(bias=bias))
-    first, second, third = (seen[i]._record.steps[0].call.bias for i in range(3))
+    first, second, third = (seen[i].record.steps[0].call.bias for i in range(3))
     assert first.data_ptr() == second.data_ptr()
     assert first.untyped_storage().nbytes() == 5 * 5 * 4
     assert_close(first, before)

@@ -34,7 +34,7 @@ def same_reports(one, other):
     assert str(one.summary()) == str(other.summary())  # as text, in which NaN is like itself
     for mine, its in zip(one.forwards, other.forwards, strict=True):
         for layer in range(len(mine)):
-            ours, theirs = mine[layer]._record, its[layer]._record
+            ours, theirs = mine[layer].record, its[layer].record
             names = [n for n in (*EVERY, "top_keys", "top_weights") if all(n in step.measured for step in ours.steps)]
             for name in names:
                 same(ours.read(name), theirs.read(name))
@@ -104,7 +104,7 @@ def test_every_precision_is_kept(dtype, tmp_path):
     seen.add(0, 0, WatchedCall("a", q=q, k=k, alibi=torch.tensor([0.5, 0.25]), bias=torch.randn(2, 3, 3)[None]))
     seen.save(tmp_path / "seen")
     again = load_seen(tmp_path / "seen")
-    same(again[0]._record.call(0).q, q)
+    same(again[0].record.call(0).q, q)
     same_weights(seen, again)
 
 
@@ -181,8 +181,26 @@ def edited(path, change):
     save_file(tensors, path, metadata=header | {"report": json.dumps(report)})
 
 
+TEXT = {"pieces": ["a"], "continues": [False], "padding": [False], "parts": {}}
+
+
+def layer_of(report):
+    return report["forwards"][0]["layers"][0]
+
+
 def step_of(report):
-    return report["forwards"][0]["layers"][0]["steps"][0]
+    return layer_of(report)["steps"][0]
+
+
+def test_a_file_from_before_tokens_were_saved_has_none(tmp_path):
+    saved(tmp_path / "seen")
+    edited(
+        tmp_path / "seen", lambda r, t: (r.pop("texts"), layer_of(r).pop("query_texts"), layer_of(r).pop("key_texts"))
+    )
+    again = load_seen(tmp_path / "seen")
+    assert again.tokens is None
+    with pytest.raises(ValueError, match=r"'cat' cannot be looked up: the report was saved without tokens"):
+        again[0, 0].weights(rows="cat")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +225,12 @@ def step_of(report):
         (lambda r, t: t.update({step_of(r)["k"]: torch.zeros(2, 2, 5, 7)}), r"keys \(2, 2, 5, 7\) do not fit queries"),
         (lambda r, t: r["forwards"][0]["layers"][0].update(steps=[]), r"a layer has no name or no steps"),
         (lambda r, t: r.update(collect=["magic"]), r"collect names 'magic'"),
+        (lambda r, t: layer_of(r).update(key_texts=[0, 0]), r"the header does not describe a report \(IndexError"),
+        (
+            lambda r, t: (r.update(texts=[TEXT]), layer_of(r).update(key_texts=[0, 0])),
+            r"attention: key_texts should be 2 texts of 5 tokens",
+        ),
+        (lambda r, t: r.update(texts=[TEXT | {"pieces": [3]}]), r"texts are not lists of tokens"),
     ],
 )
 def test_a_header_that_does_not_fit_its_tensors_is_not_believed(change, message, tmp_path):

@@ -74,7 +74,7 @@ def test_on_demand_a_generation_is_one_matrix():
 
 def test_of_keys_that_only_grow_the_newest_are_kept():
     _, steps = generation([5, 1, 1, 1])
-    record = steps_seen(steps)[0]._record
+    record = steps_seen(steps)[0].record
     assert record.shared.shape[2] == 8
     assert all(step.call.k.numel() == 0 for step in record.steps)
 

@@ -49,7 +49,7 @@ def test_cross_attention_goes_on_with_keys_that_stay():
     rows = [dense.probabilities(call) for call in cross]
     assert_close(seen["cross"].weights(), torch.cat(rows, 2))
     assert_close(seen["cross"].received, torch.cat(rows, 2).sum(2))
-    assert seen[1]._record.shared.shape == k.shape
+    assert seen[1].record.shared.shape == k.shape
 
 
 def test_a_decoder_may_go_on_alone_whatever_its_number():
@@ -88,7 +88,7 @@ def test_another_run_is_another_forward(second):
     seen = Seen()
     seen.add(0, 0, random_call(T=5))
     seen.add(1, 0, random_call(**second))
-    assert [len(one[0]._record.steps) for one in seen.forwards] == [1, 1]
+    assert [len(one[0].record.steps) for one in seen.forwards] == [1, 1]
 
 
 def test_of_several_forwards_one_must_be_chosen():

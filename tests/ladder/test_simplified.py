@@ -46,3 +46,8 @@ def test_each_row_of_weights_sums_to_one():
     with trace() as t:
         simplified_attention(torch.randn(7, 5))
     torch.testing.assert_close(t["weights"].sum(-1), torch.ones(7))
+
+
+def test_a_list_says_how_to_make_a_tensor_of_it(without_shape_checks):
+    with pytest.raises(ValueError, match=r"x must be a tensor, not list; pass torch\.tensor\(x\)"):
+        simplified_attention([[0.5, 0.1], [0.3, 0.2]])

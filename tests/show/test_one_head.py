@@ -1,11 +1,13 @@
 """The page of one head."""
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 
-from regard.show.one_head import head_page, token_name
+from regard.show.one_head import head_page
+from regard.tokens import TextTokens
 
 
 class SomeHead:
@@ -15,8 +17,12 @@ class SomeHead:
     role = "previous token: weight on the token before 0.97"
     summary: ClassVar = {"entropy": 0.211, "distance": 1.0, "induction": float("nan")}
 
-    def __init__(self, queries):
+    def __init__(self, queries, keys):
         self.queries = queries
+        self.key_tokens = None if keys is None else [TextTokens(keys)]
+        self.query_tokens = self.key_tokens if keys is not None and len(keys) == queries else None
+        sizes = (1, 1, queries, queries if keys is None else len(keys))
+        self.record = SimpleNamespace(sizes=sizes)
 
     def top(self, k):
         keys = torch.tensor([[max(i - j, -1) for j in range(k)] for i in range(self.queries)])
@@ -25,7 +31,7 @@ class SomeHead:
 
 
 def page(queries, tokens, width=80):
-    return head_page(SomeHead(queries), tokens, width)
+    return head_page(SomeHead(queries, tokens), width)
 
 
 @pytest.fixture(autouse=True)
@@ -47,24 +53,32 @@ def test_a_page_has_role_means_and_the_strongest_keys_of_each_token():
 
 
 def test_of_a_long_text_the_last_20_tokens_are_listed():
-    lines = page(23, [f"w{i}" for i in range(23)]).splitlines()
+    lines = page(23, [f" w{i}" for i in range(23)]).splitlines()
     assert [line.split()[0] for line in lines[5:-1]] == [f"w{i}" for i in range(3, 23)]
     assert lines[-1] == "  (the last 20 of 23 tokens)"
 
 
-def test_queries_of_cross_attention_are_numbered():
-    lines = page(2, ["The", "cat", "sat"]).splitlines()
-    assert [line.split()[0] for line in lines[5:]] == ["0", "1"]
+def test_tokens_that_are_unknown_are_numbered():
+    assert [line.split()[0] for line in page(2, ["The", " cat", " sat"]).splitlines()[5:]] == ["0", "1"]
+    assert page(2, None).splitlines()[5:] == ["  0  0 0.90", "  1  1 0.90 · 0 0.08"]
+
+
+def test_pieces_of_words_are_marked_and_repeated_words_told_apart():
+    assert page(4, ["Al", "ice", " saw", "ice"]).splitlines()[5:] == [
+        "  Al       Al 0.90",
+        "  ##ice@1  ##ice@1 0.90 · Al 0.08",
+        "  saw      saw 0.90 · ##ice@1 0.08",
+        "  ##ice@3  ##ice@3 0.90 · saw 0.08",
+        "",
+        "  ##ice@1 continues the word before it",
+    ]
 
 
 @pytest.mark.parametrize("width", [20, 31, 53])
 def test_every_line_keeps_to_the_width(width):
-    lines = page(5, ["Donaudampfschifffahrt"] * 5, width).splitlines()[1:]
+    lines = page(5, [" Donaudampfschifffahrt"] * 5, width).splitlines()[1:]
     assert max(map(len, lines)) <= width
 
 
-def test_a_token_is_one_short_line_without_control_characters():
-    assert token_name(" cat") == "cat"
-    assert [token_name(blank) for blank in (" ", "\n\n", "\t")] == ["␣", "⏎⏎", "⇥"]
-    assert token_name("a\x1bb") == "a�b"
-    assert token_name("Donaudampfschifffahrt") == "Donaudampfsc"
+def test_a_long_token_is_shortened():
+    assert "  Donaudampfschif…  Donaudampfschif… 0.90" in page(1, ["Donaudampfschifffahrt"])

@@ -16,9 +16,26 @@ def test_words_stand_left_and_numbers_right():
     ]
 
 
-def test_columns_that_do_not_fit_are_left_out_from_the_last():
-    assert text_table(COLUMNS, ROWS, width=35).splitlines()[0] == "  head   role            entropy"
+def test_columns_that_do_not_fit_are_left_out_from_the_last_and_named():
+    assert text_table(COLUMNS, ROWS, width=35).splitlines() == [
+        "  head   role            entropy",
+        "  2.5    previous token     0.21",
+        "  11.10  mixed                 ·",
+        "  not shown at this width: distance",
+    ]
+    assert text_table(COLUMNS, ROWS, width=30).splitlines()[-2:] == [
+        "  not shown at this width:",
+        "    entropy, distance",
+    ]
+    without_names = text_table([], [["cat", 0.5, 0.25, 0.125]], width=28)
+    assert without_names == "  cat  0.50  0.25  0.12"
+    without_names = text_table([], [["cat", 0.5, 0.25, 0.125]], width=20).splitlines()
+    assert " ".join(" ".join(without_names).split()) == "cat 0.50 0.25 not shown at this width: the last 1"
     assert max(map(len, text_table(COLUMNS, ROWS, width=12).splitlines())) <= 12
+
+
+def test_a_single_column_that_does_not_fit_is_marked_as_shortened():
+    assert text_table(["name"], [["Donaudampfschifffahrt"]], width=12) == "  name\n  Donaudamp…"
 
 
 def test_no_rows_are_no_error():

@@ -1,15 +1,65 @@
-"""Weights as aligned text."""
+"""Matrices as aligned text."""
 
 import torch
 
-from regard.show.weights import weights_table
+from regard.show.weights import channels_table, marks_legend, short_label, weights_table
 
 
-def test_every_line_fits_eighty_columns_and_says_what_is_left_out():
-    words = [f"word{i}" for i in range(30)]
-    lines = weights_table(torch.rand(30, 30), words, words, width=80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[-1].strip() == "… and 22 more keys"
+def test_keys_that_do_not_fit_come_in_a_table_below():
+    words = [f"word{i}" for i in range(17)]
+    weights = torch.rand(17, 17).tril() + 0.01 * torch.eye(17)
+    tables = weights_table(weights, words, words, width=80).split("\n\n")
+    assert max(len(line) for table in tables for line in table.splitlines()) <= 80
+    first = len(tables[0].splitlines()[0].split())
+    assert [table.splitlines()[0].split() for table in tables] == [words[:first], words[first:]]
+    # Rows that see none of the keys are left out.
+    assert [len(table.splitlines()) - 1 for table in tables] == [17, 17 - first]
+
+
+def test_keys_beyond_four_tables_are_named():
+    words = [f"word{i}" for i in range(40)]
+    *tables, last = weights_table(torch.rand(40, 40), words, words, width=80).split("\n\n")
+    assert len(tables) == 4
+    shown = sum(len(table.splitlines()[0].split()) for table in tables)
+    assert last == f"  … and {40 - shown} more keys: {', '.join(words[shown:])}"
+    assert len(last) <= 80
+
+
+def test_keys_that_nobody_sees_need_no_table():
+    words = [f"word{i}" for i in range(17)]
+    weights = torch.ones(17, 17)
+    weights[:, 9:] = 0
+    assert "\n\n" not in weights_table(weights, words, words, width=80)
+
+
+def test_names_in_several_tables_are_short_and_keep_their_position():
+    words = [f"beginning@{i}" for i in range(20)]
+    text = weights_table(torch.rand(20, 20), words, words)
+    assert "beg…@12" in text
+    assert short_label("beginning@12", 7) == "beg…@12"
+    assert short_label("someone@example", 7) == "someon…"
+
+
+def test_a_score_of_zero_is_a_number_and_a_hidden_one_a_dot():
+    scores = torch.tensor([[0.0, -torch.inf], [-0.004, -1.5]])
+    assert weights_table(scores, ["The", "cat"], ["The", "cat"], zero_is_hidden=False).splitlines() == [
+        "         The    cat",
+        "  The   0.00      ·",
+        "  cat   0.00  −1.50",
+    ]
+
+
+def test_channels_that_do_not_fit_are_named_by_their_numbers():
+    lines = channels_table(torch.rand(2, 40), ["The", "cat"], first=64, width=40).splitlines()
+    assert lines[0].split() == ["64", "65", "66", "67", "68"]
+    assert lines[-1] == "  … and 35 more channels: 69 to 103"
+    assert max(map(len, lines)) <= 40
+
+
+def test_marks_are_explained_only_where_there_are_some():
+    assert marks_legend(["The", "cat"]) == ""
+    assert marks_legend(["Al", "##ice"]) == "##ice continues the word before it."
+    assert marks_legend(["@home", "a@b", "the@1"]) == "the@1 is the token at position 1, from 0."
 
 
 def test_a_long_word_does_not_push_the_numbers_out_of_line():

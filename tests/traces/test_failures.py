@@ -1,34 +1,26 @@
 """Errors that every learner meets say the rule, the values and the remedy."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 from regard import trace
+from regard.traces.failures import explain_failure
 
 
-def test_a_forgotten_super_init_is_named_with_its_remedy():
-    class Forgetful(nn.Module):
-        def __init__(self):
-            self.width = 3
-
-        def forward(self, x):
-            return x
-
-    remedy = r"Forgetful.__init__ never called super\(\).__init__\(\).*; make super\(\).__init__\(\) the first line of __init__"
-    with pytest.raises(ValueError, match=remedy):
-        trace(Forgetful(), torch.ones(3))
-    with pytest.raises(ValueError, match=remedy):
-        trace(nn.Sequential(nn.ReLU(), Forgetful()), torch.ones(3))
-
-
-def test_a_forgotten_super_init_is_named_where_the_layer_is_built():
+def test_a_forgotten_super_init_is_explained_for_a_module_and_for_an_error():
     class Forgetful(nn.Module):
         def __init__(self):
             self.W_query = nn.Linear(3, 2)
 
-    with pytest.raises(ValueError, match=r"Forgetful.__init__ never called super\(\).__init__\(\)"), trace():
+    message = r"Forgetful.__init__ .*never called super\(\).__init__\(\)"
+    assert re.match(message, str(explain_failure(Forgetful.__new__(Forgetful))))
+    with pytest.raises(AttributeError, match="cannot assign module") as caught:
         Forgetful()
+    assert re.match(message, str(explain_failure(caught.value)))
+    assert explain_failure(nn.Linear(3, 2)) is None
 
 
 @pytest.mark.parametrize("sizes", [(2, 5, 6), ((2, 5, 6),)], ids=["numbers", "a tuple"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -32,6 +33,11 @@ def refuse_foreign_options(module: nn.Module) -> None:
                 f"{who} has kdim={module.kdim} and vdim={module.vdim}, but keys and values here are read from the "
                 f"queries' width, {module.embed_dim}; project them to {module.embed_dim} first"
             )
+    if "position_embeddings" in inspect.signature(module.forward).parameters:
+        raise ValueError(
+            f"{who} rotates its queries by position_embeddings that its model computes, so it cannot run by itself; "
+            "load the whole model with regard.GPT.from_pretrained(…), whose layers are regard's"
+        )
     if getattr(module, "is_cross_attention", False) is True:
         raise ValueError(f"{who} has is_cross_attention=True, with weights for two sequences; adopt its self-attention")
 

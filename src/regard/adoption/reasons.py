@@ -11,6 +11,7 @@ from typing import NamedTuple
 from regard.adoption.layouts import bias_names, weight_name
 from regard.adoption.plan import shape_of, state_of
 from regard.adoption.trial import Trial, run_module
+from regard.attention.attend import attend
 
 
 def explain_difference(trial: Trial) -> ValueError:
@@ -76,6 +77,28 @@ def masked_after_softmax(trial: Trial) -> str | None:
     return "The reason: it hides the future after the softmax, so rows no longer sum to 1; put −∞ before it"
 
 
+def missing_transpose(trial: Trial) -> str | None:
+    """Heads split by view(B, H, T, D), or joined before the tokens are first again: right shapes, mixed tokens."""
+    (B, T), answer = trial.x.shape[:2], run_module(trial.module, trial.x)
+    split = "it splits by view(B, H, T, D), which mixes tokens; write view(B, T, H, D).transpose(1, 2)"
+    join = "it joins the heads as (B, H, T, D), which mixes tokens; write transpose(1, 2).contiguous() before view"
+    for causal in (True, False):
+        layer = trial.layer(causal=causal)
+        projected = [W(trial.x) for W in (layer.W_query, layer.W_key, layer.W_value)]
+        for reasons in ((split,), (join,), (split, join)):
+            q, k, v = (
+                t.view(B, -1, T, layer.head_dim)
+                if split in reasons
+                else t.view(B, T, -1, layer.head_dim).transpose(1, 2)
+                for t in projected
+            )
+            context = attend(q, k, v, mask=layer.rule, scale=layer.scale)
+            joined = context.reshape(B, T, -1) if join in reasons else context.transpose(1, 2).flatten(2)
+            if answer.is_close_to(layer.out_proj(joined)):
+                return f"The reason: {', and '.join(reasons)}"
+    return None
+
+
 def other_parameters(trial: Trial) -> str | None:
     """Parameters that the layer has no place for."""
     state = state_of(trial.module)
@@ -89,7 +112,7 @@ def other_parameters(trial: Trial) -> str | None:
     )
 
 
-REASONS = (random_in_eval, other_scale_or_causality, masked_after_softmax, other_parameters)
+REASONS = (random_in_eval, other_scale_or_causality, masked_after_softmax, missing_transpose, other_parameters)
 
 
 def _scales(trial: Trial) -> list[Scale]:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.arguments import check_dropout, is_exporting
+from regard.arguments import check_dropout, check_tensor, is_exporting
 from regard.attention.call import Call
 from regard.attention.fused import (
     BANDED,
@@ -179,6 +179,7 @@ def _checked_call(
     alibi: Tensor | None,
 ) -> Call:
     """The arguments as one value, with sizes that fit together."""
+    check_tensor(q=q, k=k, v=v)
     if not q.dim() == k.dim() == v.dim() == 4:
         raise ValueError(f"q, k and v must be (B, H, T, D), but have {q.dim()}, {k.dim()} and {v.dim()} axes")
     B, H, T, D = q.shape

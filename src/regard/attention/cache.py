@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.super_init import check_initialised
+
 if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention
 
@@ -93,6 +95,8 @@ class Cache:
         """A cache for these layers; `capacity` is their context_length unless given."""
         if not layers:
             raise ValueError("Cache.of() needs at least one layer")
+        for layer in layers:
+            check_initialised(layer)
         shapes = {(layer.num_kv_heads, layer.head_dim) for layer in layers}
         if len(shapes) > 1:
             raise ValueError(

@@ -14,6 +14,7 @@ from regard.attention.attend import IN_STEPS
 from regard.attention.call import Call
 from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels
 from regard.attention.observers import observe
+from regard.super_init import check_initialised, missing_init_explained
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
       kernel  SDPA flash attention
       why     no mask tensor: the kernel skips the future by itself
     """
+    check_initialised(module)
     calls: list[tuple[Route, str, str]] = []
 
     def note(call: Call, route: Route) -> None:
@@ -52,7 +54,7 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
         sizes = f"B={B} H={H} T={T} S={S} D={q.shape[3]} {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
         calls.append((route, _kernel(call, route), sizes))
 
-    with observe(note):
+    with missing_init_explained(), observe(note):
         module(*args, **kwargs)
     if not calls:
         raise ValueError(

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_wrong_call
 from regard.attention import layer_arguments as arguments
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Slot
@@ -42,6 +43,7 @@ class MultiHeadAttention(nn.Module):
         scale: what scores are multiplied by; 1/√head_dim unless given.
     """
 
+    @explain_wrong_call
     def __init__(
         self,
         d_in: int,
@@ -94,16 +96,17 @@ class MultiHeadAttention(nn.Module):
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         return_weights: also return the weights (B, H, T, S), before dropout, which are then kept in memory.
         """
-        arguments.check_inputs(self, x, context, cache, positions)
+        rule = self.rule if mask is None else self.rule & as_mask(mask)
+        arguments.check_inputs(self, x, context, rule, cache, positions)
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
 
         q, k, v = project_qkv(self.W_query, self.W_key, self.W_value, step("x", x, "input"), context)
-        q = step("split", q.view(*q.shape[:2], H, D), why=arguments.describe_heads(H, D))  # (B, T, H, D)
-        k = step("split keys", k.view(*k.shape[:2], Hkv, D), why=arguments.describe_heads(Hkv, D))
-        v = step("split values", v.view(*v.shape[:2], Hkv, D), why=arguments.describe_heads(Hkv, D))
+        q = step("split", q.view(*q.shape[:2], H, D))  # (B, T, H, D)
+        k = step("split keys", k.view(*k.shape[:2], Hkv, D))
+        v = step("split values", v.view(*v.shape[:2], Hkv, D))
         q = step("transpose", q.transpose(1, 2))  # (B, H, T, D)
-        k = step("transpose keys", k.transpose(1, 2), why="heads side by side")
-        v = step("transpose values", v.transpose(1, 2), why="heads side by side")
+        k = step("transpose keys", k.transpose(1, 2))
+        v = step("transpose values", v.transpose(1, 2))
 
         if self.q_norm is not None and self.k_norm is not None:
             q = step("normed", normalize(self.q_norm, q), "q_norm(queries)", "each vector normalized")
@@ -119,7 +122,6 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.write(k, v)  # with all earlier keys and values, in the cache's dtype
             q = q.to(k.dtype)
 
-        rule = self.rule if mask is None else self.rule & as_mask(mask)
         slopes = alibi_slopes(H, x.device) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         weights = None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_dropout, check_heads, check_length, check_whole, name_of
-from regard.attention.cache import Slot
+from regard.arguments import check_dropout, check_heads, check_length, check_tensor, check_whole, name_of
+from regard.attention.cache import Cache, Slot
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask
 from regard.attention.masks import window as window_mask
 from regard.attention.positions import Rotary
@@ -63,14 +63,24 @@ def layer_mask(causal: bool, window: int | None) -> Mask:
 
 
 def check_inputs(
-    layer: MultiHeadAttention, x: Tensor, context: Tensor | None, cache: Slot | None, positions: Tensor | None
+    layer: MultiHeadAttention,
+    x: Tensor,
+    context: Tensor | None,
+    mask: Mask,
+    cache: Slot | None,
+    positions: Tensor | None,
 ) -> None:
     """The inputs of a call fit the layer."""
+    if isinstance(cache, Cache):
+        raise ValueError("this cache is for all layers of a model; pass the part of this layer: cache=cache[0]")
     if layer.context_length is not None:
         check_length(x.shape[1] + (0 if cache is None else cache.length), layer.context_length)
     if context is not None:
         _check_context(layer, context, x, cache)
+    if cache is None:
+        mask.check_lengths(x.shape[1] if context is None else context.shape[1])
     if positions is not None:
+        check_tensor(positions=positions)
         _check_positions(layer, positions, x)
 
 
@@ -89,6 +99,7 @@ def _check_positions(layer: MultiHeadAttention, positions: Tensor, x: Tensor) ->
 
 
 def _check_context(layer: MultiHeadAttention, context: Tensor, x: Tensor, cache: Slot | None) -> None:
+    check_tensor(context=context)
     if context.dim() != 3 or context.shape[0] != x.shape[0] or context.shape[2] != layer.d_in:
         raise ValueError(
             f"context has shape {tuple(context.shape)} but must be (B={x.shape[0]}, S, d_in={layer.d_in}); "
@@ -103,11 +114,6 @@ def _check_context(layer: MultiHeadAttention, context: Tensor, x: Tensor, cache:
         )
     if cache is not None:
         raise ValueError("a cache holds keys of x, not of context; pass one or the other")
-
-
-def describe_heads(count: int, width: int) -> str:
-    """The heads in words, for a trace: "12 heads of 64"."""
-    return f"{count} head{'s' * (count != 1)} of {width}"
 
 
 def drop_textbook_mask(state_dict: dict[str, Any], prefix: str, causal: bool) -> str | None:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.arguments import describe_tensor, is_integer, list_few
+from regard.arguments import describe_tensor, is_integer, list_few, tensor_remedy
 from regard.attention.mask_picture import draw_mask
 
 
@@ -61,6 +61,9 @@ class Mask(ABC):
 
     def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
         """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
+
+    def check_lengths(self, S: int) -> None:  # noqa: B027 (most rules have none)
+        """Raise ValueError where a length is more than S keys; not for a cache, where more keys are still to come."""
 
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
@@ -140,13 +143,21 @@ class Padding(Mask):
                 f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
                 "with a cache, cover the cached keys too; or pass lengths"
             )
-        # Reading values costs nothing on the CPU. A length beyond S is fine: with a cache, those keys are still to come.
-        readable = self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
-        if readable and bool((self.keep < 0).any()):
+        if self._may_read_lengths() and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
+
+    def check_lengths(self, S: int) -> None:
+        if self._may_read_lengths() and bool((self.keep > S).any()):
+            raise ValueError(f"lengths ({list_few(self.keep)}) count keys, but there are S={S}; give at most {S}")
+
+    def _may_read_lengths(self) -> bool:
+        """Has it lengths whose values can be read at no cost? On a GPU, that would wait for all queued kernels."""
+        return self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def _sizes(self) -> tuple[int, int]:
         size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
+        if self.keep.dim() == 1 and len(self.keep) == 1:  # one length does not say how many keys there are
+            size = max(6, size + 1)
         return size, size
 
     @property
@@ -180,7 +191,8 @@ class Dense(Mask):
         raise ValueError(f"mask has shape {shape} but weights here are ({names}){hint} (True = may attend)")
 
     def _sizes(self) -> tuple[int, int]:
-        return self.seen.shape[-2], self.seen.shape[-1]
+        T, S = self.seen.shape[-2:]
+        return (S if T == 1 else T), (T if S == 1 else S)  # an axis of 1 is repeated
 
     @property
     def name(self) -> str:
@@ -195,6 +207,10 @@ class _Pair(Mask):
     def check(self, B: int, H: int, T: int, S: int) -> None:
         self.left.check(B, H, T, S)
         self.right.check(B, H, T, S)
+
+    def check_lengths(self, S: int) -> None:
+        self.left.check_lengths(S)
+        self.right.check_lengths(S)
 
     def _sizes(self) -> tuple[int, int] | None:
         a, b = self.left._sizes(), self.right._sizes()
@@ -260,6 +276,9 @@ class Not(Mask):
     def check(self, B: int, H: int, T: int, S: int) -> None:
         self.rule.check(B, H, T, S)
 
+    def check_lengths(self, S: int) -> None:
+        self.rule.check_lengths(S)
+
     def _sizes(self) -> tuple[int, int] | None:
         return self.rule._sizes()
 
@@ -313,7 +332,10 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
         return padding(mask) if mask.dim() == 1 and is_integer(mask) else dense(mask)
     if isinstance(mask, (list, tuple)) and all(isinstance(n, int) for n in mask):
         return padding(mask)
-    raise ValueError(f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}")
+    raise ValueError(
+        f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}; "
+        f"{tensor_remedy('mask', mask)}, True = may attend"
+    )
 
 
 def to_four_axes(t: Tensor) -> Tensor:

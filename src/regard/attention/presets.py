@@ -1,7 +1,10 @@
 """Presets: the sizes of GPT-2 and GPT-3, and one attention layer of each.
 
 Some tables in circulation give GPT-2 medium 24 heads and large 36. Those are their layers; 24 does not divide
-1024, nor 36 1280. The heads are 16 and 20. OpenAI's own weights have biases in the projections: qkv_bias=True.
+1024, nor 36 1280. The heads are 16 and 20.
+
+qkv_bias=False is the default, as in the textbook. OpenAI's own weights have these biases: a layer that is to load them
+needs qkv_bias=True, which regard.GPT("gpt2-small") sets by itself.
 """
 
 from __future__ import annotations
@@ -11,10 +14,16 @@ from typing import TypedDict
 from torch import nn
 
 from regard.attention.layer import MultiHeadAttention
+from regard.super_init import check_initialised
 
 
 class ModelSize(TypedDict):
-    """The sizes of one model of a family."""
+    """The sizes of one model of a family, and the options of its attention.
+
+    >>> size = GPT2_CONFIGS["gpt2-small"]
+    >>> size["d_model"], size["num_heads"], size["head_dim"], size["dropout"], size["qkv_bias"]
+    (768, 12, 64, 0.1, False)
+    """
 
     num_layers: int
     d_model: int
@@ -22,6 +31,8 @@ class ModelSize(TypedDict):
     head_dim: int
     context_length: int
     vocab_size: int
+    dropout: float
+    qkv_bias: bool  # OpenAI's weights need True
 
 
 def _size(num_layers: int, d_model: int, num_heads: int, context_length: int = 1024) -> ModelSize:
@@ -32,6 +43,8 @@ def _size(num_layers: int, d_model: int, num_heads: int, context_length: int = 1
         head_dim=d_model // num_heads,
         context_length=context_length,
         vocab_size=50257,
+        dropout=0.1,
+        qkv_bias=False,
     )
 
 
@@ -45,26 +58,26 @@ GPT3_CONFIG: ModelSize = _size(96, 12288, 96, context_length=2048)
 
 
 def create_gpt2_small_attention(dropout: float = 0.1, qkv_bias: bool = False) -> MultiHeadAttention:
-    """One attention layer of GPT-2 small: 768 wide, 12 heads.
+    """One attention layer of GPT-2 small: 768 wide, 12 heads. OpenAI's weights need qkv_bias=True.
 
-    >>> count_parameters(create_gpt2_small_attention())
-    2360064
+    >>> count_parameters(create_gpt2_small_attention()), count_parameters(create_gpt2_small_attention(qkv_bias=True))
+    (2360064, 2362368)
     """
     return _attention(GPT2_CONFIGS["gpt2-small"], dropout, qkv_bias)
 
 
 def create_gpt2_medium_attention(dropout: float = 0.1, qkv_bias: bool = False) -> MultiHeadAttention:
-    """One attention layer of GPT-2 medium: 1024 wide, 16 heads."""
+    """One attention layer of GPT-2 medium: 1024 wide, 16 heads. OpenAI's weights need qkv_bias=True."""
     return _attention(GPT2_CONFIGS["gpt2-medium"], dropout, qkv_bias)
 
 
 def create_gpt2_large_attention(dropout: float = 0.1, qkv_bias: bool = False) -> MultiHeadAttention:
-    """One attention layer of GPT-2 large: 1280 wide, 20 heads."""
+    """One attention layer of GPT-2 large: 1280 wide, 20 heads. OpenAI's weights need qkv_bias=True."""
     return _attention(GPT2_CONFIGS["gpt2-large"], dropout, qkv_bias)
 
 
 def create_gpt2_xl_attention(dropout: float = 0.1, qkv_bias: bool = False) -> MultiHeadAttention:
-    """One attention layer of GPT-2 XL: 1600 wide, 25 heads."""
+    """One attention layer of GPT-2 XL: 1600 wide, 25 heads. OpenAI's weights need qkv_bias=True."""
     return _attention(GPT2_CONFIGS["gpt2-xl"], dropout, qkv_bias)
 
 
@@ -75,6 +88,7 @@ def create_gpt3_attention(dropout: float = 0.1, qkv_bias: bool = False) -> Multi
 
 def count_parameters(module: nn.Module) -> int:
     """How many numbers a module learns; a parameter used twice counts once."""
+    check_initialised(module)
     return sum(p.numel() for p in module.parameters())
 
 

@@ -22,10 +22,19 @@ import torch
 from torch import Tensor
 
 from regard.bench import timing
-from regard.bench.options import check_positive
+from regard.bench.options import NEW, PROMPT, check_positive
 from regard.bench.progress import StageProgress
 from regard.bench.report import reason, say, table_lines, wrap, write_json
-from regard.bench.settings import Setting, WrongError, find_device, find_dtype, limits, run_command, start
+from regard.bench.settings import (
+    Setting,
+    WrongError,
+    choose_models,
+    find_device,
+    find_dtype,
+    limits,
+    run_command,
+    start,
+)
 from regard.bench.timing import Timed
 from regard.bench.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
@@ -262,17 +271,18 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     """Check the options; the run that they describe."""
     device, cuda = find_device(options.device)
     check_positive(options, "prompt", "new", "batch")
-    names = options.model or ["gpt2-small"]
-    for name in names:
-        longest = GPTConfig.preset(name).context_length
-        if options.prompt + options.new > longest:
+    configs = choose_models(options, QUICK)
+    prompt = options.prompt or (7 if options.quick else PROMPT)
+    new = options.new or (11 if options.quick else NEW)
+    for name, config in configs.items():
+        if prompt + new > config.context_length:
             raise ValueError(
-                f"--prompt {options.prompt} and --new {options.new} do not fit {name}'s context of {longest}"
+                f"--prompt {prompt} and --new {new} do not fit {name}'s context of {config.context_length}"
             )
-    sizes = {"prompt": 7, "new": 11} if options.quick else {"prompt": options.prompt, "new": options.new}
-    setting = GenerateSetting(device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.2), **sizes)
-    models = ["quick"] if options.quick else names
-    return partial(run, setting, models, options.batch or [1], options.out, configs={"quick": QUICK})
+    setting = GenerateSetting(
+        device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.2), prompt=prompt, new=new
+    )
+    return partial(run, setting, list(configs), options.batch or [1], options.out, configs=configs)
 
 
 if __name__ == "__main__":

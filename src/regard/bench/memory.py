@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.bench.options import memory_parser
+from regard.bench.options import check_positive, memory_parser
 from regard.bench.peers import CONTENDERS, OURS, TEXTBOOK, Shape, Weights
 from regard.bench.timing import free_memory
 
@@ -53,12 +53,17 @@ def estimate_textbook(shape: Shape) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print megabytes."""
-    options = memory_parser().parse_args(argv)
+    parser = memory_parser()
+    options = parser.parse_args(argv)
     if options.child:
         name, *size = options.child
         width, heads, batch, tokens = (int(n) for n in size)
         print(json.dumps({"bytes": _forward(name, Shape(width, heads, batch, tokens))}))
         return 0
+    try:
+        check_positive(options, "tokens")
+    except ValueError as error:
+        parser.error(str(error))
     shape = Shape(768, 12, 1, options.tokens, "GPT-2 small")
     print(f"  {shape}, float32, one forward on the CPU\n")
     print(f"  {OURS:<18}{measure(OURS, shape) / 1e6:>10,.0f} MB  measured")

@@ -13,6 +13,7 @@ import torch
 
 from regard.bench.machine import machine, machine_lines
 from regard.bench.options import DTYPES, PARSERS
+from regard.gpt import GPTConfig
 
 
 class WrongError(AssertionError):
@@ -69,6 +70,13 @@ def find_dtype(name: str | None, cuda: bool) -> torch.dtype:
     """
     dtype: torch.dtype = getattr(torch, DTYPES[name or ("bf16" if cuda else "fp32")])
     return dtype
+
+
+def choose_models(options: argparse.Namespace, quick: GPTConfig) -> dict[str, GPTConfig]:
+    """The models of --model, by name; with --quick, a very small one."""
+    if options.quick and options.model:
+        raise ValueError(f"--quick has a model of its own; leave it out, or --model {options.model[0]}")
+    return {"quick": quick} if options.quick else {n: GPTConfig.preset(n) for n in options.model or ["gpt2-small"]}
 
 
 def limits(options: argparse.Namespace, rounds: int, seconds: float) -> dict[str, Any]:

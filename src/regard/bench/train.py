@@ -29,7 +29,7 @@ from regard.bench.peers import COMPILED, OURS
 from regard.bench.plot import Panel, plot
 from regard.bench.progress import StageProgress
 from regard.bench.report import reason, say, table_lines, wrap, write_json
-from regard.bench.settings import Setting, WrongError, find_device, limits, run_command, start
+from regard.bench.settings import Setting, WrongError, choose_models, find_device, limits, run_command, start
 from regard.bench.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.optimizer import adamw
@@ -347,8 +347,7 @@ def _prepare_run(options: argparse.Namespace) -> Callable[..., object]:
     default = 32 if options.quick else 1024 if cuda else 256
     tokens = default if options.tokens is None else options.tokens
     batches = options.batch or [32 if cuda and not options.quick else 2]
-    names = options.model or ["gpt2-small"]
-    configs = {"quick": QUICK} if options.quick else {name: GPTConfig.preset(name) for name in names}
+    configs = choose_models(options, QUICK)
     for name, config in configs.items():
         if tokens > config.context_length:
             raise ValueError(f"--tokens {tokens} do not fit {name}'s context of {config.context_length}")

@@ -12,17 +12,22 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.errors import flags_named
+
+_TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def generate(
-    prompt: Annotated[str, typer.Argument(help="Text to continue.")] = "",
+    prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default="an empty text")] = "",
     model: Annotated[
         str, typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
     ] = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 200,
     temperature: Annotated[float, typer.Option(help="Sampling temperature. 0 takes the most likely token.")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="Sample from the k most likely tokens. 0 for all.")] = 50,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from the k most likely tokens. 0 for all.", show_default="50")
+    ] = None,
     top_p: Annotated[
         float | None,
         typer.Option(help="Sample from the most likely tokens with this total probability.", show_default="off"),
@@ -30,19 +35,24 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
     ] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text. May be repeated.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop before this text. May be repeated.", show_default="none")
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
     ] = None,
 ) -> Any:
     """Generate text from a prompt."""
+    _check_sampling(temperature, top_k, top_p, seed)
     from regard.commands.models import load_gpt
 
     loaded = load_gpt(model, device)
     seed = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
-    stream = loaded.stream(
-        prompt, max_new_tokens, temperature=temperature, top_k=top_k or None, top_p=top_p, seed=seed, stop=stop or []
-    )
+    best = _TOP_K if top_k is None else top_k or None
+    with flags_named(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed):
+        stream = loaded.stream(
+            prompt, max_new_tokens, temperature=temperature, top_k=best, top_p=top_p, seed=seed, stop=stop or []
+        )
     on_terminal = sys.stdout.isatty()
     interrupted = False
     try:
@@ -67,6 +77,18 @@ def generate(
     return stream
 
 
+def _check_sampling(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> None:
+    """What can be refused before the model is loaded."""
+    if top_k is not None and top_k < 0:
+        raise ValueError(f"--top-k {top_k} must be at least 0; 0 samples from all tokens")
+    for flag, value in (("--top-k", top_k), ("--top-p", top_p), ("--seed", seed)):
+        if temperature == 0 and value is not None:
+            raise ValueError(
+                f"{flag} {value} has no effect with --temperature 0, which takes the most likely token; "
+                "leave one of them out"
+            )
+
+
 def printable(text: str) -> str:
     r"""Text for a terminal: control characters, which could move the cursor, become �.
 
@@ -79,7 +101,8 @@ def printable(text: str) -> str:
 def _prompt_in_dim(prompt: str) -> str:
     """The prompt is part of the text; dim, so that the generated part stands out."""
     text = printable(prompt)
-    return text if os.environ.get("NO_COLOR") else f"{_DIM}{text}{_PLAIN}"
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else f"{_DIM}{text}{_PLAIN}"
 
 
 def _write(text: str) -> None:

@@ -5,18 +5,16 @@ Weights are read from safetensors only, and no code that comes with a model is r
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
 
+from regard.gpt.checkpoint.model_directory import check_hub, not_fetched
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
@@ -29,7 +27,7 @@ class ModelWithText(NamedTuple):
 
     model: nn.Module
     inputs: dict[str, Tensor]  # keyword arguments of forward
-    tokens: list[str]
+    tokenizer: Any  # reads the token ids as texts
     layers: int | None  # None where the number of attention layers is unknown
 
 
@@ -58,16 +56,15 @@ def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> Model
     assert model.tokenizer is not None
     ids = model.tokenizer.encode(text)[:max_tokens]
     _check_length(len(ids), model.config.context_length)
-    tokens = [model.tokenizer.decode([one]) for one in ids]
-    return ModelWithText(model, {"ids": torch.tensor([ids])}, tokens, model.config.num_layers)
+    return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
 
 
 def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A model that transformers loads, and the text in its tokens."""
     with _quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
-        inputs, tokens = _tokenize(tokenizer, text, config, max_tokens)
-    return ModelWithText(model, inputs, tokens, _number_of_layers(config))
+        inputs = _tokenize(tokenizer, text, config, max_tokens)
+    return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
 
 
 def _check_length(length: int, longest: int | None) -> None:
@@ -112,8 +109,9 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
         maker = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
         model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        here = "" if Path(name).exists() else f"; {name} is no directory here, so it was looked for on the hub"
-        raise ValueError(f"{name} could not be loaded: {_first_line(error)}{here}") from None
+        if isinstance(error, OSError) and not Path(name).exists():
+            raise not_fetched(name, error) from None
+        raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         raise ValueError(
@@ -136,7 +134,7 @@ def _check_name(name: str) -> None:
             raise ValueError(
                 f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name"
             )
-        _check_hub(name)
+        check_hub(name)
     elif not (path / "config.json").is_file():
         raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
     elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
@@ -144,27 +142,7 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
 
 
-def _check_hub(name: str) -> None:
-    """Refuse a name at once where the hub cannot be reached: transformers would retry for half a minute."""
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    try:
-        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:
-        raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
-    if cached or constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}:
-        return
-    host = urlsplit(constants.ENDPOINT).hostname
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        raise ValueError(
-            f"there is no directory {name}, and the hub ({host}) cannot be reached; "
-            "give a directory that model.save_pretrained() wrote"
-        ) from None
-
-
-def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> tuple[dict[str, Tensor], list[str]]:
+def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> dict[str, Tensor]:
     truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
     encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
@@ -173,7 +151,7 @@ def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) ->
     _check_length(len(ids), longest if isinstance(longest, int) else None)
     if getattr(config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = inputs["input_ids"]  # the same text for encoder and decoder
-    return inputs, [tokenizer.decode([one]) for one in ids]
+    return inputs
 
 
 def _number_of_layers(config: Any) -> int | None:

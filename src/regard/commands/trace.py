@@ -2,43 +2,86 @@
 
 from __future__ import annotations
 
-import zlib
+import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.commands.errors import check_heads_flags
+
 if TYPE_CHECKING:
+    from regard.heads.report import Seen
     from regard.traces.trace import Trace
 
-_WIDTH, _HEADS = 8, 2  # of the layer that follows a sentence
+_LONGEST = 30  # characters of a sentence that is repeated in the next command
 
 
 def trace(
-    text: Annotated[str, typer.Argument(help="Sentence to trace. Without one, the worked example is shown.")] = "",
-    tokens: Annotated[int | None, typer.Option(min=1, help="Show shapes only, for this many tokens.")] = None,
-    d_model: Annotated[int, typer.Option(min=1, help="Model width, with --tokens.")] = 768,
-    heads: Annotated[int, typer.Option(min=1, help="Number of heads, with --tokens.")] = 12,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="Sentence for the trained model in the package. Without one: the worked example."),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(help="Head to show, with a sentence: 4.3, or 3 with --layer 4.", show_default="the clearest role"),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="Layer to show, with a sentence.", show_default="the clearest role")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Step to show as a matrix: scores, mask, queries, …", show_default="weights")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Show shapes only, for this many tokens.", show_default="off")
+    ] = None,
+    # The defaults below are None, so that an option that is typed where it means nothing can be refused.
+    d_model: Annotated[int | None, typer.Option(min=1, help="Model width, with --tokens.", show_default="768")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Number of heads, with --tokens.", show_default="12")] = None,
     kv_heads: Annotated[
         int | None,
         typer.Option(
             min=1, help="Number of key/value heads (grouped-query attention), with --tokens.", show_default="--heads"
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size, with --tokens.")] = 1,
-    causal: Annotated[bool, typer.Option(help="Hide later tokens.")] = True,
+    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, with --tokens.", show_default="1")] = None,
+    causal: Annotated[
+        bool | None,
+        typer.Option("--causal/--no-causal", help="Hide later tokens, with --tokens.", show_default="causal"),
+    ] = None,
 ) -> None:
     """Show the steps of attention, with their shapes and values."""
-    if tokens and text:
-        raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
-    if tokens:
-        _print_shapes(tokens, d_model, heads, kv_heads or heads, batch, causal)
-    elif text:
-        _print_sentence(text, causal)
+    sizes = {"--d-model": d_model, "--heads": heads, "--kv-heads": kv_heads, "--batch": batch}
+    sizes["--no-causal" if causal is False else "--causal"] = causal
+    if tokens is not None:
+        if text is not None:
+            raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
+        values = {"--step": step, "--head": head, "--layer": layer}
+        remedy = 'for values, give a sentence: regard trace "The cat sat on the mat"'
+        _refuse(values, "--tokens shows shapes only", remedy)
+        _print_shapes(tokens, d_model or 768, heads or 12, kv_heads, batch or 1, causal is not False)
+    elif text is not None:
+        reason = "a sentence goes through the trained model in the package, which is causal and has its own sizes"
+        _refuse(sizes, reason, "for other sizes, give --tokens instead of a sentence")
+        _print_sentence(text, layer, head, "weights" if step is None else step, everything=step is None)
     else:
-        _print_ladder()
+        _refuse(sizes, "the worked example has its own sizes", "for other sizes, add --tokens 100")
+        remedy = 'give a sentence: regard trace "The cat sat on the mat" --head 4.3'
+        _refuse({"--head": head, "--layer": layer}, "the worked example shows every head", remedy)
+        _print_ladder("weights" if step is None else step, everything=step is None)
 
 
-def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int, batch: int, causal: bool) -> None:
+def _refuse(options: Mapping[str, object], reason: str, remedy: str) -> None:
+    """No option is ignored: those that mean nothing here are errors."""
+    typed = [name for name, value in options.items() if value is not None]
+    if typed:
+        raise ValueError(f"{' and '.join(typed)} cannot be used here: {reason}; {remedy}")
+
+
+def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, batch: int, causal: bool) -> None:
+    check_heads_flags(d_model, heads)
+    if kv_heads is not None:
+        check_heads_flags(heads, kv_heads, width="--heads", count="--kv-heads")
     import torch
 
     import regard
@@ -49,7 +92,11 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int, batch: i
             d_model, d_model, tokens, dropout=0.0, num_heads=heads, num_kv_heads=kv_heads, causal=causal
         )
         steps = regard.trace(layer, torch.empty(batch, tokens, d_model))
-    typer.echo(f"\n{steps}")
+    typer.echo(f"\n{steps.table(80)}")
+    typer.echo(
+        f"\n  Shapes: {batch} text{'s' * (batch != 1)}, {tokens} token{'s' * (tokens != 1)}, "
+        f"{d_model} numbers per token in {heads} head{'s' * (heads != 1)} of {d_model // heads}."
+    )
     matrix = batch * heads * tokens * tokens * 4 / 2**20
     typer.echo(
         f"\n  {regard.count_parameters(layer):,} parameters. The weights alone would be {matrix:,.1f} MiB in float32;"
@@ -57,61 +104,167 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int, batch: i
     )
 
 
-def _print_ladder() -> None:
+def _print_ladder(step: str, everything: bool) -> None:
     import torch
 
     import regard
     from regard import ladder
 
     words, x = ladder.SENTENCE, ladder.VECTORS
-    typer.echo(f'\n  "{" ".join(words)}", six words of three numbers each, up the ladder')
-
-    with regard.trace() as steps:
+    with regard.trace() as first:
         ladder.simplified_attention(x)
-    _print_steps("1  simplified: each word mixed with those most like it", steps, words)
-
     torch.manual_seed(123)
-    rungs: list[tuple[str, torch.nn.Module]] = [
-        ("2  self-attention: + learned queries, keys, values, and a scale", ladder.SelfAttention(3, 2)),
-        ("3  causal: + no look at the future", ladder.CausalAttention(3, 2, context_length=6, dropout=0.0)),
-        ("4  multi-head: + two heads, and a projection that mixes them", ladder.MultiHeadAttention(3, 4, 6, 0.0, 2)),
-    ]
-    for title, layer in rungs:
-        _print_steps(title, regard.trace(layer.eval(), x[None]), words)
-    typer.echo("\n  Weights 2–4 are untrained: every word still looks everywhere.")
-    typer.echo('  Your own sentence: regard trace "The cat sat on the mat"')
-    typer.echo("  Your own sizes:    regard trace --tokens 100 --d-model 768 --heads 12 --batch 4")
+    layers = (
+        ladder.SelfAttention(3, 2),
+        ladder.CausalAttention(3, 2, context_length=6, dropout=0.0),
+        ladder.MultiHeadAttention(3, 4, 6, 0.0, 2),
+    )
+    titles = (
+        "1  simplified: each word mixed with those most like it",
+        "2  self-attention: + learned queries, keys, values, and a scale",
+        "3  causal: + no look at the future",
+        "4  multi-head: + two heads, and a projection that mixes them",
+    )
+    rungs = dict(zip(titles, [first, *(regard.trace(layer.eval(), x[None]) for layer in layers)], strict=True))
+    if not any(step in steps for steps in rungs.values()):
+        raise ValueError(f"--step {step} is not a step of the ladder; it has {', '.join(rungs[titles[-1]].names)}")
+
+    typer.echo(f'\n  "{" ".join(words)}": six words of three numbers each')
+    legend = ""
+    for title, steps in rungs.items():
+        typer.echo(f"\n  {title}")
+        if everything:
+            typer.echo(f"\n{steps.table(80)}")
+        if step not in steps:
+            typer.echo(f"\n  No step is called {step} here.")
+            continue
+        before, legend = legend, _print_heads(steps, step, words)
+        if legend != before:
+            typer.echo(f"\n{legend}")
+    if everything:
+        typer.echo("\n  Each step is made from those above it.")
+        typer.echo("  shape: 1 text × 6 tokens × numbers per token, or 1 text × 2 heads × …")
+    typer.echo("\n  Rungs 2 to 4 are untrained: every word still looks everywhere.")
+    typer.echo(f"\n  Another step:     regard trace --step {_another(step)}")
+    typer.echo('  A trained model:  regard trace "The cat sat on the mat"')
+    typer.echo("  Your own sizes:   regard trace --tokens 100 --d-model 768 --heads 12")
 
 
-def _print_sentence(text: str, causal: bool) -> None:
+def _print_heads(steps: Trace, name: str, words: list[str]) -> str:
+    """Print the matrix of each head of a step; return the legend."""
+    from regard.show.step_matrix import heads_of, step_matrix
+
+    step = steps.find(name)
+    count, legend = heads_of(step), ""
+    for number in range(count):
+        table, legend = step_matrix(step, words, number, count, digits=4)
+        which = f" of head {number}" if count > 1 else ""
+        typer.echo(f"\n  {name}{which}: {step.operation}\n\n{table}")
+    return legend
+
+
+def _another(step: str) -> str:
+    return "mask" if step == "scores" else "scores"
+
+
+def _print_sentence(text: str, layer: int | None, head: str | None, name: str, everything: bool) -> None:
+    chosen = _choose_head(layer, head)
+    if not text.strip():
+        raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
     import torch
 
     import regard
+    from regard.commands.models import PACKAGED, load_gpt
+    from regard.show.step_matrix import belongs_to_a_head, step_matrix
+    from regard.show.table import terminal_width
+    from regard.tokens import TextTokens
 
-    words = text.split()
-    if not words:
-        raise ValueError("the sentence is empty; try: regard trace 'The cat sat on the mat'")
-    # The seed of a word's vector is its spelling, so the same word always has the same vector.
-    seeds = [zlib.crc32(word.lower().encode()) for word in words]
-    vectors = [torch.randn(_WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    torch.manual_seed(123)
-    layer = regard.MultiHeadAttention(_WIDTH, _WIDTH, None, dropout=0.0, num_heads=_HEADS, causal=causal)
-    size = f"{len(words)} tokens as random vectors of {_WIDTH}"
-    typer.echo(f'\n  "{text}", {size}, an untrained layer of {_HEADS} heads')
-    _print_steps("", regard.trace(layer, torch.stack(vectors)[None]), words)
-    typer.echo("\n  The ladder, from nothing: regard trace")
+    model = load_gpt(PACKAGED, "cpu")
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode(text)
+    layers, heads, longest = model.config.num_layers, model.config.num_heads, model.config.context_length
+    if len(ids) > longest:
+        raise ValueError(f"the sentence has {len(ids)} tokens, and {PACKAGED} reads at most {longest}; shorten it")
+    labels = TextTokens(model.tokenizer.pieces(ids)).labels
+    attentions = [module for module in model.modules() if isinstance(module, regard.MultiHeadAttention)]
+    inputs: list[torch.Tensor] = []
+    hooks = [one.register_forward_pre_hook(lambda module, args: inputs.append(args[0])) for one in attentions]
+    with torch.no_grad(), regard.watch(model, keep=False) as seen:
+        model(torch.tensor([ids]))
+    for hook in hooks:
+        hook.remove()
+    number, which = _find_head(seen, chosen, layers, heads)
+    with torch.no_grad():
+        steps = regard.trace(attentions[number], inputs[number])
+    if name not in steps:
+        raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
+
+    width = terminal_width()
+    quoted = shlex.quote(text) if len(text) <= _LONGEST else '"…"'
+    typer.echo(f"\n  {PACKAGED}, the trained model in the package: {layers} layers × {heads} heads")
+    typer.echo(f"  {len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
+    typer.echo(_wrapped(_role_line(seen, (number, which), chosen), width))
+    if everything:
+        typer.echo(f"\n{steps.table(width)}")
+        D = steps["context"].shape[-1]
+        typer.echo(
+            _wrapped(
+                f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
+                f"shape: 1 text × {len(ids)} tokens × {model.config.d_model} numbers, or {heads} heads of {D}.",
+                width,
+                before="\n",
+            )
+        )
+    step = steps.find(name)
+    table, legend = step_matrix(step, labels, which, heads, width)
+    of_head = f" of head {number}.{which}" if belongs_to_a_head(step) else ""
+    typer.echo(f"\n  {name}{of_head}: {step.operation}\n\n{table}\n\n{legend}")
+    typer.echo(f"\n  Another step:  regard trace {quoted} --head {number}.{which} --step {_another(name)}")
+    other = next((one for one in seen.order() if one != (number, which)), (number, which))
+    typer.echo(f"  Another head:  regard trace {quoted} --head {other[0]}.{other[1]}")
+    typer.echo(f"  Every head:    regard watch --text {quoted}")
 
 
-def _print_steps(title: str, steps: Trace, words: list[str]) -> None:
-    """The table of a trace, then the weights of each head."""
-    from regard.show.weights import weights_table
+def _choose_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
+    """The layer and the head that were asked for; 4.3 is both.
 
-    typer.echo(f"\n  {title}\n" if title else "")
-    typer.echo(steps.table(80))
-    weights = steps["weights"]
-    weights = weights[0] if weights.dim() > 2 else weights
-    heads = weights if weights.dim() == 3 else weights[None]
-    for number, head in enumerate(heads):
-        which = f" of head {number}" if len(heads) > 1 else ""
-        typer.echo(f"\n  weights{which}: who (row) looks where (column)\n")
-        typer.echo(weights_table(head, words, words, digits=4 if len(words) <= 7 else 2))
+    >>> _choose_head(None, "4.3"), _choose_head(4, "3"), _choose_head(4, None)
+    ((4, 3), (4, 3), (4, None))
+    """
+    if head is None:
+        return layer, None
+    first, dot, last = head.rpartition(".")
+    if not (last.isdigit() and (first.isdigit() or not dot)):
+        raise ValueError(f"--head {head} must be a number, such as 3; or 4.3, head 3 of layer 4")
+    if dot and layer not in (None, int(first)):
+        raise ValueError(f"--head {head} is of layer {first}, but --layer is {layer}; leave one of them out")
+    if not dot and layer is None:
+        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0, or write --head 0.{head}")
+    return int(first) if dot else layer, int(last)
+
+
+def _find_head(seen: Seen, chosen: tuple[int | None, int | None], layers: int, heads: int) -> tuple[int, int]:
+    """The head to show: the one that was chosen, or the first in the order of the report."""
+    layer, head = chosen
+    if layer is not None and layer >= layers:
+        raise ValueError(f"layer {layer} does not exist: the model has {layers} layers, 0 to {layers - 1}")
+    if head is not None and head >= heads:
+        raise ValueError(f"head {head} does not exist: a layer has {heads} heads, 0 to {heads - 1}")
+    first = seen.order(layer)[0]
+    return first if layer is None or head is None else (layer, head)
+
+
+def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None]) -> str:
+    role = seen.portraits()[head].role
+    if chosen[1] is not None:
+        return str(role)
+    where = "" if chosen[0] is None else f" in layer {chosen[0]}"
+    if not role.clear:
+        return f"{role}. No head{where} has a clear role for this text; this is the first in the list."
+    return f"{role}. Chosen as the clearest role{where} for this text: rare roles first, first token last."
+
+
+def _wrapped(text: str, width: int, before: str = "") -> str:
+    import textwrap
+
+    return before + textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.errors import flags_named
 from regard.gpt.train.options import FitOptions, ModelOptions, Spec, command_table, for_command
 
 if TYPE_CHECKING:
@@ -68,12 +69,22 @@ def train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) ->
 
     flags: options of the command, and of `fit`; what is missing or None is chosen by model and device.
     """
+    with flags_named(**flags):
+        return _train_on_files(data, out, **flags)
+
+
+def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -> FitResult:
     from regard.gpt.train.fit import fit_in, join_processes
     from regard.gpt.train.prepare import prepare
     from regard.gpt.train.processes import find_device
     from regard.gpt.train.text_files import check_file
 
     # Wrong options and missing files are reported before anything is read or written.
+    if flags.get("evaluate_every") and flags.get("val_fraction") == 0:
+        raise ValueError(
+            f"--evaluate-every {flags['evaluate_every']} needs validation data, but --val-fraction is 0; "
+            "leave one of them out"
+        )
     device = find_device(flags.pop("device", None))
     source = ModelOptions(
         **{field.name: flags.pop(field.name) for field in fields(ModelOptions) if field.name in flags}

@@ -115,6 +115,8 @@ class GPTConfig:
         if name not in PRESETS:
             near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.8)
             hint = f"; did you mean {near[0]}?" if near else ""
+            if name == "gpt2":  # what the hub calls gpt2-small
+                hint = "; did you mean gpt2-small? GPT.from_pretrained('gpt2') loads the trained weights from the hub"
             raise ValueError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}{hint}")
         return replace(PRESETS[name], **changes)
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.arguments import autocast_dtype, check_length
-from regard.attention.cache import Cache
+from regard.arguments import autocast_dtype, check_length, tensor_remedy
+from regard.attention.cache import Cache, Slot
 from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
 from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
@@ -105,6 +105,8 @@ class GPT(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T E"]:
         """The final hidden state of each token, from which `score` computes logits."""
+        if isinstance(cache, Slot):
+            raise ValueError("this is the part of one layer; pass the whole cache, as model.cache() makes it")
         start = 0 if cache is None else cache.length
         self._check(ids, start)
         if positions is None:
@@ -226,16 +228,15 @@ class GPT(nn.Module):
     def _check(self, ids: Tensor, start: int) -> None:
         V = self.config.vocab_size
         if not isinstance(ids, Tensor):
-            raise ValueError(
-                f"ids must be a tensor of shape (B, T), but are a {type(ids).__name__}; "
-                "one text is torch.tensor([model.tokenizer.encode(text)])"
-            )
+            encoded = "one text is torch.tensor([model.tokenizer.encode(text)])"
+            remedy = encoded if isinstance(ids, str) else tensor_remedy("ids", ids)
+            raise ValueError(f"ids must be a tensor of shape (B, T), not {type(ids).__name__}; {remedy}")
         if ids.dim() != 2 or ids.is_floating_point():
             raise ValueError(
                 f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "
                 f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
             )
-        check_length(start + ids.shape[1], self.config.context_length)
+        check_length(start + ids.shape[1], self.config.context_length, what="model")
         # On a GPU, the check would wait for all queued kernels.
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():
             outside = ids[(ids < 0) | (ids >= V)]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.arguments import check_whole
 from regard.files import atomically
+from regard.tokens import byte_of_character
 
 if TYPE_CHECKING:
     import tokenizers
@@ -45,7 +46,12 @@ class Tokenizer:
         self._inner = inner
         self.vocab_size: int = inner.get_vocab_size()
         self.end: int | None = inner.token_to_id(END)
-        self._bytes = _byte_of_character() if _is_byte_level(inner) else None
+        self._bytes = byte_of_character() if _is_byte_level(inner) else None
+
+    @property
+    def backend_tokenizer(self) -> tokenizers.Tokenizer:
+        """The tokenizer of `tokenizers` that does the work, under the name that it has in transformers."""
+        return self._inner
 
     @staticmethod
     def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -96,7 +102,7 @@ class Tokenizer:
         """Write tokenizer.json, atomically and without whitespace, to this path or into this directory."""
         path = Path(path)
         with atomically(path / "tokenizer.json" if path.is_dir() else path) as temporary:
-            temporary.write_text(str(self), encoding="utf-8")
+            temporary.write_text(self.to_json(), encoding="utf-8")
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The token ids of a text.
@@ -144,12 +150,12 @@ class Tokenizer:
         return StreamingDecoder(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read, (str(self),)  # copies made by tokenizers lose what is not in the file
+        return _read, (self.to_json(),)  # copies made by tokenizers lose what is not in the file
 
     @cached_property
     def _with_special_names(self) -> tokenizers.Tokenizer:
         """A second tokenizer: switching the setting of the first would not be thread-safe."""
-        return type(self._inner).from_str(str(self))
+        return type(self._inner).from_str(self.to_json())
 
     def _piece(self, i: int) -> str:
         token = self._inner.id_to_token(i)
@@ -160,7 +166,7 @@ class Tokenizer:
         text: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a space
         return text
 
-    def __str__(self) -> str:
+    def to_json(self) -> str:
         """The content of tokenizer.json."""
         content: str = self._inner.to_str(pretty=False)
         return content
@@ -169,10 +175,10 @@ class Tokenizer:
         return f"Tokenizer(vocab_size={self.vocab_size}, end={self.end})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and str(self) == str(other)
+        return isinstance(other, Tokenizer) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self.to_json())
 
 
 class StreamingDecoder:
@@ -243,10 +249,3 @@ def _as_list(ids: Iterable[int] | Tensor) -> list[int]:
 def _is_byte_level(inner: Any) -> bool:
     decoder = inner.decoder
     return decoder is not None and "ByteLevel" in repr(decoder)
-
-
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's byte alphabet: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,13 @@ from regard.attention.call import Call
 
 # A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
 HIDES = torch.finfo(torch.float16).min / 2
+
+
+class TextIds(NamedTuple):
+    """The token ids of a batch of texts, (B, n), and which of them are real tokens; None where all are."""
+
+    ids: Tensor
+    real: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class WatchedCall(Call):
     real: Tensor | None = None  # (B, T) bool; False is a padded query, which no statistic counts
     tokens: Tensor | None = None  # (B, S) ids of the keys, where queries and keys are the same text
     across: bool = False  # cross-attention: keys are another text, so no query has a distance to a key
+    query_text: TextIds | None = None  # in cross-attention: the text of the queries, and that of the keys
+    key_text: TextIds | None = None
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
 
     @property

@@ -36,10 +36,13 @@ from regard.attention.masks import (
 from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
 from regard.heads.forward import Forward, in_slots
-from regard.heads.record import Record, RecordedCall
+from regard.heads.record import Record, RecordedCall, RecordTexts
 from regard.heads.registry import STORED, check_collected
+from regard.heads.texts import texts_of
 from regard.heads.visibility import queries_per_key
+from regard.tokens import TextTokens
 
+NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer and save it"
 FORMAT, VERSION = "regard.seen", 1
 _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
     **{tensor: one.axes for tensor, one in STORED.items()},
@@ -82,6 +85,7 @@ def save_report(path: str | Path, report: SavedReport, keep: bool | None = None)
             {"number": forward.number, "layers": [writer.record(record) for record in forward.records.values()]}
             for forward in report.forwards
         ],
+        "texts": writer.texts,  # after the layers, which fill it
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +116,8 @@ class _Writer:
     def __init__(self, keep: bool) -> None:
         self.keep = keep
         self.tensors: dict[str, Tensor] = {}
+        self.texts: list[dict[str, Any]] = []  # the tokens of each text
+        self._numbers: dict[int, tuple[TextTokens, int]] = {}  # their numbers in this list, by id()
         self._common: list[str] = []
 
     def put(self, tensor: Tensor, common: bool = False) -> str:
@@ -130,13 +136,28 @@ class _Writer:
     def record(self, record: Record) -> dict[str, Any]:
         record.visible()  # counted now, so that the file needs no mask for it
         B, H, _, _ = record.sizes
+        texts = texts_of(record)
         return {
             "name": record.name,
+            "query_texts": self.text_numbers(texts.queries),
+            "key_texts": self.text_numbers(texts.keys),
             "B": B,
             "H": H,
             "shared": self.put(record.shared) if self.keep and record.shared is not None else None,
             "steps": [self.step(step) for step in record.steps],
         }
+
+    def text_numbers(self, texts: Sequence[TextTokens] | None) -> list[int] | None:
+        """The numbers under which texts are written; a text that many layers have is written once."""
+        if texts is None:
+            return None
+        for text in texts:
+            if id(text) not in self._numbers:
+                self._numbers[id(text)] = text, len(self.texts)
+                self.texts.append(
+                    {"pieces": text.pieces, "continues": text.continues, "padding": text.padding, "parts": text.parts}
+                )
+        return [self._numbers[id(text)][1] for text in texts]
 
     def step(self, step: RecordedCall) -> dict[str, Any]:
         call = step.call
@@ -186,7 +207,7 @@ def _read(file: Any, device: torch.device) -> SavedReport:
         raise _Unfit(f"the report has version {header.get('version')} and this regard reads {VERSION}; update regard")
     try:
         report = json.loads(header["report"])
-        reader = _Reader(file, device)
+        reader = _Reader(file, device, [_text(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
         check_collected(collect)
         keep = report["keep"]
@@ -198,15 +219,15 @@ def _read(file: Any, device: torch.device) -> SavedReport:
         ]
         _fits(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
         return SavedReport(forwards, collect, keep)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise _Unfit(f"the header does not describe a report ({type(error).__name__}: {error})") from None
 
 
 class _Reader:
     """Reads the tensors of a file, each after a check of its shape."""
 
-    def __init__(self, file: Any, device: torch.device) -> None:
-        self._file, self._device = file, device
+    def __init__(self, file: Any, device: torch.device, texts: Sequence[TextTokens]) -> None:
+        self._file, self._device, self._texts = file, device, texts
         self._known = set(file.keys())
         self._read: dict[str, Tensor] = {}
 
@@ -229,7 +250,20 @@ class _Reader:
         sizes = {"B": _count(layer["B"], "B"), "H": _count(layer["H"], "H")}
         _fits(isinstance(layer["name"], str) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
-        return Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        B, _, T, S = record.sizes
+        queries, keys = (self._texts_of(layer, name, B, size) for name, size in (("query_texts", T), ("key_texts", S)))
+        record.texts = RecordTexts(queries, keys, NO_TEXTS)
+        return record
+
+    def _texts_of(self, layer: dict[str, Any], name: str, B: int, size: int) -> list[TextTokens] | None:
+        numbers = layer.get(name)
+        if numbers is None:
+            return None
+        texts = [self._texts[_count(number, name)] for number in numbers]
+        fits = len(texts) == B and all(len(text) == size for text in texts)
+        _fits(fits, f"{layer['name']}: {name} should be {B} texts of {size} tokens")
+        return texts
 
     def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
         sizes = sizes | {"T": _count(step["T"], "T"), "S": _count(step["S"], "S")}
@@ -301,6 +335,16 @@ class _Reader:
         _fits(packed.dtype is torch.uint8, f"mask is {packed.dtype} and should be bits")
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=packed.device)
         return (packed[:, None] & powers).bool().flatten()[:bits].reshape(shape)
+
+
+def _text(text: dict[str, Any]) -> TextTokens:
+    pieces, parts = text["pieces"], {int(i): name for i, name in text["parts"].items()}
+    flags = [*text["continues"], *text["padding"]]
+    plain = all(isinstance(one, str) for one in [*pieces, *parts.values()]) and all(
+        one in (True, False) for one in flags
+    )
+    _fits(plain, "texts are not lists of tokens")
+    return TextTokens(pieces, text["continues"], text["padding"], parts)
 
 
 def _check_keys(name: str, q: Tensor, k: Tensor) -> None:

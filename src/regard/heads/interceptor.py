@@ -62,10 +62,10 @@ class WatchedModel:
         self.running.append(known[1])
         return True
 
-    def leave(self) -> None:
-        """The innermost module is done."""
+    def leave(self, output: Any) -> None:
+        """The innermost module is done, and returned this."""
         self.running.pop()
-        self.inputs.leave()
+        self.inputs.leave(output)
 
     def report(self, call: WatchedCall) -> None:
         """Pass an attention call to the callback."""
@@ -104,15 +104,17 @@ class Interceptor:
         if is_outermost and _in_backward():
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
+        output = None
         try:
             entered.extend(model for model in self.models if model.enter(module, args, kwargs))
             if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
             with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
-                return original(module, *args, **kwargs)
+                output = original(module, *args, **kwargs)
+                return output
         finally:
             for model in entered:
-                model.leave()
+                model.leave(output)
             if is_outermost:
                 self.softmaxes.forget()
 

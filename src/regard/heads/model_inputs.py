@@ -10,30 +10,22 @@ import inspect
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Dense, Padding
-from regard.heads.call import WatchedCall
+from regard.heads.call import TextIds, WatchedCall
+from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
 from regard.heads.visibility import keys_visible_to_any
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
-KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # arguments that make it cross-attention
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
-
-
-class KeySource(NamedTuple):
-    """The argument with which a module was given another text for its keys ("" if none), and its length."""
-
-    name: str = ""
-    length: int = 0
 
 
 @dataclass
@@ -45,6 +37,7 @@ class CallInputs:
     length: int | None = None  # n
     past: Tensor | None = None  # (B, m) ids of earlier calls
     source_length: int | None = None  # length of the text that cross-attention reads
+    is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
 
     def past_length(self, B: int) -> int:
@@ -68,6 +61,7 @@ class InputTracker:
         self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
         self.calls: list[ModuleCall] = []
         self.ids_read: dict[int, Tensor] = {}  # by id() of the module
+        self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unused = {name for name, value in (("tokens", tokens), ("padding", padding)) if value is not None}
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
@@ -77,13 +71,14 @@ class InputTracker:
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
         inputs = self._inputs_of(module, args, kwargs)
-        self.calls.append(ModuleCall(id(module), inputs, _key_source(module, args, kwargs)))
+        self.calls.append(ModuleCall(id(module), inputs, key_source(module, args, kwargs)))
 
-    def leave(self) -> None:
-        """The innermost module call is over."""
+    def leave(self, output: Any = None) -> None:
+        """The innermost module call is over, and returned this."""
         call = self.calls.pop()
         if call.inputs is not None and call.inputs.ids is not None:
             ids, past = call.inputs.ids, call.inputs.past
+            self.encoder_texts.remember(output, TextIds(ids, call.inputs.real))
             self.ids_read[call.module] = _joined(past, ids) if call.inputs.is_cached else ids.detach().clone()
 
     def batch_size(self, T: int) -> int | None:
@@ -109,6 +104,8 @@ class InputTracker:
         if self._covers(call, inputs, across):
             tokens = self._given_tokens(call)
         call = replace(call, module=module, tokens=tokens, across=across)
+        if across:
+            call = self._with_both_texts(call, inputs)
         if call.real is None:
             call = replace(call, real=self._real_queries(inputs, call))
             if call.real is not None:
@@ -116,6 +113,17 @@ class InputTracker:
         if self.unused:
             self.unmatched.add((B, T, call.sizes[3]))
         return call
+
+    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+        """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
+        B, _, T, S = call.sizes
+        queries = None
+        if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
+            queries = _for_batch(inputs.ids, B)
+        source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
+        keys = self.encoder_texts.of(source.states)
+        fits = keys is not None and keys.ids.shape == (B, S)
+        return replace(call, query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
@@ -140,7 +148,7 @@ class InputTracker:
         inputs = None
         if arguments or not self.calls or (args and self._may_receive_ids(module)):
             inputs = _read_inputs(arguments, args)
-        source_length = _encoder_length(kwargs)
+        source_length = encoder_length(kwargs)
         if inputs is None:
             starts_decoder = source_length is not None and source_length > 0 and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
@@ -157,7 +165,7 @@ class InputTracker:
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
             arguments = _by_name(module, args, kwargs)
-        if "key_padding_mask" in kwargs and _is_self_attention(args, kwargs):
+        if "key_padding_mask" in kwargs and is_self_attention(args, kwargs):
             arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
         return arguments
 
@@ -220,7 +228,7 @@ def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs
     length = ids.shape[1] if ids is not None else None
     if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
         length = embedded.shape[1]
-    return CallInputs(ids, real, length)
+    return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and _holds_integers(args[1]))
 
 
 def _read_ids(arguments: dict[str, Any], args: tuple[Any, ...]) -> Tensor | None:
@@ -271,32 +279,6 @@ def _positional_names(function: Any) -> tuple[str, ...]:
         return ()
     names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     return names[1:] if names[:1] == ("self",) else names
-
-
-def _is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
-    query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
-    return query is key
-
-
-def _encoder_length(kwargs: dict[str, Any]) -> int | None:
-    states = kwargs.get("encoder_hidden_states")
-    return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
-
-
-def _key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
-    """The argument that holds another text for the keys."""
-    sources = {name: kwargs.get(name) for name in KEY_SOURCES} if kwargs else {}
-    if isinstance(module, MultiHeadAttention) and len(args) > 1:
-        sources["context"] = args[1]
-    for name, states in sources.items():
-        if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
-            return KeySource(name, states.shape[-2])
-    if isinstance(module, nn.MultiheadAttention) and not _is_self_attention(args, kwargs):
-        key = args[1] if len(args) > 1 else kwargs.get("key")
-        if isinstance(key, Tensor) and not key.is_nested:
-            return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0])
-    return KeySource()
 
 
 def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:

@@ -7,18 +7,20 @@ any slice) is computed on demand from the queries and keys that were kept, never
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
-from regard.heads.call import WatchedCall
+from regard.heads.call import TextIds, WatchedCall
 from regard.heads.copies import Copies, copy_of
+from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.target_keys import locate
 from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts, visible_tile
+from regard.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
 
@@ -41,6 +43,14 @@ class RecordedCall:
         return self.call.sizes[3]
 
 
+class RecordTexts(NamedTuple):
+    """The tokens of the queries and of the keys, one TextTokens for each text of the batch; or why they are unknown."""
+
+    queries: list[TextTokens] | None
+    keys: list[TextTokens] | None
+    unknown: str = ""
+
+
 @dataclass(eq=False)
 class Record:
     """One layer of one forward."""
@@ -48,6 +58,9 @@ class Record:
     name: str
     steps: list[RecordedCall] = field(default_factory=list)
     shared: Tensor | None = None  # (B, Hkv, S, D): the newest keys, of which earlier steps had the first ones
+    reader: TextReader | None = None  # reads token ids as texts
+    texts: RecordTexts | None = None  # read from the ids when they are asked for, or from a file
+    reordered: bool = False  # the texts of the batch changed places between steps, as in beam search
     _joined: dict[str, Tensor] = field(default_factory=dict)
     _spans: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -98,6 +111,7 @@ class Record:
         """Add the next step of a generation; keys that only grew are kept once."""
         newest = self.steps[-1]
         self.steps.append(step)
+        self.texts = None
         self._joined.clear()
         if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
             return
@@ -110,7 +124,9 @@ class Record:
             self.shared = new
             for one in (newest, step):
                 one.call, one.shares_keys = replace(one.call, k=new.new_empty(*new.shape[:2], one.keys, 0)), True
-        elif newest.shares_keys:
+            return
+        self.reordered = self.reordered or (grew and new.shape[2] == old.shape[2] + step.rows)
+        if newest.shares_keys:
             self._stop_sharing()
 
     def _stop_sharing(self) -> None:
@@ -291,7 +307,7 @@ class Record:
         columns = on_demand.cells(cols, S, across)
         total = torch.zeros(B, down, across, dtype=torch.float64, device=device)
         rows_in = torch.zeros(B, down, dtype=torch.float64, device=device)
-        real = self._real()
+        real = self.real()
         for rows in torch.arange(T, device=device).split(_ROWS):
             exact = self.weights(head, rows, cols).nan_to_num(0.0).double()
             counts = (exact.sum(-1) > 0) & real[:, rows]  # a row that sees nothing has no weights at all
@@ -303,7 +319,7 @@ class Record:
         width = torch.bincount(columns, minlength=across)
         return (total / (rows_in[..., None] * width)).to(self.lse(0).dtype)
 
-    def _real(self) -> Tensor:
+    def real(self) -> Tensor:
         """(B, T) bool: which queries are real tokens."""
         everyone = [torch.ones(self.sizes[0], step.rows, dtype=torch.bool) for step in self.steps]
         known = [step.call.real for step in self.steps]
@@ -332,10 +348,10 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
     measured = {name: value.detach() for name, value in measured.items()}
     if keep:
         copied: dict[str, Any] = {"lse": None, "mask": copies.inside(call.mask)}
-        for name in ("q", "k", "weights", "bias", "alibi", "real", "tokens"):
+        for name in ("q", "k", "weights", "bias", "alibi", "real"):
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else copy_of(value)
-        return RecordedCall(replace(call, **copied), True, measured)
+        return RecordedCall(replace(call, **copied, **_copied_texts(call)), True, measured)
     B, H, T, S = call.sizes
     device = call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
@@ -344,9 +360,20 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         if "received_mean" in measured:
             measured["queries"] = queries_per_key(call)
         call = replace(call, mask=EVERYTHING)
-    empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse", "tokens"))
+    empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse"))
     empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(replace(call, **empty), False, measured)
+    return RecordedCall(replace(call, **empty, **_copied_texts(call)), False, measured)
+
+
+def _copied_texts(call: WatchedCall) -> dict[str, Any]:
+    """The token ids of a call, which are kept in any case: they are few."""
+    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
+    copied: dict[str, Any] = {
+        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
+        for name, text in texts.items()
+        if text is not None
+    }
+    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}
 
 
 def _with_equal_bins(parts: list[Tensor]) -> list[Tensor]:

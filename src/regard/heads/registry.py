@@ -63,6 +63,7 @@ class Statistic:
     averaged: bool = False  # has a mean over the rows of a head
     most: Callable[[int], float] = lambda keys: 1.0  # its largest value for so many keys; comparisons divide by it
     heading: str | None = None  # of its column in the table of heads
+    legend: str = ""  # what the column is, in one short line
     compared: bool = False  # has a column in the table of a comparison
 
     @property
@@ -93,6 +94,7 @@ STATISTICS = (
         averaged=True,
         most=lambda keys: math.log(max(keys, 2)),
         heading="entropy",
+        legend="how spread out the weights are: 0 where all weight is on one token",
         compared=True,
     ),
     Statistic(
@@ -105,6 +107,7 @@ STATISTICS = (
         averaged=True,
         most=lambda keys: float(max(keys - 1, 1)),
         heading="distance",
+        legend="how far away it looks, in tokens",
         compared=True,
     ),
     Statistic(
@@ -116,7 +119,8 @@ STATISTICS = (
         join=Join.TARGET,
         target=Target(Start.FIRST),
         averaged=True,
-        heading="sink",
+        heading="first",
+        legend="weight on the first token; in Python: .sink",
         compared=True,
     ),
     Statistic(
@@ -130,6 +134,7 @@ STATISTICS = (
         positional=True,
         averaged=True,
         heading="previous",
+        legend="weight on the token before",
         compared=True,
     ),
     Statistic(
@@ -143,6 +148,7 @@ STATISTICS = (
         positional=True,
         averaged=True,
         heading="self",
+        legend="weight on the token itself",
         compared=True,
     ),
     Statistic(
@@ -164,6 +170,7 @@ STATISTICS = (
         target=Target(Start.EARLIER, +1),
         averaged=True,
         heading="induction",
+        legend="weight on the token after the last occurrence of this one",
     ),
     Statistic(
         "duplicate",
@@ -181,6 +188,7 @@ STATISTICS = (
         default=True,
         averaged=True,
         heading="largest",
+        legend="the largest weight of each token",
     ),
     Statistic(
         "largest_key",

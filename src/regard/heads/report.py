@@ -21,11 +21,16 @@ from regard.heads.compare import Comparison, HeadSummary, compare
 from regard.heads.copies import Copies
 from regard.heads.files import SavedReport, load_report, save_report
 from regard.heads.forward import Forward, Slot
+from regard.heads.head_list import HeadList, choose_heads
 from regard.heads.names import names_in_short
+from regard.heads.one_token import TokenInHeads, common_texts
+from regard.heads.pieces import TextReader
 from regard.heads.record import Record, record_call
 from regard.heads.registry import DEFAULT, check_collected
 from regard.heads.roles import NAMES, Role, Tally
-from regard.heads.views import Head, Index, Layer, index, place
+from regard.heads.texts import find_word, texts_of
+from regard.heads.views import Head, Index, Layer, index, place, words_to_numbers
+from regard.tokens import TextTokens
 
 WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
 
@@ -45,15 +50,19 @@ class Seen:
 
     `seen` prints as a table; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
     are joined into one forward; other runs stay separate in `seen.forwards`, and the table averages over them.
+    `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all of them.
 
     collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map, weights
     and rollout are computed later; by default they are kept, and weights that a model computes itself are kept up to
-    256 MiB in total.
+    256 MiB in total. reader: reads token ids as texts.
     """
 
-    def __init__(self, collect: Iterable[str] | None = None, keep: bool | None = None) -> None:
+    def __init__(
+        self, collect: Iterable[str] | None = None, keep: bool | None = None, reader: TextReader | None = None
+    ) -> None:
         self.collect = _collected(collect)
         self.keep = keep
+        self._reader = reader
         self.on_call: Callable[[int, int], None] | None = None  # called with forward and layer after each call
         self._past: list[Forward] = []
         self._open: Forward | None = None
@@ -79,7 +88,7 @@ class Seen:
             self._number, self._layers, self._modules, self._copies = forward, set(), Counter(), Copies()
         self._open = self._open or Forward(forward)
         step = record_call(call, measured, self._keeps(call), self._copies)
-        self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step])
+        self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
         self._layers.add(layer)
         self._modules[call.module] += 1
         self._tallies.clear()
@@ -117,6 +126,23 @@ class Seen:
     def forwards(self) -> list[Seen]:
         """The runs of the model, each a report of its own."""
         return [Seen._of([forward], self.collect, self.keep) for forward in self._forwards]
+
+    @property
+    def tokens(self) -> list[TextTokens] | None:
+        """The tokens of each text of the batch; None where token ids or tokenizer are unknown."""
+        self._need_one_forward("tokens")
+        texts: list[list[TextTokens]] = []
+        for layer in self:
+            tokens = layer.key_tokens
+            if tokens is not None and not layer.record.across and tokens not in texts:
+                texts.append(tokens)
+        if len(texts) > 1:
+            raise ValueError(f"the layers read {len(texts)} different texts; choose a layer: seen[0].query_tokens")
+        return texts[0] if texts else None
+
+    def _need_one_forward(self, what: str) -> None:
+        if len(self._forwards) > 1:
+            raise ValueError(f"{len(self._past)} forwards were seen; choose one: seen.forwards[0].{what}")
 
     def _records(self) -> list[list[Record]]:
         """The layers, each with its records in the forwards that ran it."""
@@ -191,6 +217,55 @@ class Seen:
         roles = {key: one.role for key, one in self.portraits().items() if chosen in (None, key[0])}
         return sorted(roles, key=lambda key: _rank(roles[key]))  # stable: equal roles stay in order
 
+    def heads(
+        self,
+        role: str | Iterable[str] | None = None,
+        layer: int | str | Sequence[int | str] | None = None,
+        by: str | None = None,
+        descending: bool | None = None,
+    ) -> HeadList:
+        """The heads with this role, in this layer, sorted by the mean of a statistic; prints as a table.
+
+        role: one of docs/watch.md, or several: ["induction", "duplicate"]. [default: every role]
+        layer: number or name, or several. [default: every layer]
+        by: a statistic, such as "entropy", or "score", that of the role. [default: grouped by role, the clearest first]
+        descending: the largest first. [default: yes]
+        """
+        self._need_one_forward("heads(…)")
+        portraits = self.portraits()
+        keys = choose_heads(portraits, self.order(), role, self._numbers(layer), by, descending)
+        return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
+
+    def at(
+        self, token: int | str, text: int | None = None, layers: int | str | Sequence[int | str] | None = None
+    ) -> TokenInHeads:
+        """One token in every head: where it looks and who looks at it, the most telling head first.
+
+        token: a word, "sat" or "the@4", or a position. text: the text of the batch, where there are several. layers:
+        number or name, or several, for models that read several texts. [default: all]
+        """
+        self._need_one_forward(f"at({token!r})")
+        numbers = self._numbers(layers)
+        chosen = [self[number] for number in (range(len(self)) if numbers is None else numbers)]
+        if not chosen:
+            raise ValueError(f"a token needs at least one layer; {len(self)} were seen and 0 chosen")
+        texts = common_texts(chosen, token)
+        B, _, T, _ = chosen[0].record.sizes
+        if text is None and B > 1:
+            raise ValueError(f"{B} texts were seen; choose one: seen.at({token!r}, text=0)")
+        number = 0 if text is None else place(text, B, "text", f"there are {B}")
+        if isinstance(token, str):
+            unknown = texts_of(chosen[0].record).unknown
+            row = texts[number].find(token) if texts else find_word(token, None, unknown).start
+        else:
+            row = place(token, T, "token", f"there are {T}")
+        return TokenInHeads(chosen, row, number)
+
+    def _numbers(self, layers: int | str | Sequence[int | str] | None) -> list[int] | None:
+        """The numbers of layers that were chosen by number or name."""
+        layers = [layers] if isinstance(layers, (int, str)) else layers
+        return None if layers is None else [self._find(layer)[0] for layer in layers]
+
     def summary(self) -> dict[str, Any]:
         """All means as plain numbers, ready for JSON; None where no row has a value.
 
@@ -221,14 +296,17 @@ class Seen:
         return compare(self.portraits(), other.portraits())
 
     @torch.no_grad()
-    def rollout(self, tokens: Index, layers: int | str | Sequence[int | str] | None = None) -> Float[Tensor, "B n S"]:
+    def rollout(
+        self, tokens: Index, layers: int | str | Sequence[int | str] | None = None, text: int | None = None
+    ) -> Float[Tensor, "B n S"]:
         """How much of each input token is in these tokens after all layers, (B, n, S), without a T × T matrix.
 
         The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`
-        (attention rollout, arXiv:2005.00928). `layers` chooses the layers, for models that have several stacks.
+        (attention rollout, arXiv:2005.00928). `tokens` are positions or words. `layers` chooses the layers, for models
+        that have several stacks; `text` one text of the batch, (1, n, S).
         """
-        layers = [layers] if isinstance(layers, (int, str)) else layers
-        numbers = range(len(self)) if layers is None else [self._find(layer)[0] for layer in layers]
+        of_layers = self._numbers(layers)
+        numbers = range(len(self)) if of_layers is None else of_layers
         records_of = [self._find(number)[1] for number in numbers]
         if any(len(records) > 1 for records in records_of):
             raise ValueError(f"{len(self._past)} forwards were seen; choose one: seen.forwards[0].rollout(…)")
@@ -244,12 +322,14 @@ class Seen:
             )
         B, _, T, _ = chosen[0].sizes
         device = chosen[0].steps[0].call.device
-        rows = index(tokens, T, "token", device)
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        texts = texts_of(chosen[0])
+        rows = index(words_to_numbers(tokens, texts.queries, texts.unknown, text), T, "token", device)
         amounts = torch.zeros(B, len(rows), T, device=device)
         amounts[:, torch.arange(len(rows), device=device), rows] = 1.0
         for record in reversed(chosen):
             amounts = amounts / 2 + record.carry(amounts) / 2
-        return amounts
+        return amounts if text is None else amounts[text : text + 1]
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""

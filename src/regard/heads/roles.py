@@ -60,8 +60,8 @@ BROAD = 0.8
 ENOUGH = 4  # tokens that a score needs
 
 _PATTERNS = {  # role: its statistic, and how the evidence names it
-    "induction": ("induction", "after the last occurrence of the same token"),
-    "duplicate": ("duplicate", "the last occurrence of the same token"),
+    "induction": ("induction", "the token after the last occurrence of this one"),
+    "duplicate": ("duplicate", "the last occurrence of this token"),
     "previous token": ("previous", "the previous token"),
     "self": ("self", "the token itself"),
     "first token": ("sink", "the first token"),

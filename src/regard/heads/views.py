@@ -13,8 +13,10 @@ from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic
 from regard.heads.roles import Role, Tally
 from regard.heads.statistics import MAP, TOP
+from regard.heads.texts import find_word, texts_of
+from regard.tokens import TextTokens
 
-Index = int | slice | Sequence[int] | Tensor | None
+Index = int | str | slice | Sequence[int | str] | Tensor | None
 
 
 class Top(NamedTuple):
@@ -28,7 +30,7 @@ class _View:
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
     def __init__(self, record: Record) -> None:
-        self._record = record
+        self.record = record
 
     def _read(self, name: str) -> Tensor:
         raise NotImplementedError
@@ -37,8 +39,15 @@ class _View:
 
         def __getattr__(self, name: str) -> Tensor: ...
 
-    def _index(self, chosen: Index, size: int, what: str) -> Tensor:
-        return index(chosen, size, what, self._record.steps[0].call.device)
+    @property
+    def query_tokens(self) -> list[TextTokens] | None:
+        """The tokens of the queries, a TextTokens for each text of the batch; None where they are unknown."""
+        return texts_of(self.record).queries
+
+    @property
+    def key_tokens(self) -> list[TextTokens] | None:
+        """The tokens of the keys: in self-attention those of the queries, in cross-attention those of another text."""
+        return texts_of(self.record).keys
 
 
 def _property(statistic: Statistic) -> property:
@@ -54,53 +63,60 @@ class Head(_View):
 
     def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally]) -> None:
         super().__init__(record)
-        self._layer, self._head, self._tally = layer, head, tally
+        self.layer, self.head, self._tally = layer, head, tally
 
     def _read(self, name: str) -> Tensor:
-        return self._record.read(name)[:, self._head]
+        return self.record.read(name)[:, self.head]
 
     @property
     def name(self) -> str:
         """The module it ran in, and its number there."""
-        return f"{self._record.name or 'model'}[{self._head}]"
+        return f"{self.record.name or 'model'}[{self.head}]"
 
     @property
     def role(self) -> Role:
         """What the head seems to do, with the evidence."""
-        return self._tally().role(self._head)
+        return self._tally().role(self.head)
 
     @property
     def summary(self) -> dict[str, float]:
         """The mean of every row statistic; rows without a value are left out."""
-        return self._tally().means(self._head)
+        return self._tally().means(self.head)
 
     @property
     def histogram(self) -> Tensor:
         """(B, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
-        return self._record.histogram(self._head)
+        return self.record.histogram(self.head)
 
     def top(self, n: int = TOP) -> Top:
         """The n largest weights of each query and their keys, (B, T, n) each, exact."""
         _at_least_one(n, "top")
-        return Top(*self._record.top(self._head, n))
+        return Top(*self.record.top(self.head, n))
 
     def map(self, n: int = MAP) -> Float[Tensor, "B rows cols"]:
         """The T × S weights, mean-pooled to at most n × n cells."""
         _at_least_one(n, "map")
-        return self._record.map(self._head, n)
+        return self.record.map(self.head, n)
 
-    def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B R C"]:
+    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B R C"]:
         """The exact weights of these queries and keys, (B, R, C), computed on demand.
 
-        Rows and columns are a number, a slice, a list or a tensor of numbers; None is all of them, and all rows
-        with all columns are the full T × S matrix.
+        Rows and columns are a number, a slice, a list or a tensor of numbers, or words: "sat", "the@4", ["cat", "sat"].
+        A word of several tokens is all of them. None is every row or column, and all rows with all columns are the
+        full T × S matrix.
+        text: only this text of the batch, (1, R, C), for words that are at another position in each. [default: all]
         """
-        _, _, T, S = self._record.sizes
-        return self._record.weights(self._head, self._index(rows, T, "row"), self._index(cols, S, "column"))
+        B, _, T, S = self.record.sizes
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        texts, device = texts_of(self.record), self.record.steps[0].call.device
+        chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", device)
+        keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", device)
+        weights = self.record.weights(self.head, chosen, keys)
+        return weights if text is None else weights[text : text + 1]
 
     def __repr__(self) -> str:
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
-        return f"{self._layer}.{self._head}  {self.name}\n  {self.role}\n  {numbers}"
+        return f"{self.layer}.{self.head}  {self.name}\n  {self.role}\n  {numbers}"
 
 
 class Layer(_View):
@@ -108,26 +124,26 @@ class Layer(_View):
 
     def __init__(self, record: Record, layer: int, tally: Callable[[], Tally]) -> None:
         super().__init__(record)
-        self._layer, self._tally = layer, tally
+        self.layer, self._tally = layer, tally
 
     def _read(self, name: str) -> Tensor:
-        return self._record.read(name)
+        return self.record.read(name)
 
     def __len__(self) -> int:
-        return self._record.sizes[1]
+        return self.record.sizes[1]
 
     def __iter__(self) -> Iterator[Head]:
         return iter(self._heads())
 
     def __getitem__(self, head: int) -> Head:
         return Head(
-            self._record, self._layer, place(head, len(self), "head", f"{self.name} has {len(self)} heads"), self._tally
+            self.record, self.layer, place(head, len(self), "head", f"{self.name} has {len(self)} heads"), self._tally
         )
 
     @property
     def name(self) -> str:
         """The module it ran in."""
-        return self._record.name or "model"
+        return self.record.name or "model"
 
     @property
     def roles(self) -> list[Role]:
@@ -153,26 +169,26 @@ class Layer(_View):
         """The T × S weights of each head, mean-pooled to at most n × n cells."""
         return torch.stack([head.map(n) for head in self._heads()], 1)
 
-    def weights(self, rows: Index = None, cols: Index = None) -> Float[Tensor, "B H R C"]:
+    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B H R C"]:
         """The exact weights of these queries and keys, (B, H, R, C), computed on demand."""
-        return torch.stack([head.weights(rows, cols) for head in self._heads()], 1)
+        return torch.stack([head.weights(rows, cols, text) for head in self._heads()], 1)
 
     @property
     def kv_heads(self) -> int:
         """How many key heads there are; fewer than heads in grouped-query attention."""
-        k = self._record.steps[0].call.k
+        k = self.record.steps[0].call.k
         return len(self) if k is None else k.shape[1]
 
     def visible(self) -> Tensor:
         """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
-        return self._record.visible_keys()
+        return self.record.visible_keys()
 
     def _heads(self) -> list[Head]:
         return [self[head] for head in range(len(self))]
 
     def __repr__(self) -> str:
-        _, H, T, S = self._record.sizes
-        return f"{self._layer}  {self.name}: {H} heads, {T} queries, {S} keys; one of them: seen[{self._layer}, 0]"
+        _, H, T, S = self.record.sizes
+        return f"{self.layer}  {self.name}: {H} heads, {T} queries, {S} keys; one of them: seen[{self.layer}, 0]"
 
 
 def place(number: object, size: int, what: str, how_many: str) -> int:
@@ -184,6 +200,16 @@ def place(number: object, size: int, what: str, how_many: str) -> int:
     if not -size <= index < size:
         raise ValueError(f"{what} {index} does not exist: {how_many}, 0 to {size - 1}")
     return index % size
+
+
+def words_to_numbers(chosen: Index, texts: list[TextTokens] | None, unknown: str, text: int | None) -> Index:
+    """What was chosen, with the positions of words in place of the words."""
+    if isinstance(chosen, str):
+        return list(find_word(chosen, texts, unknown, text))
+    if isinstance(chosen, (list, tuple)) and any(isinstance(one, str) for one in chosen):
+        spans = [find_word(one, texts, unknown, text) if isinstance(one, str) else [one] for one in chosen]
+        return [number for span in spans for number in span]
+    return chosen
 
 
 def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.heads.intercept import intercept
+from regard.heads.pieces import TextReader, TokenReader, WordReader
 from regard.heads.report import Seen, load_seen
+from regard.super_init import check_initialised, missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
 
@@ -20,7 +24,8 @@ def watch(
     *,
     collect: Iterable[str] | None = None,
     keep: bool | None = None,
-    tokens: Tensor | None = None,
+    tokenizer: Any = None,
+    tokens: Tensor | Sequence[str] | Sequence[Sequence[str]] | None = None,
     padding: Tensor | None = None,
 ) -> Iterator[Seen]:
     """See what every head does while the model runs; the model, its outputs and its speed stay as they are.
@@ -43,20 +48,62 @@ def watch(
         [default: "default", the usual set]
     keep: keep queries and keys, so that top(), map() and weights() can be computed afterwards. [default: yes; of models
         that compute their weights explicitly, only small weights]
-    tokens: (B, S) token ids, for induction and duplicate. [default: the model's input_ids]
+    tokenizer: reads token ids as texts, so that tokens have names: `seen.tokens`, `seen.at("sat")`. A tokenizer of
+        regard, of transformers or of the package tokenizers. [default: model.tokenizer, if there is one]
+    tokens: (B, S) token ids, for induction and duplicate; or, for a model without token ids, the words themselves:
+        ["The", "cat"], or a list of such lists, one for each text. [default: the model's input_ids]
     padding: (B, S) bool, True = a real token. [default: the model's attention_mask]
 
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
+    check_initialised(model)
     if "transformers" in sys.modules:
         from regard.heads.transformers_backend import register
 
         register()
-    seen = Seen(collect=collect, keep=keep)
-    with intercept(model, seen.add, tokens=tokens, padding=padding):
+    ids, reader = _read_tokens(model, tokenizer, tokens)
+    seen = Seen(collect=collect, keep=keep, reader=reader)
+    with missing_init_explained(), intercept(model, seen.add, tokens=ids, padding=padding):
         yield seen
+
+
+def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Tensor | None, TextReader | None]:
+    """Token ids, if the user gave any, and who reads ids as texts."""
+    words = _as_texts(tokens)
+    if words is None:
+        if tokenizer is not None:
+            return tokens, TokenReader(tokenizer)
+        own = getattr(model, "tokenizer", None)
+        try:
+            return tokens, None if own is None else TokenReader(own)
+        except ValueError:  # the model has something else under this name
+            return tokens, None
+    if tokenizer is not None:
+        raise ValueError("tokens are words, which need no tokenizer; leave one of them out")
+    lengths = sorted({len(text) for text in words})
+    if len(lengths) > 1:
+        raise ValueError(
+            f"the texts in tokens have {lengths[0]} to {lengths[-1]} words and must all be as long as the model's input; "
+            'fill them with "" where the model has padding'
+        )
+    reader = WordReader(words)
+    return torch.tensor(reader.ids, dtype=torch.long), reader
+
+
+def _as_texts(tokens: Any) -> list[Sequence[str]] | None:
+    """Words as a list of texts; None where these are no words."""
+    if tokens is None or isinstance(tokens, Tensor):
+        return None
+    if isinstance(tokens, str):
+        raise ValueError('tokens is one string; give a list of words: ["The", "cat"]')
+    if isinstance(tokens, Sequence) and tokens and all(isinstance(word, str) for word in tokens):
+        return [tokens]
+    texts = list(tokens) if isinstance(tokens, Sequence) else []
+    if not texts or any(isinstance(text, str) or not all(isinstance(word, str) for word in text) for text in texts):
+        raise ValueError("tokens must be a tensor of token ids, (B, S), or lists of words, one for each text")
+    return texts
 
 
 def _remedy(value: object) -> str:

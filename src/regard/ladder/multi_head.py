@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import check_dropout, check_heads, check_length, check_whole, check_width
+from regard.arguments import check_dropout, check_heads, check_length, check_whole, check_width, explain_wrong_call
 from regard.ladder.causal import CausalAttention
 from regard.steps import step
 
@@ -52,6 +52,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([1, 6, 8])
     """
 
+    @explain_wrong_call  # a call with other arguments is answered with one that works
     def __init__(
         self, d_in: int, d_out: int, context_length: int, dropout: float, num_heads: int, qkv_bias: bool = False
     ) -> None:
@@ -83,7 +84,7 @@ class MultiHeadAttention(nn.Module):
         values = step("values", self.W_value(x))
 
         # Split: view reads the same memory as H vectors of D numbers.
-        q = step("split", queries.view(B, T, H, D), why=f"{H} heads of {D}")  # (B, T, H, D)
+        q = step("split", queries.view(B, T, H, D))  # (B, T, H, D)
         k = step("split keys", keys.view(B, T, H, D))
         v = step("split values", values.view(B, T, H, D))
 

@@ -1,8 +1,8 @@
 """Rung 2, self-attention: what a word looks for, what it offers and what it hands over are learned apart.
 
 Adds to rung 1: three trainable matrices make queries, keys and values of x; and scores are divided by √d_k, where
-d_k = d_out is how many numbers a query has: a dot product of d_k independent terms has variance d_k, and a softmax over large scores is almost
-one-hot, where gradients vanish.
+d_k = d_out is how many numbers a query has: a dot product of d_k independent terms has variance d_k, and a softmax over
+large scores is almost one-hot, where gradients vanish.
 
 weights = softmax(queries · keysᵀ / √d_k); context = weights · values.
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import check_tensor
 from regard.steps import step
 
 # Six words as vectors of three numbers: the example that `regard trace` follows up the ladder.
@@ -69,6 +70,7 @@ def simplified_attention(x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
     >>> simplified_attention(VECTORS)[1]
     tensor([0.4419, 0.6515, 0.5683])
     """
+    check_tensor(x=x)
     step("x", x)
     scores = step("scores", x @ x.mT, why="every word, every word")  # (T, T)
     weights = step("weights", torch.softmax(scores, dim=-1))

@@ -1,4 +1,6 @@
 """Drawing: traces and heads as text and as HTML. Importing it registers the drawing functions of regard.drawing."""
 
 from regard.show import heads as heads
+from regard.show import one_token as one_token
+from regard.show import probe as probe
 from regard.show import traces as traces

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import re
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from regard.drawing import as_html, as_text
-from regard.heads.compare import Change, Comparison
+from regard.heads.compare import Change, Comparison, HeadSummary
+from regard.heads.head_list import HeadList
 from regard.heads.names import names_in_short
 from regard.heads.registry import STATISTICS
 from regard.heads.report import Seen
 from regard.show.table import Cell, Signed, html_table, terminal_width, text_table
 
-__all__ = ["names_in_short", "print_heads"]
+__all__ = ["legend", "names_in_short", "print_heads"]
 
 _FEW = 24  # rows of a table unless all are asked for
+_MEANS = "Means over all tokens; induction: over repeated ones, so sums may exceed 1."
 _NAMES = 12  # the fewest letters of module names that are worth a place in a heading
 _COLOURS = {
     "induction": "magenta",
@@ -62,14 +65,35 @@ def _seen_as_text(
     lines = [_heading(seen, width), "", text_table(columns, shown, width)]
     if len(shown) < len(rows):
         lines += [f"  {_left_out(rows[_FEW:])}", f"  All of them: {more}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_legend_below(lines[2], width)])
 
 
 @as_html.register
 def _seen_as_html(seen: Seen) -> str:
     columns, rows = _head_rows(seen)
-    last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True)" if len(rows) > _FEW else ""
-    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last)
+    last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True). " if len(rows) > _FEW else ""
+    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last + _legend_in_a_line(columns))
+
+
+@as_text.register
+def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = False) -> str:
+    """Some heads of a report, in their order."""
+    width = terminal_width() if width is None else width
+    if not len(heads):
+        return f"  none {heads.what}"
+    columns, rows = _rows_of(dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True)))
+    shown = rows if all else rows[:_FEW]
+    lines = [f"  {len(heads)} {heads.what}", "", text_table(columns, shown, width)]
+    if len(shown) < len(rows):
+        lines.append(f"  … and {len(rows) - _FEW} more: .table(all=True)")
+    return "\n".join([*lines, *_legend_below(lines[2], width)])
+
+
+@as_html.register
+def _head_list_as_html(heads: HeadList) -> str:
+    columns, rows = _rows_of(dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True)))
+    last = f"… and {len(rows) - _FEW} more. " if len(rows) > _FEW else ""
+    return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last + _legend_in_a_line(columns))
 
 
 @as_text.register
@@ -79,22 +103,28 @@ def _comparison_as_text(comparison: Comparison, width: int | None = None, all: b
         return f"  none of {comparison.heads} heads changed"
     heading = f"  {len(comparison)} of {comparison.heads} heads; after − before, the largest change first"
     shown = comparison if all else comparison[:_FEW]
-    table = text_table(*_change_rows(shown), terminal_width() if width is None else width)
+    width = terminal_width() if width is None else width
+    table = text_table(*_change_rows(shown), width)
     more = [] if len(shown) == len(comparison) else [f"  {_more_changes(comparison)}"]
-    return "\n".join([heading, "", table, *more])
+    return "\n".join([heading, "", table, *more, *_legend_below(table, width)])
 
 
 @as_html.register
 def _comparison_as_html(comparison: Comparison) -> str:
     heading = f"{len(comparison)} of {comparison.heads} heads, after − before"
-    last = _more_changes(comparison) if len(comparison) > _FEW else ""
-    return html_table(heading, *_change_rows(comparison[:_FEW]), last)
+    last = f"{_more_changes(comparison)}. " if len(comparison) > _FEW else ""
+    columns, rows = _change_rows(comparison[:_FEW])
+    return html_table(heading, columns, rows, last + _legend_in_a_line(columns))
 
 
 def _head_rows(seen: Seen, layer: int | str | None = None) -> tuple[list[str], list[list[Cell]]]:
     """The headings of the columns, and a row for each head."""
     portraits = seen.portraits()
-    heads = {key: portraits[key] for key in seen.order(layer)}
+    return _rows_of({key: portraits[key] for key in seen.order(layer)})
+
+
+def _rows_of(heads: Mapping[tuple[int, int], HeadSummary]) -> tuple[list[str], list[list[Cell]]]:
+    """The headings of the columns, and a row for each of these heads."""
     # A column without any value is left out: no token was repeated, or all is cross-attention.
     known = {name for one in heads.values() for name, mean in one.means.items() if not math.isnan(mean)}
     columns = [(one.name, one.heading) for one in STATISTICS if one.heading is not None and one.name in known]
@@ -131,6 +161,28 @@ def _heading(seen: Seen, width: int) -> str:
     start = "  " + " · ".join(parts)
     space = width - len(start) - 3
     return f"{start} · {names_in_short([name or 'model' for name in seen.layers], space)}" if space >= _NAMES else start
+
+
+def legend(columns: Sequence[str]) -> dict[str, str]:
+    """What these columns of a table of heads are, by heading."""
+    lines = {"change": "the largest of the differences, on a scale from 0 to 1"} if "change" in columns else {}
+    return lines | {one.heading: one.legend for one in STATISTICS if one.heading in columns and one.heading is not None}
+
+
+def _legend_below(table: str, width: int) -> list[str]:
+    """The legend of the columns that fit into the table, and how to read its means."""
+    columns = table.splitlines()[0].split()
+    entries: list[list[Cell]] = [[name, text] for name, text in legend(columns).items()]
+    if not entries:
+        return []
+    lines = ["", text_table([], entries, width, cut={1: 20})]
+    if "induction" in columns:
+        lines += [f"  {line}" for line in textwrap.wrap(_MEANS, width - 2)]
+    return lines
+
+
+def _legend_in_a_line(columns: Sequence[str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in legend(columns).items())
 
 
 def _left_out(rows: Sequence[Sequence[Cell]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 
 Cell = str | float
@@ -42,12 +43,20 @@ def text_table(
       0.3   mixed              1.50
 
     columns: their names; without names there is no heading.
-    width: the longest line; None for no limit. Columns that do not fit are left out, the last first, or shortened by `cut`.
+    width: the longest line; None for no limit. Columns that do not fit are left out, the last first, and named below the
+        table; or they are shortened by `cut`.
     words: the first so many columns are aligned left, the others right; by default, a column without numbers is aligned left.
     marked: the row that gets an arrow.
     cut: shorten these columns with … where the lines are too long: {column: its least width}. The last of them gets the
         remaining width.
 
+    >>> print(text_table(["head", "sink", "self"], [["2.5", 0.5, 0.25]], width=14))
+      head  sink
+      2.5   0.50
+      not shown at
+        this
+        width:
+        self
     >>> print(text_table(["name", "why"], [["softmax", "every row sums to 1"]], width=24, cut={1: 6}))
       name     why
       softmax  every row su…
@@ -66,8 +75,15 @@ def text_table(
         cells = [shorten(row[i], widths[i]) for i in range(count)]
         aligned = [cell.ljust(widths[i]) if left[i] else cell.rjust(widths[i]) for i, cell in enumerate(cells)]
         line = (("→ " if number == marked else "  ") + "  ".join(aligned)).rstrip()
-        lines.append(line if width is None or cut else line[: max(width, 1)])
+        lines.append(line if width is None or cut else shorten(line, width))
+    if width is not None and count < len(widths):
+        lines += _not_shown(columns[count:] or [f"the last {len(widths) - count}"], width)
     return "\n".join(lines)
+
+
+def _not_shown(names: Sequence[str], width: int) -> list[str]:
+    text = f"not shown at this width: {', '.join(names)}"
+    return textwrap.wrap(text, max(width, 10), initial_indent="  ", subsequent_indent="    ")
 
 
 def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> list[int]:

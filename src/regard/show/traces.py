@@ -7,7 +7,8 @@ import shutil
 
 from regard.drawing import as_html, as_text
 from regard.show.table import html_table, shorten, text_table
-from regard.traces.trace import Trace, shape_text
+from regard.traces.operation_text import shape_text
+from regard.traces.trace import Trace
 
 COLUMNS = ("step", "operation", "shape", "why")
 

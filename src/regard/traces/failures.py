@@ -6,23 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.super_init import explain_missing_init
+
 
 def explain_failure(failed: nn.Module | Exception) -> ValueError | None:
     """Say which rule of torch a module or an exception missed, where that is known; else None."""
-    if isinstance(failed, nn.Module):
-        if "_modules" not in failed.__dict__:
-            return _no_super_init(type(failed).__name__)
-        return next((error for child in failed.children() if (error := explain_failure(child))), None)
-    if isinstance(failed, ValueError) or "Module.__init__() call" not in str(failed):
-        return None
-    frame = failed.__traceback__
-    name = "this module"
-    while frame is not None:
-        owner = frame.tb_frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and "_modules" not in owner.__dict__:
-            name = type(owner).__name__
-        frame = frame.tb_next
-    return _no_super_init(name)
+    return explain_missing_init(failed)
 
 
 def explain_call(name: str, args: tuple[Any, ...], error: RuntimeError) -> ValueError | None:
@@ -43,10 +32,3 @@ def explain_call(name: str, args: tuple[Any, ...], error: RuntimeError) -> Value
             f"x has width {width} but this linear layer takes {d_in}; project it first, or build the layer with {width}"
         )
     return None
-
-
-def _no_super_init(name: str) -> ValueError:
-    return ValueError(
-        f"{name}.__init__ never called super().__init__(), so torch cannot keep its layers; "
-        "make super().__init__() the first line of __init__"
-    )

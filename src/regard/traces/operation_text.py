@@ -83,6 +83,15 @@ def written(value: Any) -> str:
     return "..." if value is Ellipsis else str(value)
 
 
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as it is printed.
+
+    >>> shape_text((4, 100, 768))
+    '4 × 100 × 768'
+    """
+    return " × ".join(map(str, shape)) or "one number"
+
+
 def _infix(operator: str, binding: int, left: Any, right: Any) -> Term:
     if operator in "×/" and isinstance(left, Term) and isinstance(right, float):
         operator, right = _scale(operator, right, left.summed)

@@ -16,10 +16,13 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from regard.traces.failures import explain_call
 from regard.traces.labels import COPIES, Labels, sizes
+from regard.traces.lineage import Lineage, ancestors, descendants
 
 AROUND_SOFTMAX = {"scores", "mask", "scaled", "weights", "context"}  # the names that named_calls() gives
 _PRODUCTS = {"matmul", "bmm", "mm", "einsum", "baddbmm"}
-_MASKS = {"masked_fill", "where"}
+_MASKS = {"masked_fill", "where", "setitem"}
+_SUMS = {"add", "iadd", "sub", "isub"}  # a mask may be added
+HIDDEN = -1e3  # scores below it are hidden: −∞, and −1e9 in its place
 _SCALES = {"div", "truediv", "itruediv", "mul", "imul", "rmul"}
 
 
@@ -29,6 +32,7 @@ class TorchCall(NamedTuple):
     name: str
     operation: str
     value: Tensor
+    inputs: tuple[int, ...] = ()  # the numbers of the calls that it was made from; −1 for a tensor from outside
 
 
 class TorchCalls(TorchFunctionMode):
@@ -38,14 +42,17 @@ class TorchCalls(TorchFunctionMode):
         super().__init__()
         self.calls: list[TorchCall] = []
         self.labels = Labels(module)
+        self.lineage, self._call_lineage = Lineage(), Lineage()  # by named steps, and by calls
         self._paused = self._labels_only = False
 
     def drop_labels(self) -> None:
         """Forget which tensors and modules have labels; the recorded calls stay."""
-        self.__dict__.pop("labels", None)
+        for name in ("labels", "lineage", "_call_lineage"):
+            self.__dict__.pop(name, None)
 
     def __enter__(self) -> TorchCalls:
-        self.__dict__.setdefault("labels", Labels(None))  # for a trace that is entered again
+        if "labels" not in self.__dict__:  # a trace that is entered again
+            self.labels, self.lineage, self._call_lineage = Labels(None), Lineage(), Lineage()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -77,16 +84,27 @@ class TorchCalls(TorchFunctionMode):
             if clearer := explain_call(name, args, error):
                 raise clearer from error
             raise
+        assigned = args[0] if name == "__setitem__" else None
         if not self._paused and isinstance(result, (Tensor, tuple, list)) and resolve_name(func) is not None:
             with self.paused():
                 self._record(name, args, kwargs, result, is_property)
+        elif not self._paused and isinstance(assigned, Tensor):
+            with self.paused():
+                self._record(name, args, kwargs, assigned, is_property)
         return result
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, is_property: bool) -> None:
+        for lineage in (self.lineage,) if self._labels_only else (self.lineage, self._call_lineage):
+            if isinstance(result, Tensor) and args and result is args[0]:
+                lineage.change(result, (args, kwargs))
+            else:
+                lineage.follow((args, kwargs), result)
         if isinstance(result, Tensor) and not (self._labels_only or is_property or name in COPIES or name == "tensor"):
             owner = self.labels.owner(name, args, kwargs)
             operation = self.labels.call(name, args, kwargs, sizes).text
-            self.calls.append(TorchCall(owner.path if owner else name.strip("_"), operation, result.detach().clone()))
+            inputs = self._call_lineage.mark(result, len(self.calls))
+            name_of_call = owner.path if owner else name.strip("_")
+            self.calls.append(TorchCall(name_of_call, operation, result.detach().clone(), inputs))
         self.labels.follow(name, args, kwargs, result)
 
 
@@ -95,18 +113,24 @@ def named_calls(calls: list[TorchCall]) -> list[TorchCall]:
     names = [call.name for call in calls]
     for i in [i for i, name in enumerate(names) if name == "softmax"]:
         names[i] = "weights"
-        for j in range(i - 1, -1, -1):
-            if names[j] in _PRODUCTS:
-                names[j] = "scores"
-                break
-            if names[j] in _MASKS:
-                names[j] = "mask"
-            elif names[j] in _SCALES:
-                names[j] = "scaled"
-        after = next((j for j in range(i + 1, len(names)) if names[j] in _PRODUCTS), None)
+        before = ancestors(calls, i)
+        product = next((j for j in sorted(before, reverse=True) if names[j] in _PRODUCTS), None)
+        if product is not None:
+            names[product] = "scores"
+            for j in before & descendants(calls, product):
+                if names[j] in _MASKS or (names[j] in _SUMS and _hides(calls[j].value)):
+                    names[j] = "mask"
+                elif names[j] in _SCALES:
+                    names[j] = "scaled"
+        after = next((j for j in sorted(descendants(calls, i)) if names[j] in _PRODUCTS), None)
         if after is not None:
             names[after] = "context"
     return [call._replace(name=name) for call, name in zip(calls, numbered(names), strict=True)]
+
+
+def _hides(scores: Tensor) -> bool:
+    """Are some scores so low that softmax makes them 0?"""
+    return not scores.is_meta and bool((scores < HIDDEN).any())
 
 
 def numbered(names: list[str]) -> list[str]:

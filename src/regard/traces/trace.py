@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.drawing import as_html, as_text
 from regard.steps import collecting
+from regard.traces.differences import Difference, find_difference
 from regard.traces.failures import explain_failure
 from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
 
@@ -29,6 +30,8 @@ WHY = {
     "values": "what it hands over",
     "split": "each head gets its share",
     "transpose": "heads side by side",
+    "transpose keys": "heads side by side",
+    "transpose values": "heads side by side",
     "scores": "every query, every key",
     "mask": "hidden keys get −∞",
     "scaled": "variance back near 1",
@@ -39,6 +42,7 @@ WHY = {
     "concat": "heads joined",
     "out": "heads mixed together",
 }
+SPLITS = {"split", "split keys", "split values"}  # their reason is the number of heads, from the shape
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Step:
     operation: str
     value: Tensor
     why: str
+    inputs: tuple[int, ...] = ()  # the numbers of the steps that it was made from; −1 for a tensor from outside
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,17 +64,6 @@ class Step:
     def dtype(self) -> torch.dtype:
         """The tensor's dtype."""
         return self.value.dtype
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first step at which two traces differ."""
-
-    name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
 
 
 class Trace:
@@ -115,11 +109,13 @@ class Trace:
         self._calls.keep_labels_only()  # from the first named step on, the steps are those that the code names
         with self._calls.paused():
             made_by = self._calls.labels.name(value, name)
+            operation = operation or made_by
+            inputs = self._calls.lineage.mark(value, len(self._named))
             self._seen[name] = self._seen.get(name, 0) + 1
             number = f" {self._seen[name]}" if self._seen[name] > 1 else ""
             # A copy: code that comes later may change the tensor in place.
             self._named.append(
-                Step(name + number, operation or made_by, value.detach().clone(), why or WHY.get(name, ""))
+                Step(name + number, operation, value.detach().clone(), why or _reason(name, operation, value), inputs)
             )
 
     @property
@@ -129,9 +125,14 @@ class Trace:
             return self._named
         return [
             # In code that names nothing, only the calls around the softmax are certain to be what they are called.
-            Step(name, operation, value, WHY[word] if (word := name.split(" ")[0]) in AROUND_SOFTMAX else "")
-            for name, operation, value in named_calls(self._calls.calls)
+            Step(name, operation, value, WHY[word] if (word := name.split(" ")[0]) in AROUND_SOFTMAX else "", inputs)
+            for name, operation, value, inputs in named_calls(self._calls.calls)
         ]
+
+    @property
+    def has_names(self) -> bool:
+        """Does the code name its steps? Else they are its tensor operations."""
+        return bool(self._named)
 
     @property
     def names(self) -> list[str]:
@@ -148,12 +149,14 @@ class Trace:
         return name in self.names
 
     def __getitem__(self, key: str | int) -> Tensor:
-        if isinstance(key, int):
-            return self.steps[key].value
+        return self.steps[key].value if isinstance(key, int) else self.find(key).value
+
+    def find(self, name: str) -> Step:
+        """The step of this name, with its operation and reason."""
         for s in self.steps:
-            if s.name == key:
-                return s.value
-        raise KeyError(f"no step is called {key!r}; this trace has {', '.join(self.names) or 'none'}")
+            if s.name == name:
+                return s
+        raise KeyError(f"no step is called {name!r}; this trace has {', '.join(self.names) or 'none'}")
 
     def diff(self, other: Trace, rtol: float | None = None, atol: float | None = None) -> Difference | None:
         """Name the first step that differs, or None where all agree.
@@ -164,24 +167,7 @@ class Trace:
         >>> print(b.diff(b))
         None
         """
-        if (rtol is None) != (atol is None):
-            rtol, atol = rtol or 0.0, atol or 0.0
-        theirs = {s.name: s for s in other.steps}
-        for mine in self.steps:
-            if mine.name not in theirs:
-                return Difference(mine.name, f"only one trace has it; the other has {', '.join(theirs) or 'no steps'}")
-            its = theirs.pop(mine.name)
-            if mine.shape != its.shape:
-                return Difference(mine.name, f"shape {shape_text(mine.shape)} against {shape_text(its.shape)}")
-            try:
-                torch.testing.assert_close(
-                    mine.value, its.value, rtol=rtol, atol=atol, equal_nan=True, check_dtype=False
-                )
-            except AssertionError as error:
-                return Difference(mine.name, _values_differ(mine, its, str(error)))
-        if theirs:
-            return Difference(next(iter(theirs)), "only the other trace has it")
-        return None
+        return find_difference(self, other, rtol, atol)
 
     def table(self, width: int = 80) -> str:
         """The steps as aligned text, at most `width` columns wide."""
@@ -215,19 +201,10 @@ def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> T
     return collected
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape as it is printed.
-
-    >>> shape_text((4, 100, 768))
-    '4 × 100 × 768'
-    """
-    return " × ".join(map(str, shape)) or "one number"
-
-
-def _values_differ(mine: Step, its: Step, message: str) -> str:
-    a, b = mine.value.double(), its.value.double()
-    gap = (a - b).abs().nan_to_num(nan=torch.inf).masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
-    where = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape)) if gap.dim() else ()
-    count = next((line for line in message.splitlines() if line.startswith("Mismatched")), "").lower()
-    at = f" at {list(where)}" if where else ""
-    return f"{mine.value[where].item():.6g} against {its.value[where].item():.6g}{at}" + (f"; {count}" if count else "")
+def _reason(name: str, operation: str, value: Tensor) -> str:
+    """Why a learner should care about this step."""
+    is_split = operation.startswith(("view(", "unflatten(", "reshape(")) and ")." not in operation
+    if name in SPLITS and value.dim() > 2 and is_split:
+        heads, width = value.shape[-2:]
+        return f"{heads} head{'s' * (heads != 1)} of {width}"
+    return WHY.get(name, "")

@@ -34,29 +34,55 @@ def test_a_name_is_fetched_without_code_or_pickles(gpt2, monkeypatch):
     ]
 
 
-def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
+@pytest.fixture
+def hub_raises(monkeypatch):
+    """A hub that answers with an error."""
     import huggingface_hub
 
-    def offline(name, **_):
-        raise ConnectionError("the network is unreachable.\nlong details")
+    def set_error(error):
+        def fetch(name, **_):
+            raise error
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    wanted = (
-        r"^a/b is no directory here and could not be fetched from the Hugging Face Hub \(the network is unreachable\)\. "
-        r".*`hf download a/b --local-dir DIRECTORY`\) and give its directory\. Nothing was loaded\.$"
-    )
-    with pytest.raises(ValueError, match=wanted):
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "https://hub.example:443")
+
+    return set_error
+
+
+REMEDY = (
+    r"; check the name, or run `hf download a/b --local-dir DIRECTORY` where there is a network and give that "
+    r"directory\. Nothing was loaded\.$"
+)
+
+
+def test_a_hub_that_cannot_be_reached_says_how_to_get_the_model_otherwise(hub_raises):
+    hub_raises(ConnectionError("the network is unreachable.\nlong details"))
+    message = r"^there is no directory a/b, and the hub \(hub\.example\) cannot be reached" + REMEDY
+    with pytest.raises(ValueError, match=message):
         GPT.from_pretrained("a/b")
 
 
-def test_a_name_that_is_nearly_a_presets_is_asked_about(monkeypatch):
-    import huggingface_hub
+def test_a_connection_that_failed_further_down_counts_too(hub_raises):
+    error = RuntimeError("snapshot not found")
+    error.__cause__ = type("ConnectError", (Exception,), {})("Name or service not known")
+    hub_raises(error)
+    with pytest.raises(ValueError, match=r"the hub \(hub\.example\) cannot be reached"):
+        GPT.from_pretrained("a/b")
 
-    def offline(name, **_):
-        raise ConnectionError("the network is unreachable")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(ValueError, match=r"Did you mean gpt2-small\? Else look for a mistake in its name, or fetch it"):
+def test_a_hub_that_does_not_have_it_says_why(hub_raises):
+    hub_raises(RuntimeError("401: no such repository.\nlong details"))
+    message = (
+        r"^there is no directory a/b, and the hub \(hub\.example\) does not give it: 401: no such repository" + REMEDY
+    )
+    with pytest.raises(ValueError, match=message):
+        GPT.from_pretrained("a/b")
+
+
+def test_a_name_that_is_nearly_a_presets_is_asked_about(hub_raises):
+    hub_raises(ConnectionError("the network is unreachable"))
+    with pytest.raises(ValueError, match=r"there is no directory gpt2-smal \(did you mean gpt2-small\?\), and the hub"):
         GPT.from_pretrained("gpt2-smal")
 
 
@@ -87,7 +113,9 @@ def test_the_hub_itself_is_answered_when_offline(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"nobody/nothing is no directory here and could not be fetched"):
+    with pytest.raises(
+        ValueError, match=r"nobody/nothing, and the hub \(.*\) is not asked, because HF_HUB_OFFLINE is set"
+    ):
         GPT.from_pretrained("nobody/nothing")
 
 

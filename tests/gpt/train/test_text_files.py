@@ -2,12 +2,13 @@
 
 import gzip
 import lzma
+import re
 from itertools import pairwise
 
 import pytest
 
 from regard.gpt.train import text_files as text
-from regard.gpt.train.text_files import pieces
+from regard.gpt.train.text_files import check_file, pieces
 
 POEM = "Ein Blick,\n\n  zwei Blicke —\n<|endoftext|>\nnaïve 🐈\r\n\tund Schluß\n\n" * 7
 
@@ -80,3 +81,19 @@ def test_what_is_not_there_or_empty_is_said(tmp_path):
         list(pieces(tmp_path))
     with pytest.raises(ValueError, match=r"empty.gz is empty; give it some text"):
         list(pieces(written(tmp_path / "empty.gz", "")))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a PNG image, not text; give text files in UTF-8: .txt, .gz or .xz"),
+        (b"%PDF-1.7\n", "is a PDF document, not text"),
+        (b"\x1f\x8b\x08\0", "is a gzip archive without .gz in its name, not text"),
+        ("cat".encode("utf-16"), "is text in UTF-16, not in UTF-8; give text files in UTF-8"),
+        (b"some\0bytes", "is binary data, not text"),
+    ],
+)
+def test_a_file_that_is_no_text_says_what_it_is_and_not_which_byte(content, message, tmp_path):
+    (tmp_path / "x.png").write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(f"data file {tmp_path / 'x.png'} {message}")):
+        check_file(tmp_path / "x.png")

@@ -139,13 +139,17 @@ def test_the_last_tokens_are_for_validation_at_least_one_context():
 @pytest.mark.parametrize(
     ("count", "fraction", "message"),
     [
-        (15, 0.1, r"the data has 15 tokens, but context_length=7 needs 8 tokens for training and 8 for validation"),
+        (
+            15,
+            0.1,
+            r"the data has 15 tokens, but context_length=7 needs 16, 8 for training and 8 for validation; give more text, or a shorter context: context_length=6",
+        ),
         (
             7,
             0.0,
-            r"the data has 7 tokens, but context_length=7 needs 8 tokens for training; give more text, or a shorter",
+            r"the data has 7 tokens, but context_length=7 needs 8; give more text, or a shorter",
         ),
-        (0, 0.1, r"the data has 0 tokens.* or a longer text"),
+        (0, 0.1, r"the data has 0 tokens.*; give more text$"),
         (99, 1.0, r"val_fraction \(1.0\) must be at least 0 and below 1"),
     ],
 )

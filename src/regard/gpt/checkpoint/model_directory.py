@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from regard.gpt.checkpoint.stored_tensors import INDEX, NOTHING_LOADED
 
@@ -42,17 +46,58 @@ def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
 
 
 def download(name: str) -> Path:
-    """The local directory of a model on the hub; an error says how to get it otherwise."""
+    """The local directory of a model on the hub."""
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=PATTERNS))
-    except Exception as error:  # no network, no such name, no permission: many types, one remedy
-        near = get_close_matches(name, [*HUB_NAMES, PACKAGED.name], 1, 0.8)
-        remedy = f"Did you mean {near[0]}? Else look" if near and name not in HUB_NAMES.values() else "Look"
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(
-            f"{name} is no directory here and could not be fetched from the Hugging Face Hub ({reason}). {remedy} for "
-            "a mistake in its name, or fetch it where there is a network (`hf download "
-            f"{name} --local-dir DIRECTORY`) and give its directory. {NOTHING_LOADED}"
-        ) from error
+    except Exception as error:  # no network, no such name, no permission: many types
+        raise not_fetched(name, error) from error
+
+
+def check_hub(name: str) -> None:
+    """Refuse a name at once where the hub cannot be reached: transformers would retry for half a minute."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:
+        raise ValueError(f"there is no directory {name}, and no model on the hub can be called so") from None
+    if cached or constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}:
+        return
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+    except OSError as error:
+        raise not_fetched(name, error) from None
+
+
+def not_fetched(name: str, error: BaseException) -> ValueError:
+    """The error of a name that is no directory and cannot be had from the hub, with the reason and the remedy."""
+    from huggingface_hub import constants
+
+    near = get_close_matches(name, [*HUB_NAMES, PACKAGED.name], 1, 0.8) if name not in HUB_NAMES.values() else []
+    here = f"there is no directory {name}" + (f" (did you mean {near[0]}?)" if near else "")
+    host = urlsplit(constants.ENDPOINT).hostname
+    if constants.HF_HUB_OFFLINE:
+        reason = f"the hub ({host}) is not asked, because HF_HUB_OFFLINE is set"
+    elif _is_of_the_network(error):
+        reason = f"the hub ({host}) cannot be reached"
+    else:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = f"the hub ({host}) does not give it: {first}"
+    fetch = f"`hf download {name} --local-dir DIRECTORY`"
+    return ValueError(
+        f"{here}, and {reason}; check the name, or run {fetch} where there is a network and give that directory. "
+        f"{NOTHING_LOADED}"
+    )
+
+
+def _is_of_the_network(error: BaseException | None) -> bool:
+    """Did a connection fail, in this error or in one that led to it?"""
+    while error is not None:
+        if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)) or re.search(
+            r"Connect|Timeout|LocalEntryNotFound", type(error).__name__
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

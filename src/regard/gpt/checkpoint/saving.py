@@ -135,7 +135,7 @@ def _tokenizer_files(tokenizer: Tokenizer, config: GPTConfig) -> dict[str, str]:
     end = next(iter(config.ends), tokenizer.end)
     if end is not None and end < tokenizer.vocab_size:
         content |= {"eos_token": tokenizer.token(end)}
-    return {"tokenizer.json": str(tokenizer), "tokenizer_config.json": _json(content)}
+    return {"tokenizer.json": tokenizer.to_json(), "tokenizer_config.json": _json(content)}
 
 
 def _has_tokenizer(directory: Path, tokenizer: Tokenizer) -> bool:

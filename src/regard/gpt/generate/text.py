@@ -45,7 +45,10 @@ def read_prompts(prompt: Any, mask: Any, config: GPTConfig, tokenizer: Tokenizer
     elif isinstance(prompt, str):
         prompts = Prompts(_encode([prompt], config, tokenizer), is_text=True, is_batch=False)
     elif not isinstance(prompt, (list, tuple)):
-        raise ValueError(f"a prompt must be a text, token ids, or a list of either, not {type(prompt).__name__}")
+        raise ValueError(
+            f"a prompt must be a text, token ids, or a list of either, not {type(prompt).__name__}; "
+            "pass a NumPy array as torch.as_tensor(prompt)"
+        )
     elif prompt and all(isinstance(part, str) for part in prompt):
         prompts = Prompts(_encode(prompt, config, tokenizer), is_text=True, is_batch=True)
     elif all(_is_integer(part) for part in prompt):

@@ -300,7 +300,7 @@ class TrainingLoop:
 
 def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, Any]:
     """Everything that must be the same for a run to resume, as JSON would give it back."""
-    tokenizer = None if model.tokenizer is None else hashlib.sha256(str(model.tokenizer).encode()).hexdigest()
+    tokenizer = None if model.tokenizer is None else hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest()
     settings = {
         **options.recipe(),
         "config": asdict(model.config),

@@ -256,9 +256,10 @@ class FitOptions(Recipe):
 class ModelOptions:
     """Which model `regard train` starts from: a new one, or one that is trained already."""
 
-    preset: Annotated[str, Option("Size of a new model: tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.")] = (
-        "tiny"
-    )
+    preset: Annotated[
+        str | None,
+        Option("Size of a new model: tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.", default_text="tiny"),
+    ] = None
     model: Annotated[
         str | Path | None,
         Option("Fine-tune this model instead: a directory, or a name on the hub.", default_text="a new model"),
@@ -271,6 +272,11 @@ class ModelOptions:
         bool,
         Option("Initialize learned positions with sinusoids.", default_text="random", flag="--sinusoidal"),
     ] = False
+
+    @property
+    def size(self) -> str:
+        """The preset of a new model."""
+        return "tiny" if self.preset is None else self.preset
 
 
 class Spec(NamedTuple):
@@ -316,7 +322,7 @@ def for_command(model: ModelOptions, cuda: bool, **flags: Any) -> FitOptions:
     5
     """
     flags = {spec.name: spec.default for spec in command_table() if spec.name not in model.__dict__} | flags
-    start = FINE_TUNING if model.model is not None else TINY if model.preset == "tiny" else GPT2
+    start = FINE_TUNING if model.model is not None else TINY if model.size == "tiny" else GPT2
     computed = {
         **start._asdict(),
         "warmup": min(200, flags["steps"] // 10),

@@ -35,6 +35,7 @@ def prepare(
     processes.barrier()
     tokenizer = Tokenizer.load(out / TOKENIZER)
     tokens = tokenize_files(files, tokenizer, out)
+    tokens.split(options.context_length or config.context_length, options.val_fraction)  # is there enough text?
     model = _new_model(config, tokenizer, source, options) if pretrained is None else pretrained
     model.tokenizer = tokenizer
     return model, tokens
@@ -42,6 +43,8 @@ def prepare(
 
 def _load(source: ModelOptions) -> GPT:
     assert source.model is not None
+    if source.preset is not None:
+        raise ValueError(f"--preset {source.preset} is for a new model; one from a directory has its own size")
     if source.dropout is not None:
         raise ValueError("--dropout is for a new model; one from a directory has its own")
     if source.sinusoidal:
@@ -50,7 +53,7 @@ def _load(source: ModelOptions) -> GPT:
 
 
 def _new_config(source: ModelOptions, options: FitOptions) -> GPTConfig:
-    config = GPTConfig.preset(source.preset)
+    config = GPTConfig.preset(source.size)
     config = config if source.dropout is None else config.with_(dropout=source.dropout)
     return config if options.context_length is None else config.with_(context_length=options.context_length)
 

@@ -13,6 +13,15 @@ from pathlib import Path
 from regard.gpt.tokenizer import END
 
 BLOCK = 1 << 16  # bytes read at a time
+_SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"%PDF": "a PDF document",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip archive without .gz in its name",
+    b"\xfd7zXZ": "an xz archive without .xz in its name",
+}
 LONGEST = 1 << 22  # characters without a line break that are kept in one piece
 
 
@@ -62,13 +71,32 @@ def _last_cut(text: str) -> int:
 
 
 def check_file(path: Path) -> None:
-    """A data file must exist, be a file, and not be empty."""
+    """A data file must exist, be a file, hold text, and not be empty."""
     if path.is_dir():
         raise ValueError(f"data file {path} is a directory; name the files in it")
     if not path.is_file():
         raise ValueError(f"data file {path} is not there; check the path")
     if path.stat().st_size == 0:
         raise ValueError(f"data file {path} is empty; give it some text")
+    if path.suffix not in (".gz", ".xz"):
+        with path.open("rb") as file:
+            reason = not_text(file.read(1024))
+        if reason:
+            raise ValueError(f"data file {path} is {reason}; give text files in UTF-8: .txt, .gz or .xz")
+
+
+def not_text(start: bytes) -> str:
+    r"""What a file is that starts so; "" if it may be UTF-8 text.
+
+    >>> not_text(b"\x89PNG\r\n\x1a\n"), not_text(b"Once upon a time")
+    ('a PNG image, not text', '')
+    """
+    for signature, kind in _SIGNATURES.items():
+        if start.startswith(signature):
+            return f"{kind}, not text"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "text in UTF-16, not in UTF-8"
+    return "binary data, not text" if b"\0" in start else ""
 
 
 def _open(path: Path) -> BufferedIOBase:

@@ -63,12 +63,13 @@ class Tokens:
         window = context_length + 1  # each token of a context, and the one after it
         held_out = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
         if len(self.ids) - held_out < window:
-            needs = f"{window} tokens for training" + (f" and {window} for validation" if held_out else "")
-            longest = len(self.ids) // (2 if held_out else 1) - 1
-            remedy = f"a shorter context (--context-length {longest})" if longest > 1 else "a longer text"
+            count, parts = len(self.ids), 2 if held_out else 1
+            split = f", {window:,} for training and {window:,} for validation" if held_out else ""
+            longest = count // parts - 1
+            shorter = f", or a shorter context: context_length={longest}" if longest > 1 else ""
             raise ValueError(
-                f"the data has {len(self.ids):,} tokens, but context_length={context_length} needs {needs}; "
-                f"give more text, or {remedy}"
+                f"the data has {count:,} token{'s' * (count != 1)}, but context_length={context_length} needs "
+                f"{parts * window:,}{split}; give more text{shorter}"
             )
         return self.ids[: len(self.ids) - held_out], self.ids[len(self.ids) - held_out :]
 
@@ -85,7 +86,7 @@ def tokenize_files(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path 
     expected = {
         "form": FORMAT,
         "vocab_size": tokenizer.vocab_size,
-        "tokenizer": hashlib.sha256(str(tokenizer).encode()).hexdigest(),
+        "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
         "sources": [_fingerprint(path) for path in paths],
     }
     description = _read_description(out)

@@ -1,0 +1,214 @@
+"""Probe: the test that finds induction and previous-token heads in any causal language model.
+
+The model reads random tokens, and then the same tokens again. Their order means nothing, so a head that finds what came
+after a token the first time can only have looked it up: that is induction. (arXiv:2209.11895)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.arguments import check_whole
+from regard.drawing import as_html, as_text
+from regard.heads.head_list import HeadList
+from regard.heads.pieces import TextReader, TokenReader
+from regard.heads.report import Seen
+from regard.heads.views import Head
+from regard.heads.watch import watch
+
+SCORES = ("induction", "previous", "duplicate")  # statistics of heads/registry.py
+ROLES = ("induction", "previous token", "duplicate")
+LENGTH, TEXTS = 50, 4
+
+
+class ProbeReport:
+    """What the heads of a model did with repeated random tokens; prints as a table, the highest score first.
+
+    ids: (texts, tokens), what the model read. seen: the report of a watch, for everything else. what: what was run, in
+    words. scores: (layers × heads, 3), the means of induction, previous and duplicate, in the order of `heads`.
+    """
+
+    def __init__(self, seen: Seen, ids: Tensor, what: str) -> None:
+        self.seen, self.ids, self.what = seen, ids, what
+        portraits = seen.portraits()
+        best = sorted(portraits, key=lambda key: -max(portraits[key].means[name] for name in SCORES))
+        self.heads = HeadList([seen[key] for key in best], [portraits[key] for key in best], f"of {len(best)} heads")
+        self.scores = torch.tensor([[portraits[key].means[name] for name in SCORES] for key in best])
+
+    def named(self, role: str) -> list[Head]:
+        """The heads with this role: "induction", "previous token" or "duplicate", the highest score first."""
+        if role not in ROLES:
+            raise ValueError(f"a probe finds no role {role!r}; it finds {', '.join(ROLES)}")
+        return list(self.seen.heads(role=role, by=SCORES[ROLES.index(role)]))
+
+    def table(self, width: int = 80, all: bool = False) -> str:
+        """The heads as aligned text; all=True shows every one."""
+        return as_text(self, width, all=all)
+
+    def __repr__(self) -> str:
+        return as_text(self, 80)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def probe(
+    model: nn.Module,
+    *,
+    tokenizer: Any = None,
+    vocab_size: int | None = None,
+    length: int | None = None,
+    texts: int = TEXTS,
+    seed: int = 0,
+) -> ProbeReport:
+    """Find the induction and previous-token heads of a causal language model: it reads random tokens twice.
+
+    >>> import regard
+    >>> report = regard.probe(regard.GPT.from_pretrained("tiny"))
+    >>> [(head.layer, head.head) for head in report.named("induction")][0]
+    (4, 3)
+
+    The induction score of a head is the mean weight from a token of the second copy to the token after its first
+    occurrence; previous and duplicate are those to the token before, and to the first occurrence.
+
+    tokenizer: its special tokens are not drawn, and its beginning-of-text token is put in front.
+        [default: model.tokenizer, if there is one]
+    vocab_size: ids below it are drawn. [default: the size of the Embedding that reads the ids]
+    length: tokens in one copy, all different. [default: 50, or as many as the model can read twice]
+    texts: how many such texts are read.
+    seed: of the random tokens.
+
+    The model runs in eval mode, without gradients, on its own device; its training mode is restored.
+    Raises ValueError where the model is not causal.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"probe() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
+    check_whole(
+        texts=texts, **{name: n for name, n in (("length", length), ("vocab_size", vocab_size)) if n is not None}
+    )
+    reader = _reader(model, tokenizer)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with _evaluating(model), torch.no_grad():
+        size, source = (vocab_size, "as given") if vocab_size is not None else _vocabulary(model, device)
+        beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
+        drawn = sorted(set(range(size)) - _special_ids(model, reader))
+        length = _length(length, len(drawn), _longest(model), beginning is not None)
+        ids = _repeated(drawn, length, texts, seed, beginning).to(device)
+        with watch(model, tokenizer=tokenizer, tokens=ids, keep=False, collect=("default", *SCORES)) as seen:
+            model(ids, **frugal_options(model))
+    _check_causal(seen, type(model).__name__)
+    front = "" if reader is None or beginning is None else f", after {reader.read([beginning], [False])[0]}"
+    what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}; seed {seed}"
+    return ProbeReport(seen, ids, what)
+
+
+def frugal_options(model: nn.Module) -> dict[str, Any]:
+    """Options of a model's forward without which it would keep a cache, and logits of every token."""
+    savings = {"use_cache": False, "logits_to_keep": 1}
+    parameters = inspect.signature(model.forward).parameters
+    return {name: value for name, value in savings.items() if name in parameters}
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode; afterwards every module is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _reader(model: nn.Module, tokenizer: Any) -> TextReader | None:
+    if tokenizer is not None:
+        return TokenReader(tokenizer)
+    try:
+        return TokenReader(getattr(model, "tokenizer", None))
+    except ValueError:
+        return None
+
+
+def _vocabulary(model: nn.Module, device: torch.device) -> tuple[int, str]:
+    """How many ids the model knows, and how that is known: which Embedding reads them is seen on three tokens."""
+    ids = torch.tensor([[1, 0, 1]], device=device)
+    sizes: dict[str, int] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+
+            def note(module: nn.Embedding, args: tuple[Any, ...], name: str = name) -> None:
+                if args and isinstance(args[0], Tensor) and args[0].shape == ids.shape and bool((args[0] == ids).all()):
+                    sizes[name] = module.num_embeddings
+
+            hooks.append(module.register_forward_pre_hook(note))
+    try:
+        model(ids, **frugal_options(model))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(set(sizes.values())) != 1:
+        there = "none of its Embeddings reads them" if not sizes else f"several do: {', '.join(sizes)}"
+        raise ValueError(f"how many token ids {type(model).__name__} knows is unknown, {there}; give vocab_size")
+    name, size = next(iter(sizes.items()))
+    return size, f"from {name or 'the model'}"
+
+
+def _special_ids(model: nn.Module, reader: TextReader | None) -> set[int]:
+    """Ids that no text consists of, by the tokenizer and by the config of transformers."""
+    special = set() if reader is None else set(reader.special)
+    config = getattr(model, "config", None)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        ids = getattr(config, name, None)
+        special |= {ids} if isinstance(ids, int) else set(ids) if isinstance(ids, (list, tuple)) else set()
+    return special
+
+
+def _longest(model: nn.Module) -> int | None:
+    """How many tokens the model reads at most, if its config says so."""
+    config = getattr(model, "config", None)
+    lengths = [getattr(config, name, None) for name in ("context_length", "max_position_embeddings")]
+    return next((n for n in lengths if isinstance(n, int) and n > 0), None)
+
+
+def _length(length: int | None, drawn: int, longest: int | None, with_beginning: bool) -> int:
+    """The length of one copy."""
+    most = min(drawn, drawn if longest is None else (longest - with_beginning) // 2)
+    if length is not None and length > most:
+        why = f"{drawn} different ids can be drawn" if most == drawn else f"the model reads at most {longest} tokens"
+        raise ValueError(f"length ({length}) must be at most {most}: {why}")
+    if most < 2:
+        raise ValueError(f"a probe needs two copies of at least 2 different tokens, and here {max(most, 0)} fit")
+    return min(LENGTH, most) if length is None else length
+
+
+def _repeated(drawn: list[int], length: int, texts: int, seed: int, beginning: int | None) -> Tensor:
+    """(texts, tokens): different random ids, twice."""
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = torch.tensor(drawn)
+    once = torch.stack([vocabulary[torch.randperm(len(drawn), generator=generator)[:length]] for _ in range(texts)])
+    front = [] if beginning is None else [torch.full((texts, 1), beginning)]
+    return torch.cat([*front, once, once], dim=1)
+
+
+def _check_causal(seen: Seen, name: str) -> None:
+    """Refuse a model in which some query sees a later key."""
+    for layer in seen:
+        if layer.record.across:
+            continue
+        visible, _ = layer.record.visible()
+        sees_later = visible.cpu() > layer.record.positions() + 1  # NaN is not greater
+        if sees_later.any():
+            row = int(sees_later.any(0).any(0).nonzero()[0])
+            raise ValueError(
+                f"{name} is not causal: in {layer.name}, token {row} sees {int(visible[..., row].nan_to_num().max())} "
+                "tokens. The probe tells what a head looks up only in a model that sees none of the following tokens; "
+                "watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
+            )

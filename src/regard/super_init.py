@@ -1,0 +1,113 @@
+"""super().__init__() forgotten: recognise it in a module, or in the error that torch raises, and say which line is missing.
+
+Without that line a module has none of the dictionaries in which torch keeps its layers. torch notices late, with an
+AttributeError about a name that its author never wrote.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
+
+from torch import nn
+
+# What nn.Module.__init__ creates; an error about one of these names is about a module that skipped it.
+_CREATED = frozenset(vars(nn.Module()))
+
+
+def check_initialised(module: nn.Module) -> None:
+    """A module and all modules inside it have called super().__init__()."""
+    if error := explain_missing_init(module):
+        raise error
+
+
+@contextmanager
+def missing_init_explained() -> Iterator[None]:
+    """Inside the block, torch's error about a forgotten super().__init__() becomes one that names the class and the line."""
+    try:
+        yield
+    except Exception as error:
+        if clearer := explain_missing_init(error):
+            raise clearer from error
+        raise
+
+
+def explain_missing_init(failed: nn.Module | BaseException) -> ValueError | None:
+    """Name the class that forgot super().__init__(), in a module or behind an error of torch; None where none did.
+
+    >>> class Forgetful(nn.Module):
+    ...     def __init__(self):
+    ...         self.width = 3
+    >>> print(explain_missing_init(Forgetful()))
+    Forgetful.__init__ never called super().__init__(), so torch cannot keep its layers; make super().__init__() the first line of __init__
+    """
+    if isinstance(failed, nn.Module):
+        module = _first_uninitialised(failed)
+        return None if module is None else _explain(module, None)
+    if not isinstance(failed, AttributeError) or not _is_about_init(str(failed)):
+        return None
+    module, line = None, None
+    where = failed.__traceback__
+    while where is not None:
+        owner = where.tb_frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and not _is_initialised(owner):
+            module = owner
+            if where.tb_frame.f_code.co_name == "__init__":
+                line = (where.tb_frame.f_code, where.tb_lineno)
+        where = where.tb_next
+    return None if module is None else _explain(module, line)
+
+
+def _is_initialised(module: nn.Module) -> bool:
+    return "_modules" in module.__dict__
+
+
+def _first_uninitialised(module: nn.Module) -> nn.Module | None:
+    # Not module.modules(), which fails at the very module that is looked for.
+    todo, seen = [module], set()
+    while todo:
+        module = todo.pop()
+        if not _is_initialised(module):
+            return module
+        if id(module) not in seen:
+            seen.add(id(module))
+            todo += reversed(list(module.children()))  # the first one is looked at first
+    return None
+
+
+def _is_about_init(message: str) -> bool:
+    missing = message.partition(" object has no attribute ")[2].split("'")
+    return "Module.__init__() call" in message or (len(missing) > 1 and missing[1] in _CREATED)
+
+
+def _explain(module: nn.Module, line: tuple[CodeType, int] | None) -> ValueError:
+    """The error; `line` is where __init__ needed what it had not yet created, if it came so far."""
+    inits = [
+        (cls.__name__, init.__code__)
+        for cls in type(module).__mro__[: type(module).__mro__.index(nn.Module)]
+        if isinstance(init := vars(cls).get("__init__"), FunctionType)
+    ]
+    # Of several classes, the one whose __init__ calls no other __init__; all may do, but too late.
+    without = next(((name, code) for name, code in inits if "__init__" not in code.co_names), None)
+    remedy = "make super().__init__() the first line of __init__"
+    if without is None and line is not None:
+        owner = next((name for name, code in inits if code is line[0]), type(module).__name__)
+        return ValueError(
+            f"{owner}.__init__{_place(*line)} uses the module before super().__init__() was called, "
+            f"so torch cannot keep its layers; {remedy}"
+        )
+    name, code = without or (inits[0] if inits else (type(module).__name__, None))
+    place = "" if code is None else _place(code, code.co_firstlineno)
+    return ValueError(
+        f"{name}.__init__{place} never called super().__init__(), so torch cannot keep its layers; {remedy}"
+    )
+
+
+def _place(code: CodeType, line: int) -> str:
+    """File and line, as in " (homework.py:31)"; nothing for code that is in no file, such as a cell of a notebook."""
+    if not os.path.isfile(code.co_filename):
+        return ""
+    path = os.path.relpath(code.co_filename)
+    return f" ({code.co_filename if path.startswith('..') else path}:{line})"

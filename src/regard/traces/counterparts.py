@@ -1,0 +1,207 @@
+"""Counterparts: which steps of two traces hold the same numbers, and which have no counterpart and no excuse.
+
+A step has a counterpart if some step of the other trace holds the same numbers, its axes in any order. A step without
+one is excused where something made from it has one: the mask may come before the scale or after it, the queries may be
+scaled instead of the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from regard.traces.arrangements import Numbers
+from regard.traces.lineage import OUTSIDE, ancestors, descendants
+from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
+
+if TYPE_CHECKING:
+    from regard.traces.trace import Step, Trace
+
+_SLICES = 64  # heads or texts that are compared one by one
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a module returns, where that is not its last step."""
+
+    value: Tensor
+    inputs: tuple[int, ...]
+    name: str = "output"
+    operation: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+
+class ComparedTrace:
+    """One of two traces, with what is known of its steps."""
+
+    other: ComparedTrace
+
+    def __init__(self, trace: Trace, rtol: float | None, atol: float | None) -> None:
+        self.steps: list[Step | _Output] = list(trace.steps)
+        self.named = trace.has_names
+        out = _first_tensor(trace.out)
+        self.has_out = out is not None
+        self.final = len(self.steps) - 1
+        if out is not None:
+            same = (i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out))
+            self.final = max(same, default=-1)
+            if self.final < 0:
+                last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
+                self.steps.append(_Output(out, last))
+                self.final = len(self.steps) - 1
+        self.is_meta = any(step.value.is_meta for step in self.steps)
+        self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
+        self.meanings: list[Meaning] = meanings(self.steps, self.named)
+        self.counterparts: dict[int, list[int]] = {}
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, int], int]:
+        """Where the first, second, … step of each meaning is."""
+        counts: dict[str, int] = {}
+        places = {}
+        for i, meaning in enumerate(self.meanings):
+            if meaning.name:
+                counts[meaning.name] = counts.get(meaning.name, 0) + 1
+                places[meaning.name, counts[meaning.name]] = i
+        return places
+
+    @cached_property
+    def _keys(self) -> dict[int, tuple[str, int]]:
+        return {place: key for key, place in self._places.items()}
+
+    def namesake(self, i: int) -> int | None:
+        """The other's step of the same meaning."""
+        return self.other._places.get(self._keys[i]) if i in self._keys else None
+
+    def partner(self, i: int) -> int | None:
+        """The other's step to compare with: what went into it is the same, or it has the same meaning."""
+        mine = self.meanings[i]
+        if mine.contains:
+            number = self._keys[i][1] if i in self._keys else 1
+            same = [j for j, its in enumerate(self.other.meanings) if its.contains == mine.contains]
+            if len(same) >= number:
+                return same[number - 1]
+        return self.namesake(i)
+
+    def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
+        """Does step i hold the numbers of the other's step j?"""
+        return self.numbers[i].find(self.other.numbers[j], self._is_ordered(i, j), hidden)
+
+    def _is_ordered(self, i: int, j: int) -> bool:
+        return bool({self.meanings[i].name, self.other.meanings[j].name} & MATRICES)
+
+    def counterpart(self, i: int) -> list[int]:
+        """The other's steps that hold the numbers of this one: one, several that hold parts of it, or none."""
+        if i not in self.counterparts:
+            self.counterparts[i] = self.find_counterpart(i)
+        return self.counterparts[i]
+
+    def find_counterpart(self, i: int) -> list[int]:
+        """As counterpart; but for the output, any step of the other will do."""
+        numbers, visible, rearranged = self.numbers[i], -1, False
+        candidates = sorted(self._candidates(i), key=lambda j: len(self.other.numbers[j].sizes) != len(numbers.sizes))
+        for j in candidates:
+            same_sizes = sorted(self.other.numbers[j].sizes) == sorted(numbers.sizes)
+            if rearranged and not same_sizes:
+                break  # the same numbers, split or joined in another order: that is a mistake, not a layout
+            if self.agrees(i, j):
+                return [j]
+            if visible < 0 and self.agrees(i, j, hidden=False):
+                visible = j
+            rearranged = rearranged or (same_sizes and self._has_all_numbers(i, j))
+        if visible >= 0 and self._hides_like_other(i):
+            return [visible]
+        return [] if rearranged else self._find_parts(i, candidates)
+
+    def _candidates(self, i: int) -> Iterator[int]:
+        """The other's steps that may be this one: its namesake first, and none that is the namesake of another."""
+        namesake = self.namesake(i)
+        if namesake is not None:
+            yield namesake
+        single = self.numbers[i].tensor.numel() < 2
+        for j in range(len(self.other.steps)):
+            taken = self.other.namesake(j) if self.named and self.other.named else None
+            if j != namesake and not single and (namesake is None or taken is None or self._may_stand_for(i, j)):
+                yield j
+
+    def _may_stand_for(self, i: int, j: int) -> bool:
+        a, b = self.meanings[i].name, self.other.meanings[j].name
+        together = ({*BEFORE_SOFTMAX, "bias"}, {"weights", "dropout"})
+        return (
+            any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
+        )
+
+    def _has_all_numbers(self, i: int, j: int) -> bool:
+        """The same numbers, in whatever order?"""
+        a, b = self.numbers[i], self.other.numbers[j]
+        if not a.may_have_the_numbers_of(b):
+            return False
+        flat, its = a.tensor.flatten().sort().values, b.tensor.flatten().sort().values
+        return a.like(flat).agrees(its, b)
+
+    def _hides_like_other(self, i: int) -> bool:
+        """Nothing is hidden here, or the same as in some step of the other trace."""
+        mine = self.numbers[i].hidden
+        others = (numbers.hidden for numbers in self.other.numbers)
+        return mine is None or any(its is not None and torch.equal(mine, its) for its in others)
+
+    def _find_parts(self, i: int, candidates: list[int]) -> list[int]:
+        """The other's step of which this is one head or text; or its steps that are the heads or texts of this one."""
+        numbers, ordered = self.numbers[i], self.meanings[i].name in MATRICES
+        for j in candidates:
+            if numbers.part_of(self.other.numbers[j], ordered or self._is_ordered(i, j)):
+                return [j]
+        smaller = [j for j, one in enumerate(self.other.numbers) if len(one.sizes) == len(numbers.sizes) - 1 > 1]
+        for axis, size in enumerate(numbers.sizes):
+            if smaller and size <= _SLICES:
+                parts = numbers.slices(axis)
+                found = [next((j for j in smaller if p.find(self.other.numbers[j], ordered)), -1) for p in parts]
+                if -1 not in found:
+                    return found
+        return []
+
+    def suspects(self, beside: Collection[int] = ()) -> Iterator[int]:
+        """Steps without a counterpart, of which nothing that was made from them has one; in order.
+
+        They lead to the output, or the other trace has a step of the same meaning. beside: without these.
+        """
+        relevant = ancestors(self.steps, self.final) | {self.final}
+        for i in range(len(self.steps)):
+            has_namesake = self.namesake(i) is not None
+            is_input = self.steps[i].operation == "input"  # which a trace of tensor operations does not have
+            if i in beside or (not has_namesake and (i not in relevant or is_input)):
+                continue
+            if self.counterpart(i) or self.is_mask_or_constant(i):
+                continue
+            if not any(self.counterpart(j) for j in descendants(self.steps, i)):
+                yield i
+
+    def is_mask_or_constant(self, i: int) -> bool:
+        """A mask that is being built, or numbers that depend on no input: what uses them is compared instead."""
+        if i == self.final or self.namesake(i) is not None:
+            return False
+        if not self.named and all(OUTSIDE not in self.steps[j].inputs for j in {i, *ancestors(self.steps, i)}):
+            return True
+        values = self.numbers[i].tensor
+        return bool(((values == 0) | (values == 1) | (values < self.numbers[i].lowest) | values.isinf()).all())
+
+
+def _first_tensor(out: Any) -> Tensor | None:
+    if isinstance(out, Tensor):
+        return out
+    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
+    return next((tensor for one in values if (tensor := _first_tensor(one)) is not None), None)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    if a.is_meta or b.is_meta or a.dtype is not b.dtype or a.device != b.device:
+        return a.is_meta and b.is_meta
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # NaN is equal to NaN here

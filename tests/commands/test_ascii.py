@@ -1,0 +1,60 @@
+"""Output for terminals without Unicode."""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.commands.ascii import SYMBOLS, use_ascii_where_needed
+
+# In comments, docstrings and tests of what a model may read; printed by no command.
+NOT_PRINTED = set("猫黑🐈ïéĠÿ®¬¡ᵢⱼ₂³⁴⁰⁻½¹Φ")
+
+
+def stream(encoding):
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+
+
+def test_every_symbol_becomes_one_ascii_character():
+    assert {len(symbol) for symbol in SYMBOLS} == {len(text) for text in SYMBOLS.values()} == {1}
+    assert "".join(SYMBOLS.values()).isascii()
+
+
+def test_every_symbol_in_the_source_is_known():
+    text = "".join(path.read_text() for path in Path(regard.__file__).parent.rglob("*.py"))
+    unknown = set(re.findall(r"[^\x00-\x7f]", text)) - NOT_PRINTED - SYMBOLS.keys()
+    assert unknown <= {"�"}  # which becomes ?
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("ascii", b"2 x 7 > V64 ? ?"), ("latin-1", b"2 \xd7 7 > V64 ? \xe9"), ("utf-8", "2 × 7 → √64 猫 é".encode())],
+)
+def test_only_what_the_encoding_does_not_have_is_replaced(encoding, expected, monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream(encoding))
+    use_ascii_where_needed()
+    for written in (sys.stdout, sys.stderr):
+        written.write("2 × 7 → √64 猫 é")
+        written.flush()
+        assert written.buffer.getvalue() == expected
+
+
+def test_typer_writes_to_an_ascii_stream_as_print_does(monkeypatch):
+    import typer
+
+    monkeypatch.setattr(sys, "stdout", stream("ascii"))
+    use_ascii_where_needed()
+    typer.echo("2 × 7")
+    sys.stdout.flush()
+    assert sys.stdout.buffer.getvalue() == b"2 x 7\n"
+
+
+def test_a_stream_that_is_no_file_is_left_alone(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    use_ascii_where_needed()
+    print("2 × 7", end="")
+    assert sys.stdout.getvalue() == "2 × 7"
