@@ -237,14 +237,16 @@ class Record:
         )
         return count, distance
 
-    def visible_keys(self) -> Tensor:
-        """(B, H, T, S) bool: which keys each query may see; none in rows that do not count."""
-        B, H, T, S = self.sizes
-        result = torch.zeros(B, H, T, S, dtype=torch.bool)
+    def visible_keys(self, rows: Tensor) -> Tensor:
+        """(B, H, R, S) bool: which keys these queries may see; none in rows that do not count."""
+        B, H, _, S = self.sizes
+        rows = rows.cpu()
+        result = torch.zeros(B, H, len(rows), S, dtype=torch.bool)
         for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
-            rows = torch.arange(end - start, device=call.device)
-            tile = visible_tile(call, rows).expand(B, H, -1, -1) & on_demand.counted(call, lse)[..., None]
-            result[:, :, start:end, offset : offset + call.sizes[3]] = tile.cpu()
+            mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
+            local = (rows[mine] - start).to(call.device)
+            tile = visible_tile(call, local) & on_demand.counted(call, lse)[:, :, local, None]
+            result[:, :, mine, offset : offset + call.sizes[3]] = tile.cpu()
         return result
 
     def lse(self, index: int) -> Tensor:

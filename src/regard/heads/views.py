@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.heads.record import Record
@@ -114,6 +114,11 @@ class Head(_View):
         weights = self.record.weights(self.head, chosen, keys)
         return weights if text is None else weights[text : text + 1]
 
+    def visible(self, rows: Index = None) -> Bool[Tensor, "B R S"]:
+        """Which keys these queries may see; none in rows that are padding."""
+        chosen = index(rows, self.record.sizes[2], "row", self.record.steps[0].call.device)
+        return self.record.visible_keys(chosen)[:, self.head]
+
     def __repr__(self) -> str:
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
         return f"{self.layer}.{self.head}  {self.name}\n  {self.role}\n  {numbers}"
@@ -181,7 +186,7 @@ class Layer(_View):
 
     def visible(self) -> Tensor:
         """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
-        return self.record.visible_keys()
+        return self.record.visible_keys(torch.arange(self.record.sizes[2]))
 
     def _heads(self) -> list[Head]:
         return [self[head] for head in range(len(self))]
