@@ -70,7 +70,7 @@ def _find(model: nn.Module, layer: int | str) -> nn.Module:
         if layer not in names:
             raise ValueError(f"no layer is called {layer!r}; seen.layers has the names of those with attention")
         return names[layer]
-    layers = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     if not layers:
         raise ValueError(f"{type(model).__name__} has no regard.MultiHeadAttention to count; give the layer's name")
     if not 0 <= layer < len(layers):
@@ -169,9 +169,9 @@ def _axes_by_size(shape: Sequence[int], sizes: Sizes, batch: int | None) -> list
     axes = [""] * len(shape)
     if batch is not None and len(shape) > 2 and shape[0] == batch:
         axes[0] = "batch"
-    rest = [i for i, axis in enumerate(axes) if not axis and shape[i] == sizes.T]
-    if len(rest) == 1 and sizes.T == sizes.S and sizes.T > 1:
-        axes[rest[0]] = "query"
+    tokens = [i for i, axis in enumerate(axes) if not axis and shape[i] == sizes.T]
+    if len(tokens) == 1 and tokens[0] < len(shape) - 1 and sizes.T == sizes.S and sizes.T > 1:
+        axes[tokens[0]] = "query"
     return axes
 
 
