@@ -99,9 +99,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
         rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))
         cols = min(THUMBNAIL, max(one.weights.shape[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
-        content = b"".join(
-            thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads()
-        )
+        content = b"".join(thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads())
         blocks[f"thumbnails.{number}"] = compress(content)
     blocks[f"strongest.{number}"] = compress(b"".join(strongest(*pair) for one in maps for pair in one.heads()))
     return {
@@ -177,5 +175,3 @@ def _head(portrait: Any) -> dict[str, Any]:
 
 def _sequence(tokens: TextTokens) -> dict[str, Any]:
     return {"pieces": list(tokens.pieces), "labels": tokens.labels, "words": tokens.words, "notes": {}}
-
-

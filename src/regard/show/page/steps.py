@@ -78,9 +78,7 @@ def _find(model: nn.Module, layer: int | str) -> nn.Module:
     return layers[layer]
 
 
-def describe_steps(
-    steps: Trace, sizes: Sizes, text: int, key: str
-) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def describe_steps(steps: Trace, sizes: Sizes, text: int, key: str) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """The steps of a trace as JSON, for one text of the batch, and the blocks with their numbers.
 
     key: blocks are called KEY.0, KEY.1 and so on.
@@ -113,7 +111,9 @@ def to_planes(numbers: Tensor, count: int) -> bytes:
         half = np.uint64(1 << (8 * (4 - count) - 1))
         finite = np.isfinite(numbers.float().numpy().reshape(-1))
         bits = np.where(finite, bits + half, bits)
-    return b"".join((bits >> np.uint64(24 - 8 * plane) & np.uint64(255)).astype(np.uint8).tobytes() for plane in range(count))
+    return b"".join(
+        (bits >> np.uint64(24 - 8 * plane) & np.uint64(255)).astype(np.uint8).tobytes() for plane in range(count)
+    )
 
 
 def _describe(one: Step, sizes: Sizes, text: int, batch: int | None) -> tuple[dict[str, Any], Tensor]:

@@ -6,9 +6,9 @@ import { equation, factor, holds, MINUS, shortNumber, summand, sumOf } from "./s
 /** @typedef {import("./tensors.js").StepTensor} StepTensor */
 /** @typedef {import("./tensors.js").Choice} Choice */
 /**
- * bars: the numbers of one word; marked: the one we follow (-1: none); from, to: those of the chosen head, where there are more.
+ * bars: the numbers of one word, the same ones under the same id; marked: the one we follow (-1: none); from, to: those of the chosen head, where there are more.
  * keys: one number for each key.
- * @typedef {{kind: "bars", whose: string, values: Float32Array, marked: number, from: number, to: number, heads: number}
+ * @typedef {{kind: "bars", id: string, whose: string, values: Float32Array, marked: number, from: number, to: number, heads: number}
  *   | {kind: "keys", whose: string, values: Float32Array, weights: boolean} | {kind: "none"}} StepPart
  * sum: what gives the number ("1.93 × 5.52 ="), or ""; number: the number we follow, or "".
  * @typedef {{part: StepPart, sum: string, number: string, note: string}} StepLine
@@ -204,7 +204,7 @@ export class Flow {
     const count = products.length - 1;
     const largest = products.every((one) => Math.abs(one) <= Math.abs(product));
     const whose = `${words.names.query} × ${words.names.key}`;
-    const part = /** @type {const} */ ({ kind: "bars", whose, values: products, marked: choice.number, from: 0, to: products.length, heads: 1 });
+    const part = /** @type {const} */ ({ kind: "bars", id: `${choice.head} ${choice.query} ${choice.key}`, whose, values: products, marked: choice.number, from: 0, to: products.length, heads: 1 });
     const note = largest && count ? "query × key: the largest product" : "query × key, number by number";
     return [
       { part, sum: sum ? `${sum.operands[0]} × ${factor(sum.operands[1])} =` : "", number: sum?.result ?? shortNumber(product), note },
@@ -272,7 +272,8 @@ function bars(tensor, choice, whose) {
   const heads = beside ? Math.round(values.length / tensor.width) : 1;
   const from = beside ? tensor.at(choice.head) * tensor.width : 0;
   const marked = from + choice.number;
-  return { kind: "bars", whose, values, marked: marked < values.length ? marked : -1, from, to: beside ? from + tensor.width : values.length, heads };
+  const id = `${beside ? "" : choice.head} ${tensor.ofKeys ? choice.key : choice.query}`;
+  return { kind: "bars", id, whose, values, marked: marked < values.length ? marked : -1, from, to: beside ? from + tensor.width : values.length, heads };
 }
 
 /**

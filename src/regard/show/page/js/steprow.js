@@ -13,7 +13,7 @@ import { MINUS, shortNumber } from "./sums.js";
 /** Sizes in pixels: of the picture, of the bars, and of a column of a key. @typedef {{whole: number, high: number, part: number, column: number}} RowSizes */
 
 const CELL = 12; // the most pixels of a number in a picture
-const VALUES_FROM = 30; // pixels of a bar that carries its number
+const VALUES_FROM = 46; // pixels of a bar that carries its number
 
 /** The row of one step. Everything in it is made once; `focus` changes what depends on the chosen words. */
 export class StepItem {
@@ -139,6 +139,9 @@ class LineParts {
     this.kind = "";
     /** @type {HTMLElement[]} */
     this.cells = [];
+    this.drawn = "";
+    /** The path of a bar. @type {(i: number) => string} */
+    this.bar = () => "";
     this.up = s("path", { class: "up" });
     this.down = s("path", { class: "down" });
     this.mark = s("path", { class: "marked" });
@@ -168,6 +171,7 @@ class LineParts {
       this.kind = part.kind;
       this.body.replaceChildren(...(part.kind === "bars" ? [this.svg] : []));
       this.cells = [];
+      this.drawn = "";
     }
     if (part.kind === "bars") this.#bars(part, theme, sizes);
     else if (part.kind === "keys") this.#keys(part, choice, keys, theme, sizes);
@@ -178,30 +182,40 @@ class LineParts {
    * @param {Theme} theme
    * @param {RowSizes} sizes
    */
-  #bars({ values, marked, from, to, heads }, theme, { part: width, high }) {
+  #bars({ id, values, marked, from, to, heads }, theme, { part: width, high }) {
     const count = Math.max(1, values.length);
     const step = Math.min(64, width / count);
     const gap = step >= 6 ? 1.5 : step >= 3 ? 0.5 : 0;
-    const most = values.reduce((largest, value) => (Number.isFinite(value) ? Math.max(largest, Math.abs(value)) : largest), 0) || 1;
     const middle = high / 2;
-    const paths = { up: "", down: "" };
-    const bar = (/** @type {number} */ i) => {
-      const tall = Number.isFinite(values[i]) ? Math.max(0.5, (Math.abs(values[i]) / most) * (middle - 4)) : 0;
-      return `M${(i * step).toFixed(1)} ${middle}h${(step - gap).toFixed(1)}v${(values[i] < 0 ? tall : -tall).toFixed(1)}h${(gap - step).toFixed(1)}z`;
-    };
-    for (let i = 0; i < count; i++) if (i !== marked) paths[values[i] < 0 ? "down" : "up"] += bar(i);
-    attributes(this.svg, { width, height: high, "data-from": from, "data-step": step, "data-count": to - from });
-    attributes(/** @type {Element} */ (this.svg.firstChild), { d: `M0 ${middle}h${(step * count).toFixed(1)}` });
-    attributes(this.up, { d: paths.up, fill: css(signedColor(0.35, theme)) });
-    attributes(this.down, { d: paths.down, fill: css(signedColor(-0.35, theme)) });
-    // The marked bar has a pointer below or above it, so that it is not told apart by colour alone.
-    const x = (marked + 0.5) * step - gap / 2;
-    const side = values[marked] < 0 ? -1 : 1;
-    attributes(this.mark, { d: marked < 0 ? "" : `${bar(marked)}M${x.toFixed(1)} ${middle + 2 * side}l4 ${6 * side}h-8z` });
+    const numbered = step >= VALUES_FROM && high >= 30;
+    const now = `${id} ${count} ${width} ${high} ${theme}`;
+    if (this.drawn !== now) {
+      this.drawn = now;
+      let most = 0;
+      for (const value of values) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
+      const scale = (middle - 4) / (most || 1);
+      const [wide, back] = [(step - gap).toFixed(1), (gap - step).toFixed(1)];
+      this.bar = (i) => {
+        const tall = Number.isFinite(values[i]) ? Math.max(0.5, Math.abs(values[i]) * scale) : 0;
+        return `M${(i * step).toFixed(1)} ${middle}h${wide}v${(values[i] < 0 ? tall : -tall).toFixed(1)}h${back}z`;
+      };
+      const paths = { up: "", down: "" };
+      for (let i = 0; i < values.length; i++) paths[values[i] < 0 ? "down" : "up"] += this.bar(i);
+      attributes(this.svg, { width, height: high });
+      attributes(/** @type {Element} */ (this.svg.firstChild), { d: `M0 ${middle}h${(step * count).toFixed(1)}` });
+      attributes(this.up, { d: paths.up, fill: css(signedColor(0.35, theme)) });
+      attributes(this.down, { d: paths.down, fill: css(signedColor(-0.35, theme)) });
+      const text = (/** @type {number} */ value, /** @type {number} */ i) =>
+        s("text", { class: "n", x: i * step + (step - gap) / 2, y: middle + (value < 0 ? -5 : 13), "text-anchor": "middle", text: inCell(value) });
+      this.texts.replaceChildren(...(numbered ? [...values].map(text) : []));
+    }
+    attributes(this.svg, { "data-from": from, "data-step": step, "data-count": to - from });
     attributes(this.frame, { visibility: heads > 1 ? "visible" : "hidden", x: from * step, y: 1, width: (to - from) * step, height: high - 2 });
-    const written = step >= VALUES_FROM && high >= 30 ? [...values].map((value, i) => s("text", { class: i === marked ? "n on" : "n", x: i * step + (step - gap) / 2, y: middle + (value < 0 ? -5 : 13), "text-anchor": "middle", text: shortNumber(value) })) : [];
-    if (written.length && marked >= 0) attributes(this.mark, { d: bar(marked) });
-    this.texts.replaceChildren(...written);
+    [...this.texts.children].forEach((text, i) => text.classList.toggle("on", i === marked));
+    // The marked bar has a pointer or a bold number, so that it is not told apart by colour alone.
+    const [x, side] = [(marked + 0.5) * step - gap / 2, values[marked] < 0 ? -1 : 1];
+    const pointer = numbered ? "" : `M${x.toFixed(1)} ${middle + 2 * side}l4 ${6 * side}h-8z`;
+    attributes(this.mark, { d: marked < 0 ? "" : this.bar(marked) + pointer });
   }
 
   /**
@@ -231,11 +245,11 @@ class LineParts {
 }
 
 /**
- * A number in the column of a key: two decimals, one from 10 on.
+ * A number where there is little room: two decimals, one from 10 on.
  * @param {number} value
  */
 function inCell(value) {
   const size = Math.abs(value);
-  if (value === 0 || size >= 1000) return shortNumber(value);
+  if (value === 0 || !(size < 1000)) return shortNumber(value);
   return (value < 0 ? MINUS : "") + size.toFixed(size < 10 ? 2 : 1);
 }

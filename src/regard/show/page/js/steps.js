@@ -202,13 +202,15 @@ export class StepsView {
     const held = this.keyNames.contains(document.activeElement);
     const { cols } = this.names;
     if (this.keyNames.parentElement !== line.body) line.body.prepend(this.keyNames);
-    const note = this.keys.length < cols.size ? `${this.keys.length} of ${cols.size} keys` : "";
+    const note = this.keys.length < cols.size ? `${this.keys.length} of ${cols.size}${this.app.width < ONE_COLUMN ? "" : " keys"}` : "";
     attributes(this.keyNames, { "data-note": note, title: note ? "the keys with the largest weights, in the order of the text" : null });
-    this.keyNames.replaceChildren(
-      ...this.keys.map((key) =>
-        h("span", { class: "key-name", role: "option", "data-key": key, "data-on": key === choice.key, "aria-selected": key === choice.key ? "true" : "false", tabindex: key === choice.key ? 0 : -1, text: cols.names[key], title: cols.label(key), style: { width: `${this.sizes.column}px` } }),
-      ),
-    );
+    if (this.keyNames.children.length !== this.keys.length) {
+      this.keyNames.replaceChildren(...this.keys.map(() => h("span", { class: "key-name", role: "option" })));
+    }
+    this.keys.forEach((key, i) => {
+      const on = key === choice.key;
+      attributes(this.keyNames.children[i], { "data-key": key, "data-on": on, "aria-selected": on ? "true" : "false", tabindex: on ? 0 : -1, text: cols.names[key], title: cols.label(key), style: { width: `${this.sizes.column}px` } });
+    });
     if (held) /** @type {HTMLElement | null} */ (this.keyNames.querySelector("[data-on]"))?.focus({ preventScroll: true });
   }
 

@@ -73,7 +73,7 @@ function printed(value, digits) {
   if (value === 0) return "0";
   const far = size >= 1e6 || digits > 9;
   const shown = size >= 1e6 ? digits + 1 : digits + Math.floor(Math.log10(size));
-  const text = far ? size.toExponential(Math.max(1, Math.min(12, shown))) : size.toFixed(digits);
+  const text = far ? size.toExponential(Math.max(1, Math.min(12, shown))).replace("e+", "e") : size.toFixed(digits);
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 

@@ -39,8 +39,11 @@ export class StepTensor {
    */
   row(choice) {
     const last = this.sizes.length - 1;
-    const start = this.#start(choice);
-    return Float32Array.from({ length: this.sizes[last] }, (_, i) => this.#read(start + i * this.strides[last]));
+    const [start, stride, size] = [this.#start(choice), this.strides[last], this.sizes[last]];
+    if (this.values && stride === 1) return this.values.subarray(start, start + size);
+    const row = new Float32Array(size);
+    for (let i = 0; i < size; i++) row[i] = this.#read(start + i * stride);
+    return row;
   }
 
   /**
@@ -62,9 +65,10 @@ export class StepTensor {
   all(choice) {
     const axis = this.axes.indexOf("head");
     if (axis < 0) return this.row(choice);
-    const heads = Array.from({ length: this.sizes[axis] }, (_, i) => i);
-    const per = this.H / this.sizes[axis];
-    return Float32Array.from(heads.flatMap((head) => [...this.row({ ...choice, head: head * per })]));
+    const [count, width] = [this.sizes[axis], this.width];
+    const all = new Float32Array(count * width);
+    for (let head = 0; head < count; head++) all.set(this.row({ ...choice, head: (head * this.H) / count }), head * width);
+    return all;
   }
 
   /**
