@@ -87,9 +87,11 @@ def test_a_step_with_another_name_has_the_axes_that_its_sizes_tell():
         regard.step("square", torch.randn(5, 5))
         regard.step("table", torch.randn(13, 11))
         regard.step("turned round", torch.randn(2, 11, 5))
+        regard.step("transpose", torch.randn(2, 3, 5, 11))
     steps, _ = described(trace, Sizes(3, 3, 5, 5))
     axes = {name: one["axes"] for name, one in steps.items()}
     assert axes.pop("weights") == ["head", "query", "key"]
+    assert axes.pop("transpose") == ["head", "query", ""]
     assert axes == {"gated": ["query", ""], "square": ["", ""], "table": ["", ""], "turned round": ["", ""]}
 
 

@@ -66,7 +66,7 @@ def trace_layer(model: nn.Module, layer: int | str, *inputs: Any, **options: Any
 
 def _find(model: nn.Module, layer: int | str) -> nn.Module:
     if isinstance(layer, str):
-        names = dict(model.named_modules())
+        names: dict[str, nn.Module] = dict(model.named_modules())
         if layer not in names:
             raise ValueError(f"no layer is called {layer!r}; seen.layers has the names of those with attention")
         return names[layer]
@@ -84,7 +84,7 @@ def describe_steps(steps: Trace, sizes: Sizes, text: int, key: str) -> tuple[lis
     key: blocks are called KEY.0, KEY.1 and so on.
     """
     batch = _batch(steps, sizes)
-    described = [_describe(one, sizes, text, batch) for one in steps]
+    described = [_describe(one, sizes, text, batch, "queries" in steps) for one in steps]
     stored: list[tuple[Tensor, str]] = []  # the numbers of each block, flat
     blocks: dict[str, bytes] = {}
     # A tensor with fewer axes is stored, and those with more are read from it: with strides, heads can be split, not joined.
@@ -116,9 +116,11 @@ def to_planes(numbers: Tensor, count: int) -> bytes:
     )
 
 
-def _describe(one: Step, sizes: Sizes, text: int, batch: int | None) -> tuple[dict[str, Any], Tensor]:
-    """A step without its numbers, and the tensor of one text."""
-    axes = _axes(one, sizes, batch)
+def _describe(one: Step, sizes: Sizes, text: int, batch: int | None, named: bool) -> tuple[dict[str, Any], Tensor]:
+    """A step without its numbers, and the tensor of one text. named: the steps are those of a layer of regard."""
+    # In code that names no steps, the call torch.transpose is a step called transpose, whatever it is for.
+    known = named or one.name in _MAPS or one.name in ("x", "context")
+    axes = _axes(one, sizes, batch) if known else _axes_by_size(one.shape, sizes, batch)
     value = one.value
     if axes and axes[0] == "batch":
         value, axes = value[text], axes[1:]
@@ -165,13 +167,16 @@ def _axes(one: Step, sizes: Sizes, batch: int | None) -> list[str]:
 
 
 def _axes_by_size(shape: Sequence[int], sizes: Sizes, batch: int | None) -> list[str]:
-    """Of a step with another name: the first axis, if it is as long as the batch, and the tokens, if one axis fits."""
+    """Of a step with another name: batch, tokens and heads, each if exactly one axis fits."""
     axes = [""] * len(shape)
     if batch is not None and len(shape) > 2 and shape[0] == batch:
         axes[0] = "batch"
     tokens = [i for i, axis in enumerate(axes) if not axis and shape[i] == sizes.T]
     if len(tokens) == 1 and tokens[0] < len(shape) - 1 and sizes.T == sizes.S and sizes.T > 1:
         axes[tokens[0]] = "query"
+        heads = [i for i, axis in enumerate(axes) if not axis and i < len(shape) - 1]
+        if len(heads) == 1 and shape[heads[0]] == sizes.H:
+            axes[heads[0]] = "head"
     return axes
 
 

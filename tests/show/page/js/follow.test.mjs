@@ -128,6 +128,28 @@ test("a step with another name is shown without a sentence", () => {
   for (const { lines } of rows.slice(-2)) assert.deepEqual(lines.map(({ sum, number }) => sum + number), [""]);
 });
 
+test("a layer that scales before it masks is followed in its own order", () => {
+  const steps = layer();
+  const [mask, scaled] = [steps[8], steps[9]];
+  mask.values.set(scaled.values);
+  scaled.values.set(steps[7].values.map((score) => score / Math.sqrt(D)));
+  [steps[8], steps[9]] = [scaled, mask];
+  const rows = new Flow(steps).rows({ head: 1, query: 1, key: 0, number: 0 }, words);
+  const said = Object.fromEntries(rows.map(({ tensor, lines }) => [tensor.name, lines.at(-1)]));
+  assert.match(said.scaled.sum, / ÷ 2\.24/);
+  assert.equal(said.mask.number, said.scaled.number);
+  assert.equal(said.mask.note, "kept; 1 of 3 keys is hidden");
+  assert.match(said.weights.sum, /^e\^/);
+});
+
+test("without queries, a step called transpose is not taken for theirs", () => {
+  const steps = layer().slice(4);
+  const flow = new Flow(steps);
+  const rows = flow.rows({ head: 1, query: 1, key: 0, number: 0 }, words);
+  assert.deepEqual(rows[0].lines.map(({ number, note }) => [number, note]), [["", "why transpose"]]);
+  assert.deepEqual(flow.links().map(({ from }) => steps[from].name), ["scores", "mask", "scaled", "weights"]);
+});
+
 test("one step is made of another: three lanes meet in scores and in context", () => {
   const steps = layer();
   const links = new Flow(steps).links().map(({ from, to, lane }) => `${steps[from].name} → ${steps[to].name} ${lane}`);

@@ -27,16 +27,24 @@ export class Flow {
   constructor(steps) {
     this.steps = steps;
     this.byName = new Map(steps.filter((one) => one.axes.some(Boolean) && one.values).map((one) => [one.name, one]));
-    this.queries = this.#last(["x", ...QUERY_CHAIN]);
-    this.keys = this.#last(["x", "context x", ...KEY_CHAIN]);
-    this.values = this.#last(["x", "context x", ...VALUE_CHAIN]);
-    this.beforeSoftmax = this.#last(["scores", "mask", "scaled", "bias"]);
-    this.kept = this.#last(["weights", "dropout"]);
+    // Without queries, a step called split or transpose may be of anything.
+    const last = (/** @type {string[]} */ names) => names.map((name) => this.byName.get(name)).findLast(Boolean);
+    const named = this.byName.has("queries");
+    this.queries = last(named ? QUERY_CHAIN : ["x"]);
+    this.keys = last(named ? KEY_CHAIN : ["x", "context x"]);
+    this.values = last(named ? VALUE_CHAIN : ["x", "context x"]);
+    /** From scores to weights, in the order in which they were computed. */
+    this.maps = steps.filter((one) => MAPS.includes(one.name) && this.byName.has(one.name));
+    this.beforeSoftmax = this.#before("weights");
+    this.kept = last(["weights", "dropout"]);
   }
 
-  /** @param {string[]} names */
-  #last(names) {
-    return names.map((name) => this.byName.get(name)).findLast(Boolean);
+  /**
+   * The step before this one, of those from scores to weights.
+   * @param {string} name
+   */
+  #before(name) {
+    return this.maps[this.maps.findIndex((one) => one.name === name) - 1];
   }
 
   /**
@@ -98,7 +106,14 @@ export class Flow {
       at.slice(1).forEach((to, i) => links.push({ from: at[i], to, lane }));
     };
     const source = index.has("context x") ? "context x" : "x";
-    chain(["x", ...QUERY_CHAIN, ...MAPS, "context", "back", "concat", "out"], 0);
+    const maps = this.maps.map((one) => one.name);
+    if (!this.byName.has("queries")) {
+      chain([...maps, "context"], 0);
+      const ofX = this.products({ head: 0, query: 0, key: 0, number: 0 }) !== null; // as in rung 1 of the ladder
+      if (ofX) [["x", "scores"], ["x", "scores"], ["x", "context"]].forEach(chain);
+      return links;
+    }
+    chain(["x", ...QUERY_CHAIN, ...maps, "context", "back", "concat", "out"], 0);
     chain([source, ...KEY_CHAIN, "scores"], 1);
     chain([source, ...VALUE_CHAIN, "context"], 2);
     return links;
@@ -123,12 +138,12 @@ export class Flow {
   #lines(tensor, choice, words) {
     const { name, info } = tensor;
     if (!tensor.values) return [{ part: { kind: "none" }, sum: "", number: "", note: "its numbers are not in this file" }];
-    if (!this.byName.has(name)) return [{ part: bars(tensor, choice, ""), sum: "", number: "", note: info.why }];
+    if (!this.byName.has(name)) return [{ part: { ...bars(tensor, choice, ""), marked: -1 }, sum: "", number: "", note: info.why }];
     if (tensor.axes.at(-1) === "key") return this.#mapLines(tensor, choice, words);
     const part = bars(tensor, choice, tensor.ofKeys ? words.names.key : words.names.query);
     const line = { part, sum: "", number: part.marked < 0 ? "" : shortNumber(part.values[part.marked]), note: info.why };
     if (name === "context") return [this.#context(line, choice, words)];
-    const note = vectorNote(tensor, choice, words, part);
+    const note = this.byName.has("queries") || name === "x" ? vectorNote(tensor, choice, words, part) : null;
     if (note !== null && (name !== "x" || this.queries === tensor)) return [{ ...line, note }];
     const count = `${part.values.length}${name === "out" ? " new" : ""} numbers for “${words.query}”`;
     return [{ part: { ...part, marked: -1 }, sum: "", number: "", note: name === "x" || name === "out" ? count : info.why }];
@@ -165,21 +180,22 @@ export class Flow {
     const weights = name === "weights" || name === "dropout";
     /** @type {StepLine} */
     const line = { part: { kind: "keys", whose: words.names.query, values, weights }, sum: "", number: shortNumber(value), note: info.why };
-    const before = (/** @type {string} */ until) => this.#last(MAPS.slice(0, MAPS.indexOf(until)))?.row(choice) ?? new Float32Array();
+    const before = this.#before(name)?.row(choice)[choice.key] ?? NaN;
     if (name === "scores") return this.#scores(line, choice, words);
     if (name === "mask") {
       const hidden = values.reduce((count, one) => count + (one === -Infinity ? 1 : 0), 0);
       const kept = `kept; ${hidden || "no"} of ${values.length} keys ${hidden === 1 ? "is" : "are"} hidden`;
-      return [{ ...line, note: value === -Infinity ? `“${words.key}” is hidden: −∞ becomes weight 0` : kept }];
+      if (value === -Infinity) return [{ ...line, note: `“${words.key}” is hidden: −∞ becomes weight 0` }];
+      return [{ ...line, note: before === value ? kept : info.why }];
     }
     if (value === -Infinity) return [{ ...line, note: "hidden stays hidden" }];
-    if (name === "scaled") return [scaledLine(line, before(name)[choice.key], value, this.width)];
+    if (name === "scaled") return [scaledLine(line, before, value, this.width)];
     if (name === "bias") {
-      const sum = equation([before(name)[choice.key], value - before(name)[choice.key]], ([a, b]) => a + b, value);
+      const sum = equation([before, value - before], ([a, b]) => a + b, value);
       return [sum ? { ...line, sum: `${sum.operands[0]} ${summand(sum.operands[1])} =`, number: sum.result } : line];
     }
     if (name === "dropout") {
-      return [{ ...line, note: before(name)[choice.key] === value ? "the same: dropout is for training only" : info.why }];
+      return [{ ...line, note: before === value ? "the same: dropout is for training only" : info.why }];
     }
     const scores = this.beforeSoftmax?.row(choice) ?? new Float32Array();
     const score = scores[choice.key];
@@ -272,8 +288,10 @@ function bars(tensor, choice, whose) {
   const heads = beside ? Math.round(values.length / tensor.width) : 1;
   const from = beside ? tensor.at(choice.head) * tensor.width : 0;
   const marked = from + choice.number;
+  // Of a step whose axes are not known, the first row is shown.
+  const known = tensor.axes.every((name, i) => name || i === tensor.axes.length - 1);
   const id = `${beside ? "" : choice.head} ${tensor.ofKeys ? choice.key : choice.query}`;
-  return { kind: "bars", id, whose, values, marked: marked < values.length ? marked : -1, from, to: beside ? from + tensor.width : values.length, heads };
+  return { kind: "bars", id, whose: known ? whose : "first row", values, marked: marked < values.length ? marked : -1, from, to: beside ? from + tensor.width : values.length, heads };
 }
 
 /**

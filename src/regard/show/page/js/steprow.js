@@ -112,7 +112,8 @@ export class StepItem {
   #drawOutline(choice) {
     const { tensor, block } = this;
     const tokens = tensor.axes.findIndex((axis, i) => i < tensor.axes.length - 1 && (axis === "query" || axis === "key"));
-    if (!tensor.values || tokens < 0) return void (this.outline.hidden = true);
+    const known = tensor.axes.every((axis, i) => axis || i === tensor.axes.length - 1);
+    if (!tensor.values || tokens < 0 || !known) return void (this.outline.hidden = true);
     const row = tensor.axes[tokens] === "query" ? choice.query : choice.key;
     const inBlock = tensor.axes.includes("head") ? tensor.at(choice.head) : 0;
     const joined = tensor.info.heads > 1 ? tensor.at(choice.head) / tensor.info.heads : 0;
@@ -165,7 +166,7 @@ class LineParts {
       this.sum.replaceChildren(...(power ? ["e", h("sup", { text: power[1] }), `${power[2]} `] : [shown]));
     }
     attributes(this.number, { text: number, hidden: !number });
-    attributes(this.note, { text: note });
+    attributes(this.note, { text: note, title: note });
     attributes(this.label, { text: part.kind === "none" ? "" : part.whose });
     if (this.kind !== part.kind) {
       this.kind = part.kind;

@@ -252,8 +252,8 @@ export class StepsView {
     const dots = this.items.flatMap((item, i) => {
       const { x, y, lane } = place[i];
       const { name } = item.tensor;
-      const letter = lane === 2 ? "v" : lane === 1 ? "k" : ["queries", "split", "transpose", "normed", "turned"].includes(name) ? "q" : "";
-      if (!linked.has(i)) return [s("circle", { class: "alone", cx: x, cy: y, r: 3 })];
+      const letter = !flow.byName.has("queries") ? "" : lane === 2 ? "v" : lane === 1 ? "k" : ["queries", "split", "transpose", "normed", "turned"].includes(name) ? "q" : "";
+      if (!linked.has(i)) return [];
       if (!letter) return [s("circle", { cx: x, cy: y, r: 3.5 })];
       return [s("circle", { class: "lettered", cx: x, cy: y, r: 7 }), s("text", { x, y: y + 3.5, "text-anchor": "middle", text: letter })];
     });
