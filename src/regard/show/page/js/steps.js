@@ -37,7 +37,8 @@ export class StepsView {
     this.flow = s("svg", { class: "flow", "aria-hidden": "true" });
     this.list = h("ol", { class: "step-rows" });
     this.keyNames = h("div", { class: "key-names", role: "listbox", "aria-label": "key: the word that is looked at", tabindex: "-1" });
-    this.stage = h("div", { class: "steps" }, this.titles, this.flow, this.list);
+    this.pieces = h("p", { class: "note", text: "Steps are those of tokens: of a word in pieces, the first piece is shown." });
+    this.stage = h("div", { class: "steps" }, this.pieces, this.titles, this.flow, this.list);
     this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, this.missing, this.stage));
     /** @type {Map<string, Flow>} */
     this.flows = new Map();
@@ -76,6 +77,7 @@ export class StepsView {
     const key = `${report}.${layer}`;
     const flow = info.steps ? this.flows.get(key) : undefined;
     this.stage.hidden = !flow;
+    this.pieces.hidden = !app.store.state.words;
     this.missing.hidden = Boolean(info.steps);
     if (!info.steps) return this.#drawMissing(info.without_steps);
     if (!flow) return void this.#load(key);
