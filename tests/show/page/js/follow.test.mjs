@@ -154,6 +154,8 @@ test("without queries, a step called transpose is not taken for theirs", () => {
   const flow = new Flow(steps);
   const rows = flow.rows({ head: 1, query: 1, key: 0, number: 0 }, words);
   assert.deepEqual(rows[0].lines.map(({ number, note }) => [number, note]), [["", "why transpose"]]);
+  const scores = rows.find((row) => row.tensor.name === "scores");
+  assert.deepEqual(scores.lines.map(({ sum, note }) => [sum, note]), [["", "why scores"]]);
   assert.deepEqual(flow.links().map(({ from }) => steps[from].name), ["scores", "mask", "scaled", "weights"]);
 });
 

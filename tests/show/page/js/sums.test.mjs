@@ -44,6 +44,7 @@ test("digits are added only where the equation needs them", () => {
 
 test("numbers that do not fulfil an equation get none", () => {
   assert.equal(equation([2, 3], ([x, y]) => x * y, 7), null);
+  assert.equal(equation([0.5, 0.592], ([x, y]) => x * y, 0.304), null); // 0.296 is printed as 0.30, too
   assert.equal(equation([-Infinity, 3], ([x, y]) => Math.exp(x) / y, 0), null);
 });
 
