@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.show.page.payload import Titled, page_data
-from regard.show.page.steps import Sizes, describe_steps, to_planes, trace_layer
+from regard.show.page.steps import LayerSizes, describe_steps, to_planes, trace_layer
 from regard.tokens import TextTokens
 
 ALICE = (
@@ -35,7 +35,7 @@ def described(trace, sizes, text=0):
 def grouped(B=2, T=7):
     """A trace of a layer of 6 heads that share 2 key heads, with rotary positions and norms."""
     layer = regard.MultiHeadAttention(30, 30, None, 0.0, 6, num_kv_heads=2, rotary=False, qk_norm=True).eval()
-    return regard.trace(layer, torch.randn(B, T, 30)), Sizes(6, 2, T, T)
+    return regard.trace(layer, torch.randn(B, T, 30)), LayerSizes(6, 2, T, T)
 
 
 def test_every_step_of_one_text_comes_back_to_four_digits():
@@ -76,8 +76,17 @@ def test_integers_are_exact():
     with regard.trace() as trace:
         regard.step("ids", torch.tensor([[50257, 100277, 3]]))
         regard.step("weights", torch.eye(3)[None, None])
-    steps, blocks = described(trace, Sizes(1, 1, 3, 3))
+    steps, blocks = described(trace, LayerSizes(1, 1, 3, 3))
     assert read(steps["ids"], blocks).flatten().tolist() == [50257, 100277, 3]
+
+
+def test_integers_and_floats_of_the_same_values_are_stored_apart():
+    with regard.trace() as trace:
+        regard.step("hidden", torch.eye(3, dtype=torch.bool))
+        regard.step("weights", torch.eye(3)[None, None])
+    steps, blocks = described(trace, LayerSizes(1, 1, 3, 3))
+    for one in steps.values():
+        torch.testing.assert_close(read(one, blocks).reshape(3, 3), torch.eye(3))
 
 
 def test_a_step_with_another_name_has_the_axes_that_its_sizes_tell():
@@ -88,7 +97,7 @@ def test_a_step_with_another_name_has_the_axes_that_its_sizes_tell():
         regard.step("table", torch.randn(13, 11))
         regard.step("turned round", torch.randn(2, 11, 5))
         regard.step("transpose", torch.randn(2, 3, 5, 11))
-    steps, _ = described(trace, Sizes(3, 3, 5, 5))
+    steps, _ = described(trace, LayerSizes(3, 3, 5, 5))
     axes = {name: one["axes"] for name, one in steps.items()}
     assert axes.pop("weights") == ["head", "query", "key"]
     assert axes.pop("transpose") == ["head", "query", ""]

@@ -13,7 +13,7 @@ from regard.show.page.payload import PageData
 # In this order each module comes after those it imports.
 MODULES = (
     *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "side", "head", "heads"),
-    *("tensors", "sums", "follow", "steprow", "steps", "legend", "frame", "app"),
+    *("tensors", "sums", "follow", "lanes", "steprow", "steps", "legend", "frame", "app"),
 )
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -16,7 +16,7 @@ from regard.heads.registry import STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
-from regard.show.page.steps import Sizes, describe_steps
+from regard.show.page.steps import LayerSizes, describe_steps
 from regard.tokens import TextTokens
 from regard.traces.trace import Trace
 
@@ -91,7 +91,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
             }
         )
         if layer in titled.steps:
-            sizes, key = Sizes(H, one.kv_heads, T, S), f"steps.{number}.{layer}"
+            sizes, key = LayerSizes(H, one.kv_heads, T, S), f"steps.{number}.{layer}"
             layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
             blocks |= of_steps
     pictures = None

@@ -30,7 +30,7 @@ _TOKENS_FIRST = {"split", "back"}
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LayerSizes:
     """The sizes of a layer's attention: heads, key/value heads, queries and keys."""
 
     H: int
@@ -78,14 +78,16 @@ def _find(model: nn.Module, layer: int | str) -> nn.Module:
     return layers[layer]
 
 
-def describe_steps(steps: Trace, sizes: Sizes, text: int, key: str) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def describe_steps(
+    steps: Trace, sizes: LayerSizes, text: int, key: str
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     """The steps of a trace as JSON, for one text of the batch, and the blocks with their numbers.
 
     key: blocks are called KEY.0, KEY.1 and so on.
     """
     batch = _batch(steps, sizes)
     described = [_describe(one, sizes, text, batch, "queries" in steps) for one in steps]
-    stored: list[tuple[Tensor, str]] = []  # the numbers of each block, flat
+    stored: list[tuple[Tensor, dict[str, Any]]] = []  # the numbers of each block, flat, and the step that it is of
     blocks: dict[str, bytes] = {}
     # A tensor with fewer axes is stored, and those with more are read from it: with strides, heads can be split, not joined.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
@@ -95,7 +97,7 @@ def describe_steps(steps: Trace, sizes: Sizes, text: int, key: str) -> tuple[lis
         if not _read_from(stored, numbers, document):
             name = f"{key}.{len(blocks)}"
             document |= {"block": name, "strides": list(numbers.contiguous().stride())}
-            stored.append((numbers.flatten(), name))
+            stored.append((numbers.flatten(), document))
             blocks[name] = compress(to_planes(numbers, document["bytes"]))
     return [document for document, _ in described], blocks
 
@@ -116,7 +118,7 @@ def to_planes(numbers: Tensor, count: int) -> bytes:
     )
 
 
-def _describe(one: Step, sizes: Sizes, text: int, batch: int | None, named: bool) -> tuple[dict[str, Any], Tensor]:
+def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named: bool) -> tuple[dict[str, Any], Tensor]:
     """A step without its numbers, and the tensor of one text. named: the steps are those of a layer of regard."""
     # In code that names no steps, the call torch.transpose is a step called transpose, whatever it is for.
     known = named or one.name in _MAPS or one.name in ("x", "context")
@@ -142,7 +144,7 @@ def _describe(one: Step, sizes: Sizes, text: int, batch: int | None, named: bool
     }, value
 
 
-def _axes(one: Step, sizes: Sizes, batch: int | None) -> list[str]:
+def _axes(one: Step, sizes: LayerSizes, batch: int | None) -> list[str]:
     """What each axis of a step is: batch, head, query, key, width, or "" where that is not known."""
     shape = one.shape
     name, _, which = one.name.partition(" ")
@@ -166,7 +168,7 @@ def _axes(one: Step, sizes: Sizes, batch: int | None) -> list[str]:
     return axes if fits else _axes_by_size(shape, sizes, batch)
 
 
-def _axes_by_size(shape: Sequence[int], sizes: Sizes, batch: int | None) -> list[str]:
+def _axes_by_size(shape: Sequence[int], sizes: LayerSizes, batch: int | None) -> list[str]:
     """Of a step with another name: batch, tokens and heads, each if exactly one axis fits."""
     axes = [""] * len(shape)
     if batch is not None and len(shape) > 2 and shape[0] == batch:
@@ -180,7 +182,7 @@ def _axes_by_size(shape: Sequence[int], sizes: Sizes, batch: int | None) -> list
     return axes
 
 
-def _batch(steps: Trace, sizes: Sizes) -> int | None:
+def _batch(steps: Trace, sizes: LayerSizes) -> int | None:
     """How many texts ran, by the weights."""
     shape = next((one.shape for one in steps if one.name == "weights"), ())
     if len(shape) >= 2 and shape[-2:] != (sizes.T, sizes.S):
@@ -191,18 +193,20 @@ def _batch(steps: Trace, sizes: Sizes) -> int | None:
     return shape[0] if len(shape) == 4 or (len(shape) == 3 and sizes.H == 1) else None
 
 
-def _read_from(stored: Sequence[tuple[Tensor, str]], value: Tensor, document: dict[str, Any]) -> bool:
+def _read_from(stored: Sequence[tuple[Tensor, dict[str, Any]]], value: Tensor, document: dict[str, Any]) -> bool:
     """If a stored block has the same numbers, perhaps with two axes swapped, refer to it."""
     swaps = [None, *((i, j) for i in range(value.dim()) for j in range(i + 1, value.dim()))]
     for swap in swaps:
         as_stored = value if swap is None else value.transpose(*swap)
         flat = as_stored.flatten()
-        for numbers, name in stored:
-            if numbers.shape == flat.shape and torch.equal(numbers.view(torch.int32), flat.view(torch.int32)):
+        for numbers, first in stored:
+            if numbers.shape != flat.shape or first["bytes"] != document["bytes"]:
+                continue
+            if torch.equal(numbers.view(torch.int32), flat.view(torch.int32)):
                 strides = list(as_stored.contiguous().stride())
                 if swap is not None:
                     i, j = swap
                     strides[i], strides[j] = strides[j], strides[i]
-                document |= {"block": name, "strides": strides}
+                document |= {"block": first["block"], "strides": strides}
                 return True
     return False

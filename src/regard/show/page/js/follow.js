@@ -17,7 +17,7 @@ import { equation, factor, holds, MINUS, shortNumber, summand, sumOf } from "./s
  */
 
 const MAPS = ["scores", "mask", "scaled", "bias", "weights", "dropout"];
-const QUERY_CHAIN = ["queries", "split", "transpose", "normed", "turned"];
+export const QUERY_CHAIN = ["queries", "split", "transpose", "normed", "turned"];
 const KEY_CHAIN = ["keys", "split keys", "transpose keys", "normed keys", "turned keys"];
 const VALUE_CHAIN = ["values", "split values", "transpose values"];
 
@@ -217,16 +217,19 @@ export class Flow {
     const [q, k] = [this.queries.part(choice)[choice.number], partOfKey(this.keys, choice)[choice.number]];
     const product = products[choice.number];
     const sum = equation([q, k], ([a, b]) => a * b, product);
+    const number = sum?.result ?? shortNumber(product);
     const count = products.length - 1;
     const largest = products.every((one) => Math.abs(one) <= Math.abs(product));
     const whose = `${words.names.query} × ${words.names.key}`;
-    const part = /** @type {const} */ ({ kind: "bars", id: `${choice.head} ${choice.query} ${choice.key}`, whose, values: products, marked: choice.number, from: 0, to: products.length, heads: 1 });
+    const id = `${choice.head} ${choice.query} ${choice.key}`;
+    /** @type {StepPart} */
+    const part = { kind: "bars", id, whose, values: products, marked: choice.number, from: 0, to: products.length, heads: 1 };
     const note = largest && count ? "query × key: the largest product" : "query × key, number by number";
     return [
-      { part, sum: sum ? `${sum.operands[0]} × ${factor(sum.operands[1])} =` : "", number: sum?.result ?? shortNumber(product), note },
+      { part, sum: sum ? `${sum.operands[0]} × ${factor(sum.operands[1])} =` : "", number, note },
       {
         ...line,
-        sum: count ? `${sum?.result ?? shortNumber(product)} + ${count} more =` : "",
+        sum: count ? `${number} + ${count} more =` : "",
         note: `the score of “${words.key}” for “${words.query}”`,
       },
     ];
@@ -243,7 +246,8 @@ export class Flow {
 function scaledLine(line, score, value, width) {
   const root = equation([score, Math.sqrt(width)], ([a, b]) => a / b, value);
   if (root && holds(score / Math.sqrt(width), value, Math.abs(value))) {
-    return { ...line, sum: `${root.operands[0]} ÷ ${root.operands[1]} =`, number: root.result, note: `÷ √${width}: a score adds up ${width} products` };
+    const note = `÷ √${width}: a score adds up ${width} products`;
+    return { ...line, sum: `${root.operands[0]} ÷ ${root.operands[1]} =`, number: root.result, note };
   }
   const sum = score ? equation([score, value / score], ([a, b]) => a * b, value) : null;
   return sum ? { ...line, sum: `${sum.operands[0]} × ${factor(sum.operands[1])} =`, number: sum.result } : line;
@@ -291,7 +295,8 @@ function bars(tensor, choice, whose) {
   // Of a step whose axes are not known, the first row is shown.
   const known = tensor.axes.every((name, i) => name || i === tensor.axes.length - 1);
   const id = `${beside ? "" : choice.head} ${tensor.ofKeys ? choice.key : choice.query}`;
-  return { kind: "bars", id, whose: known ? whose : "first row", values, marked: marked < values.length ? marked : -1, from, to: beside ? from + tensor.width : values.length, heads };
+  const to = beside ? from + tensor.width : values.length;
+  return { kind: "bars", id, whose: known ? whose : "first row", values, marked: marked < values.length ? marked : -1, from, to, heads };
 }
 
 /**

@@ -31,12 +31,32 @@ export class StepItem {
     this.lines = h("div", { class: "step-lines" });
     /** @type {LineParts[]} */
     this.made = [];
-    const name = h("div", { class: "step-name", title: info.why }, h("b", { text: info.name }), h("code", { text: info.operation, class: again ? "for-readers" : null }), h("span", { class: again ? "for-readers" : "num", text: info.shape }));
+    const name = h(
+      "div",
+      { class: "step-name", title: info.why },
+      h("b", { text: info.name }),
+      h("code", { text: info.operation, class: again ? "for-readers" : null }),
+      h("span", { text: info.shape, class: again ? "for-readers" : "num" }),
+    );
     this.el = h("li", { class: again ? "step again" : "step", "data-step": info.name }, name, this.whole, this.lines);
     this.drawn = "";
     /** @type {RowSizes} */
     this.sizes = { whole: 0, high: 0, part: 0, column: 0 };
     this.block = { width: 0, height: 0, step: 0, rows: 1 };
+  }
+
+  /** The middle of the first line, in pixels from the top of the view. */
+  get middle() {
+    return this.el.offsetTop + (this.again ? 14 : 19);
+  }
+
+  /** The width that bars and columns have. */
+  partWidth() {
+    if (!this.made.length) {
+      this.made = [new LineParts()];
+      this.lines.replaceChildren(this.made[0].el);
+    }
+    return this.made[0].body.clientWidth;
   }
 
   /**

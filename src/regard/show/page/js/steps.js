@@ -4,6 +4,7 @@
 import { position } from "./ask.js";
 import { attributes, h, s } from "./dom.js";
 import { Flow, keyColumns } from "./follow.js";
+import { drawLanes } from "./lanes.js";
 import { HeadPicker } from "./side.js";
 import { StepItem } from "./steprow.js";
 import { shortNumber } from "./sums.js";
@@ -17,7 +18,6 @@ import { Names } from "./words.js";
 const ONE_COLUMN = 860; // pixels, below which a step is laid out downwards
 const COLUMN = 40; // the fewest pixels of a key's column
 const LARGE = { from: 2000, column: 52, high: 44 }; // a window from this width on has larger type
-const LANE = 16; // pixels between the lanes of queries, keys and values
 const HOW = [
   ["boxed", "the number we follow: in a step’s picture, its bars and its sentence"],
   ["bars", "up is above zero, down is below"],
@@ -31,14 +31,15 @@ export class StepsView {
     this.app = app;
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
     const how = h("dl", { class: "how" }, ...HOW.flatMap(([term, text]) => [h("dt", { text: term }), h("dd", { text })]));
-    const side = h("aside", { class: "side" }, h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el), h("section", {}, h("h2", { text: "How to read" }), how));
+    const heads = h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el);
+    const side = h("aside", { class: "side" }, heads, h("section", {}, h("h2", { text: "How to read" }), how));
     this.missing = h("div", { class: "error" });
     this.titles = h("div", { class: "step step-titles", "aria-hidden": "true" });
-    this.flow = s("svg", { class: "flow", "aria-hidden": "true" });
+    this.lanes = s("svg", { class: "lanes", "aria-hidden": "true" });
     this.list = h("ol", { class: "step-rows" });
     this.keyNames = h("div", { class: "key-names", role: "listbox", "aria-label": "key: the word that is looked at", tabindex: "-1" });
     this.pieces = h("p", { class: "note", text: "Steps are those of tokens: of a word in pieces, the first piece is shown." });
-    this.stage = h("div", { class: "steps" }, this.pieces, this.titles, this.flow, this.list);
+    this.stage = h("div", { class: "steps" }, this.pieces, this.titles, this.lanes, this.list);
     this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, this.missing, this.stage));
     /** @type {Map<string, Flow>} */
     this.flows = new Map();
@@ -92,7 +93,7 @@ export class StepsView {
     }
     this.#layOut(flow);
     this.focus();
-    this.#drawFlow(flow);
+    drawLanes(this.lanes, flow, this.items.map((item) => item.middle));
     this.el.dataset.ready = `${key}.${head}`;
   }
 
@@ -118,8 +119,12 @@ export class StepsView {
   #drawMissing(text) {
     const { app } = this;
     const there = app.report.layers.flatMap((layer, i) => (layer.steps ? [i] : []));
-    const button = (/** @type {number} */ layer) => h("button", { class: "close", text: `layer ${layer}`, onclick: () => app.choose(layer, Math.min(app.store.state.head, app.report.layers[layer].heads.length - 1)) });
-    this.missing.replaceChildren(h("p", { text }), there.length ? h("p", {}, "In this file: ", ...there.flatMap((layer, i) => [i ? ", " : "", button(layer)])) : "");
+    const button = (/** @type {number} */ layer) => {
+      const head = Math.min(app.store.state.head, app.report.layers[layer].heads.length - 1);
+      return h("button", { class: "close", text: `layer ${layer}`, onclick: () => app.choose(layer, head) });
+    };
+    const others = there.flatMap((layer, i) => [i ? ", " : "", button(layer)]);
+    this.missing.replaceChildren(h("p", { text }), there.length ? h("p", {}, "In this file: ", ...others) : "");
     this.el.dataset.ready = "";
   }
 
@@ -128,17 +133,21 @@ export class StepsView {
     const { app } = this;
     const narrow = app.width < ONE_COLUMN;
     const large = app.width >= LARGE.from;
-    const texts = ["step", "", "the whole tensor", `one word’s part of it${flow.steps.some((one) => one.H > 1) ? `, in head ${app.store.state.layer}.${app.store.state.head}` : ""}`, "the number we follow"];
-    this.titles.replaceChildren(h("span", { class: "step-name", text: texts[0] }), h("span", { class: "step-whole", text: texts[2] }), h("span", { class: "step-lines" }, h("span", { class: "step-line" }, h("span"), h("span", { text: texts[3] }), h("span", { text: texts[4] }))));
-    this.stage.dataset.narrow = String(narrow);
+    const { layer, head } = app.store.state;
+    const part = `one word’s part of it${flow.steps.some((one) => one.H > 1) ? `, in head ${layer}.${head}` : ""}`;
+    const right = h("span", { class: "step-line" }, h("span"), h("span", { text: part }), h("span", { text: "the number we follow" }));
+    this.titles.replaceChildren(
+      h("span", { class: "step-name", text: "step" }),
+      h("span", { class: "step-whole", text: "the whole tensor" }),
+      h("span", { class: "step-lines" }, right),
+    );
     const first = this.items[0];
     if (!first) return;
-    if (!first.made.length) first.focus({ tensor: first.tensor, lines: [{ part: { kind: "none" }, sum: "", number: "", note: "" }] }, { head: 0, query: 0, key: 0, number: 0 }, [], app.theme);
-    const part = Math.max(120, Math.floor(first.made[0].body.clientWidth));
-    this.most = Math.max(3, Math.floor(part / (large ? LARGE.column : COLUMN)));
+    const width = Math.max(120, Math.floor(first.partWidth()));
+    this.most = Math.max(3, Math.floor(width / (large ? LARGE.column : COLUMN)));
     const count = Math.min(this.most, this.names.cols.size);
-    const column = Math.min(80, Math.floor(part / Math.max(1, count)));
-    this.sizes = { whole: narrow ? 120 : Math.floor(first.whole.clientWidth), high: large ? LARGE.high : 34, part, column };
+    const column = Math.min(80, Math.floor(width / Math.max(1, count)));
+    this.sizes = { whole: narrow ? 120 : Math.floor(first.whole.clientWidth), high: large ? LARGE.high : 34, part: width, column };
     for (const item of this.items) item.draw(app.theme, this.sizes);
   }
 
@@ -211,7 +220,10 @@ export class StepsView {
     }
     this.keys.forEach((key, i) => {
       const on = key === choice.key;
-      attributes(this.keyNames.children[i], { "data-key": key, "data-on": on, "aria-selected": on ? "true" : "false", tabindex: on ? 0 : -1, text: cols.names[key], title: cols.label(key), style: { width: `${this.sizes.column}px` } });
+      attributes(this.keyNames.children[i], {
+        "data-key": key, "data-on": on, "aria-selected": on ? "true" : "false", tabindex: on ? 0 : -1,
+        text: cols.names[key], title: cols.label(key), style: { width: `${this.sizes.column}px` },
+      });
     });
     if (held) /** @type {HTMLElement | null} */ (this.keyNames.querySelector("[data-on]"))?.focus({ preventScroll: true });
   }
@@ -231,38 +243,6 @@ export class StepsView {
     });
   }
 
-  /**
-   * Lanes from step to step: queries, keys and values, which meet in scores and in context.
-   * @param {Flow} flow
-   */
-  #drawFlow(flow) {
-    const top = this.list.offsetTop;
-    const place = this.items.map((item) => {
-      const { name, ofKeys } = item.tensor;
-      const lane = name === "values" || name.endsWith(" values") ? 2 : ofKeys && name !== "context x" ? 1 : 0;
-      return { x: 10 + lane * LANE, y: top + item.el.offsetTop - this.list.offsetTop + (item.again ? 14 : 19), lane };
-    });
-    const links = flow.links();
-    const linked = new Set(links.flatMap(({ from, to }) => [from, to]));
-    const paths = links.map(({ from, to, lane }) => {
-      const [a, b, x] = [place[from], place[to], 10 + lane * LANE];
-      const bend = Math.min(26, (b.y - a.y) / 2);
-      const enter = b.x === x ? `V${b.y}` : `V${b.y - bend}C${x} ${b.y - bend / 2} ${b.x} ${b.y - bend / 1.6} ${b.x} ${b.y}`;
-      const leave = a.x === x ? `M${a.x} ${a.y}` : `M${a.x} ${a.y}C${a.x} ${a.y + bend / 1.6} ${x} ${a.y + bend / 2} ${x} ${a.y + bend}`;
-      return s("path", { d: `${leave}${enter}` });
-    });
-    const dots = this.items.flatMap((item, i) => {
-      const { x, y, lane } = place[i];
-      const { name } = item.tensor;
-      const letter = !flow.byName.has("queries") ? "" : lane === 2 ? "v" : lane === 1 ? "k" : ["queries", "split", "transpose", "normed", "turned"].includes(name) ? "q" : "";
-      if (!linked.has(i)) return [];
-      if (!letter) return [s("circle", { cx: x, cy: y, r: 3.5 })];
-      return [s("circle", { class: "lettered", cx: x, cy: y, r: 7 }), s("text", { x, y: y + 3.5, "text-anchor": "middle", text: letter })];
-    });
-    attributes(this.flow, { width: 60, height: this.stage.scrollHeight });
-    this.flow.replaceChildren(...paths, ...dots);
-  }
-
   /** @returns {import("./ask.js").Ask} */
   ask() {
     const { names, app } = this;
@@ -271,7 +251,11 @@ export class StepsView {
     const word = (/** @type {Names} */ of, /** @type {number} */ at) => /** @type {AskPart} */ ({ text: of.names[at], kind: "chosen", sup: position(of, at) });
     const [query, key] = [word(names.rows, choice.query), word(names.cols, choice.key)];
     const hidden = this.shown && info.steps && this.shown.beforeSoftmax?.row(choice)[choice.key] === -Infinity;
-    if (hidden) return { question: [{ text: "Why does " }, query, { text: " not look at " }, key, { text: "?" }], answer: [{ text: "The mask hides it: " }, { text: "−∞", kind: "number" }, { text: " becomes weight " }, { text: "0", kind: "number" }, { text: "." }] };
+    if (hidden) {
+      /** @type {AskPart[]} */
+      const why = [{ text: "The mask hides it: " }, { text: "−∞", kind: "number" }, { text: " becomes weight " }, { text: "0", kind: "number" }, { text: "." }];
+      return { question: [{ text: "Why does " }, query, { text: " not look at " }, key, { text: "?" }], answer: why };
+    }
     /** @type {AskPart[]} */
     const answer = info.steps
       ? [{ text: "Follow the boxed number from top to bottom: weight " }, { text: shortNumber(weights[choice.key]), kind: "number" }, { text: "." }]
@@ -296,8 +280,9 @@ export class StepsView {
     if (cell) return { key: Number(cell.getAttribute("data-key")), number: -1 };
     const svg = target.closest("svg.bars");
     if (!svg || !this.shown || !(event instanceof MouseEvent)) return { key: -1, number: -1 };
-    const at = Math.floor((event.clientX - svg.getBoundingClientRect().left) / Number(svg.getAttribute("data-step"))) - Number(svg.getAttribute("data-from"));
-    const isPart = Number(svg.getAttribute("data-count")) === this.shown.width;
+    const [step, from, count] = ["data-step", "data-from", "data-count"].map((name) => Number(svg.getAttribute(name)));
+    const at = Math.floor((event.clientX - svg.getBoundingClientRect().left) / step) - from;
+    const isPart = count === this.shown.width;
     return { key: -1, number: isPart && at >= 0 && at < this.shown.width ? at : -1 };
   }
 
