@@ -5,17 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 from functools import cache
 from importlib import resources
 
 from regard.show.page.payload import PageData
 
-# In this order each module comes after those it imports.
-MODULES = (
-    *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "side", "head", "heads"),
-    *("legend", "frame", "app", "widget"),
-)
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -38,7 +32,7 @@ _PAGE = """<!doctype html>
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
-    start = script("startPage();")
+    start = script("regardPage.startPage();")
     digest = base64.b64encode(hashlib.sha256(start.encode()).digest()).decode()
     blocks = "\n".join(
         f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
@@ -55,20 +49,8 @@ def page_html(data: PageData) -> str:
 
 
 def script(last: str) -> str:
-    """All modules as one script, with this last statement: imports and exports between them are taken out."""
-    return f"(() => {{\n{joined()}\n{last}\n}})();"
-
-
-@cache
-def joined() -> str:
-    """The modules in one scope, without their comments and indentation: a notebook gets them with every widget."""
-    modules = []
-    for name in MODULES:
-        code = re.sub(r"/\*\*.*?\*/", "", read(f"js/{name}.js"), flags=re.DOTALL)
-        code = re.sub(r"^import .*?;$", "", code, flags=re.DOTALL | re.MULTILINE)
-        lines = (line.strip().removeprefix("export ") for line in code.splitlines())
-        modules += [line for line in lines if line and not line.startswith("//")]
-    return "\n".join(modules)
+    """All modules of js/, joined and made small by `make page`, and a last statement that may use `regardPage`."""
+    return f"{read('page.js').rstrip()}\n{last}"
 
 
 @cache

@@ -6,7 +6,7 @@ js/data.js documents the same structure from the reader's side.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ from regard.heads.registry import STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.steps import LayerSizes, describe_steps
 from regard.tokens import TextTokens
+from regard.traces.trace import Trace
 
 FORMAT = 1
 BUDGET = 16 * 2**20  # bytes of all weights, compressed; base64 adds a third
@@ -25,12 +27,13 @@ THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps ar
 
 @dataclass(frozen=True)
 class Titled:
-    """A report for a page: one text of it, under a title."""
+    """A report for a page: one text of it, under a title. steps: traces of layers, by their number, of the same run."""
 
     title: str
     seen: Seen
     text: int = 0  # which text of the batch
     tokens: TextTokens | None = None
+    steps: Mapping[int, Trace] = field(default_factory=dict)
 
 
 @dataclass
@@ -65,6 +68,8 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
     seen = titled.seen
     maps = [_Layer.of(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
+    if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
+        raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     portraits = seen.portraits()
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
@@ -81,8 +86,14 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "kv_heads": one.kv_heads,
                 "encoding": encodings[layer].as_json(),
                 "heads": heads,
+                "steps": None,
+                "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
             }
         )
+        if layer in titled.steps:
+            sizes, key = LayerSizes(H, one.kv_heads, T, S), f"steps.{number}.{layer}"
+            layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
+            blocks |= of_steps
     pictures = None
     if any(max(one.weights.shape[1:]) > THUMBNAIL for one in maps):
         rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))

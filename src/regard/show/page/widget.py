@@ -18,7 +18,7 @@ from regard.show.page.payload import PageData
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/state.js."""
 
-    _esm = f"const renderWidget = {script('return renderWidget;')}\nexport default {{ render: renderWidget }};"
+    _esm = script("export default { render: regardPage.renderWidget };")
     _css = read("page.css")
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)

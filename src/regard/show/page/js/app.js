@@ -10,6 +10,7 @@ import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
 import { atlas } from "./pictures.js";
 import { fromHash, Store, toHash } from "./state.js";
+import { StepsView } from "./steps.js";
 import { Names } from "./words.js";
 
 /** @typedef {import("./data.js").Page} Page */
@@ -28,6 +29,7 @@ import { Names } from "./words.js";
 const VIEWS = [
   { name: "heads", label: "Heads", make: (/** @type {App} */ app) => new HeadsView(app) },
   { name: "head", label: "Head", make: (/** @type {App} */ app) => new HeadView(app) },
+  { name: "steps", label: "Steps", make: (/** @type {App} */ app) => new StepsView(app) },
 ];
 const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
 
@@ -301,7 +303,7 @@ export class App {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.frame.legend.open) return;
     const { unit, side } = this.shown;
     const view = VIEWS[Number(event.key) - 1]?.name;
-    if (event.key === "Escape") this.store.set({ pinned: false, focus: -1 });
+    if (event.key === "Escape") this.store.set({ pinned: false, focus: -1, step: "" });
     else if (event.key === "?") this.frame.legend.showModal();
     else if (event.key === "/") this.frame.find.select();
     else if (view) this.store.set({ view });

@@ -10,7 +10,10 @@
  * @typedef {{pieces: string[], labels: string[], words: number[], notes: Record<string, string>}} Sequence
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
- *   encoding: Encoding | null, heads: HeadInfo[]}} LayerInfo
+ *   encoding: Encoding | null, heads: HeadInfo[], steps: StepInfo[] | null, without_steps: string}} LayerInfo
+ * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes: number[],
+ *   heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a layer, for one
+ *   text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in the last axis
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
  * @typedef {{format: number, statistics: Statistic[], roles: {name: string, about: string}[], reports: Report[]}} Page

@@ -20,6 +20,10 @@ const WORDS = [
   ],
   ["token", "A piece of text as the model reads it. A bracket ties the pieces of one word."],
   ["words", "Pieces of a word are merged: as a key their weights are added up, as a query they are averaged."],
+  [
+    "score",
+    "A query times a key, number by number, added up. Divided by √ of how many there are, it is scaled; the softmax turns scaled scores into weights.",
+  ],
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
 

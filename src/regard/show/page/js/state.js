@@ -5,6 +5,7 @@
  * report, other: numbers of the report shown and of the one it is compared with.
  * focus: the token that is looked from ("query") or looked at ("key"), by its number among the tokens; -1 is none.
  * pinned: the focus stays when the pointer moves on.
+ * step: in the view Steps, the pinned key and number of a head, "1.17", "1." or ".17".
  * @typedef {{view: string, report: number, other: number, layer: number, head: number, side: "query" | "key",
  *   focus: number, pinned: boolean, words: boolean, role: string, sort: string, step: string,
  *   theme: "" | "light" | "dark"}} State

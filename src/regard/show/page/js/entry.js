@@ -1,0 +1,5 @@
+// @ts-check
+// What is used from outside: by the page, and by a notebook.
+
+export { startPage } from "./app.js";
+export { renderWidget } from "./widget.js";
