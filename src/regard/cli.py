@@ -16,9 +16,9 @@ from regard.commands.ascii import use_ascii_where_needed
 from regard.commands.bench import bench
 from regard.commands.generate import generate
 from regard.commands.interrupt import STATUS, interruptible
+from regard.commands.see import see
 from regard.commands.trace import trace
 from regard.commands.train import train
-from regard.commands.watch import watch
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,7 +39,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
 
 
 app.command()(trace)
-app.command()(watch)
+app.command()(see)
 app.command()(train)
 app.command()(generate)
 app.add_typer(bench, name="bench")

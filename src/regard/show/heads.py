@@ -55,16 +55,17 @@ def _seen_as_text(
     all: bool = False,
     layer: int | str | None = None,
     more: str = "seen.table(all=True)",
+    few: int | None = None,
 ) -> str:
     """The heads of a report, grouped by role, rare ones first; `more` says how to see those that are left out."""
     width = terminal_width() if width is None else width
     if not len(seen):
         return _heading(seen, width)
     columns, rows = _head_rows(seen, layer)
-    shown = rows if all else rows[:_FEW]
+    shown = rows if all else rows[: few or _FEW]
     lines = [_heading(seen, width), "", text_table(columns, shown, width)]
     if len(shown) < len(rows):
-        lines += [f"  {_left_out(rows[_FEW:])}", f"  All of them: {more}"]
+        lines += [f"  {_left_out(rows[len(shown) :])}", f"  All of them: {more}"]
     return "\n".join([*lines, *_legend_below(lines[2], width)])
 
 

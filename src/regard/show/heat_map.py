@@ -16,6 +16,15 @@ _LEVELS = "·▁▂▃▄▅▆▇█"
 _LABELLED, _WIDEST = 4, 6  # columns of a cell from which its key is named above it, and at most
 
 
+def head_picture(head: Head, width: int, text: int = 0) -> str:
+    """A head in words and as a heat map: its role with the evidence, its mean statistics, and where each token looks."""
+    means = "  ".join(f"{name}\xa0{value:.2f}" for name, value in head.summary.items() if value == value)
+    heading = f"head {head.layer}.{head.head} · {head.role.name} · {head.name}"
+    evidence = str(head.role).removeprefix(f"{head.role.name}: ")
+    lines = [*wrapped(heading, width), *wrapped(evidence, width), *wrapped(means, width), ""]
+    return "\n".join([*lines, heat_map(head, width, text)])
+
+
 def heat_map(head: Head, width: int, text: int = 0) -> str:
     """The weights of one text as bars, and beside each row its strongest keys, in lines of at most `width` columns.
 
