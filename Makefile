@@ -13,7 +13,7 @@ INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
 demo: $(VENV)/.base ## Set up .venv and follow one sentence through attention
 	@$(BIN)/regard trace
-	@printf '\n  Next: source $(BIN)/activate, then: regard watch\n'
+	@printf '\n  Next: source $(BIN)/activate, then: regard see\n'
 
 test: $(VENV)/.dev ## Set up .venv and run all tests
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"

@@ -33,8 +33,8 @@ def blocks(text: str, language: str) -> list[str]:
 def commands(text: str) -> list[str]:
     """The README's commands, in order: the lines that start with `regard` or `torchrun`, without comments.
 
-    >>> commands("```\\nmake demo\\nregard trace    # four rungs\\n$ regard watch\\n```\\nregard is a library")
-    ['regard trace', 'regard watch']
+    >>> commands("```\\nmake demo\\nregard trace    # four rungs\\n$ regard see\\n```\\nregard is a library")
+    ['regard trace', 'regard see']
     """
     lines = [line.removeprefix("$ ").split(" #")[0].strip() for b in blocks(text, "") for line in b.splitlines()]
     return [line for line in lines if line.startswith(("regard ", "torchrun "))]

@@ -33,12 +33,12 @@ def test_the_package_is_a_command_too():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["watch", "--head", "x"], "--head x must be a number, such as 3; or 4.3, head 3 of layer 4"),
-        (["watch", "--text", "  "], "--text '  ' is empty; give it at least a word"),
+        (["see", "--head", "x"], "--head x must be a number, such as 3; or 4.3, head 3 of layer 4"),
+        (["see", "  "], "the text '  ' is empty; give it at least a word"),
         (["trace", "The", "cat"], 'a text of several words needs quotes: regard trace "The cat"'),
         (["tarce"], "No such command 'tarce'"),
-        (["watch", "--txt", "hello"], "No such option: --txt"),
-        (["watch", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),
+        (["see", "--txt", "hello"], "No such option: --txt"),
+        (["see", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),
         (["train"], "Missing option '--data'; see regard train --help"),
         (
             ["trace", "--tokens", "3", "--d-model", "770"],
@@ -115,7 +115,7 @@ def test_a_shell_completes_commands_without_torch(shell, line):
     command = [sys.executable, "-X", "importtime", "-m", "regard"]
     environment = os.environ | line | {"_REGARD_COMPLETE": f"complete_{shell}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert re.findall(r"\b(trace|train|watch|generate|bench)\b", done.stdout) == ["trace", "train"]
+    assert re.findall(r"\b(trace|train|see|generate|bench)\b", done.stdout) == ["trace", "train"]
     assert not re.search(r"\btorch\b", done.stderr)
 
 
@@ -129,7 +129,7 @@ def test_the_script_of_a_shell_can_be_shown():
 NO_DEFAULT = {"--version", "--install-completion", "--show-completion", "--help", "--data", "--out"}
 
 
-@pytest.mark.parametrize("name", ["watch", "generate", "train"])
+@pytest.mark.parametrize("name", ["see", "generate", "train"])
 def test_every_option_shows_its_default(name):
     text = run.invoke(app, [name, "--help"]).output
     options = re.split(r"\n  (?=-)", text.partition("Options:")[2].strip("\n "))
@@ -145,7 +145,7 @@ def test_the_installed_command_answers():
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "watch", "generate", "train", "bench"]
+COMMANDS = ["trace", "see", "generate", "train", "bench"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)
@@ -174,7 +174,7 @@ def test_help_and_version_do_not_import_torch(arguments):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["watch", "--head", "x"], 2)])
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["see", "--head", "x"], 2)])
 def test_under_torchrun_a_process_is_left_at_once_with_all_that_was_said(arguments, status, monkeypatch, capfd):
     def left(code):
         raise RuntimeError(f"left with {code}")

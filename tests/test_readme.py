@@ -25,19 +25,19 @@ def test_commands_are_read_from_blocks_without_a_language_and_without_comments()
     text = (
         "regard is prose\n```python\nregard = 1\n```\n"
         "```\nmake demo\nregard trace 'a cat'   # follow it\nsource x\n```\n"
-        "```\n$ regard watch\n\n  tiny\n$ regard watch --head 4.3\ntorchrun regard train … --parallel tp=2\n```\n"
+        "```\n$ regard see\n\n  tiny\n$ regard see --head 4.3\ntorchrun regard train … --parallel tp=2\n```\n"
     )
     assert commands(text) == [
         "regard trace 'a cat'",
-        "regard watch",
-        "regard watch --head 4.3",
+        "regard see",
+        "regard see --head 4.3",
         "torchrun regard train … --parallel tp=2",
     ]
 
 
 def test_every_kind_of_command_is_found_in_the_readme():
     kinds = {" ".join(command.split()[:2]) for command in commands(README)}
-    assert kinds >= {"regard trace", "regard watch", "regard generate", "regard train", "torchrun --standalone"}
+    assert kinds >= {"regard trace", "regard see", "regard generate", "regard train", "torchrun --standalone"}
 
 
 def test_training_and_generation_are_cut_short_and_many_processes_become_two():

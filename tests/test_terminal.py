@@ -12,7 +12,7 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_help_keeps_to_the_terminal_and_to_80_columns(columns):
-    for arguments in ([], ["trace"], ["watch"], ["generate"], ["train"], ["bench"], ["bench", "layer"]):
+    for arguments in ([], ["trace"], ["see"], ["generate"], ["train"], ["bench"], ["bench", "layer"]):
         ended = in_terminal(*arguments, "--help", columns=columns)
         assert (ended.status, ended.width <= min(columns, 80)) == (0, True), ended.out
         assert not ESCAPE.search(ended.out)
@@ -21,7 +21,7 @@ def test_help_keeps_to_the_terminal_and_to_80_columns(columns):
 
 @pytest.mark.parametrize(("columns", "widest", "left_out"), [(60, 60, "self, induction"), (200, 120, None)])
 def test_a_table_keeps_to_the_terminal_and_names_what_is_left_out(columns, widest, left_out):
-    ended = in_terminal("watch", columns=columns)
+    ended = in_terminal("see", columns=columns)
     assert (ended.status, ended.width <= widest) == (0, True), ended.out
     assert "6 layers × 8 heads · 37 tokens" in ended.out
     assert "\x1b[35minduction\x1b[0m" in ended.out
@@ -31,8 +31,8 @@ def test_a_table_keeps_to_the_terminal_and_names_what_is_left_out(columns, wides
 
 @pytest.fixture(scope="module")
 def table():
-    """`regard watch`, piped, without a home."""
-    return piped("watch", **NO_HOME)
+    """`regard see`, piped, without a home."""
+    return piped("see", **NO_HOME)
 
 
 def test_piped_and_without_a_home_the_same_is_plain(table):
@@ -43,7 +43,7 @@ def test_piped_and_without_a_home_the_same_is_plain(table):
 
 
 def test_another_user_who_owns_nothing_sees_the_same(table):
-    ended = as_nobody("watch")
+    ended = as_nobody("see")
     if ended is None:
         pytest.skip("needs root, and a Python that others may run")
     assert (ended.status, ended.err) == (0, "")
@@ -51,7 +51,7 @@ def test_another_user_who_owns_nothing_sees_the_same(table):
 
 
 def test_without_unicode_everything_is_ascii_and_stays_aligned(table):
-    plain, help_text = piped("watch", **C_LOCALE), piped("watch", "--help", **C_LOCALE)
+    plain, help_text = piped("see", **C_LOCALE), piped("see", "--help", **C_LOCALE)
     assert (plain.status, plain.err, help_text.status) == (0, "", 0)
     assert [len(line) for line in plain.lines] == [len(line) for line in table.lines]
     assert "6 layers x 8 heads . 37 tokens" in plain.out
@@ -61,7 +61,7 @@ def test_without_unicode_everything_is_ascii_and_stays_aligned(table):
 
 
 def test_without_colour_only_the_cursor_is_moved():
-    ended = in_terminal("watch", NO_COLOR="1")
+    ended = in_terminal("see", NO_COLOR="1")
     assert ended.status == 0
     assert ended.width <= 80
     assert not [found for found in ESCAPE.findall(ended.out) if found.endswith("m")], ended.out
@@ -104,7 +104,7 @@ def test_training_stops_at_ctrl_c_with_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["trace"], ["watch"], ["generate"], ["train", "--data", __file__, "--out", "/dev/null/out"], ["bench", "layer"]],
+    [["trace"], ["see"], ["generate"], ["train", "--data", __file__, "--out", "/dev/null/out"], ["bench", "layer"]],
     ids=lambda arguments: arguments[0],
 )
 def test_ctrl_c_while_torch_is_imported_ends_any_command_quietly(arguments, tmp_path):
@@ -124,7 +124,7 @@ def test_ctrl_c_while_torch_is_imported_ends_any_command_quietly(arguments, tmp_
     ("arguments", "message"),
     [
         (["tarce"], "No such command 'tarce'"),
-        (["watch", "--text", "today.txt"], "there is no file today.txt; give --text a file"),
+        (["see", "today.txt"], "there is no file today.txt; give a file"),
         (["bench", "memory", "--tokens", "x"], "argument --tokens: invalid int value: 'x'; see regard bench memory"),
         (["--install-completion", "bash"], "/dev/null/home"),
     ],

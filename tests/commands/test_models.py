@@ -58,7 +58,7 @@ def test_any_other_model_is_opened_with_transformers(folder):
 
 def test_without_transformers_the_remedy_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"regard watch loads models with transformers, .* pip install transformers"):
+    with pytest.raises(ValueError, match=r"regard see loads models with transformers, .* pip install transformers"):
         open_with_transformers(folder, TWICE, None, "cpu")
 
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import regard
 from heads import dense
-from regard.commands.watch import watch as run
+from regard.commands.see import see
 
 SENTENCES = [
     "The cat sat on the mat because it was tired.",
@@ -136,7 +136,7 @@ def test_the_table_in_the_docs_is_what_is_printed(folder, tmp_path, capsys):
         "Paris is the capital of France, and Rome is the capital of Italy. "
         "Paris lies on the Seine, and Rome lies on the Tiber.\n"
     )
-    run(str(folder), str(tmp_path / "cities.txt"), layer="1")
+    see(str(tmp_path / "cities.txt"), model=str(folder), layer="1")
     printed = capsys.readouterr().out.splitlines()[2:17]
     docs = (Path(__file__).parents[2] / "docs" / "watch.md").read_text().splitlines()
     start = docs.index(printed[0])
@@ -150,7 +150,7 @@ def test_the_table_in_the_docs_is_what_is_printed(folder, tmp_path, capsys):
 
 def test_the_command_reads_it(folder, tmp_path, capsys):
     (tmp_path / "text.txt").write_text(SENTENCES[2])
-    run(str(folder), str(tmp_path / "text.txt"), layer="0", head="2")
+    see(str(tmp_path / "text.txt"), model=str(folder), layer="0", head="2")
     out = capsys.readouterr().out
-    assert "previous token: weight on the previous token 1.00" in out
-    assert re.search(r"capital@4  +the@3 1\.00", out)
+    assert "weight on the previous token 1.00" in out
+    assert re.search(r"capital@4  .* the@3 1\.00", out)

@@ -84,7 +84,7 @@ def _quiet_transformers() -> Iterator[Any]:
         from transformers.utils import logging
     except ImportError:
         raise ValueError(
-            "regard watch loads models with transformers, which is missing; pip install transformers"
+            "regard see loads models with transformers, which is missing; pip install transformers"
         ) from None
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -222,7 +222,7 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     typer.echo(f"\n  Another step:  regard trace {quoted} --head {number}.{which} --step {_another(name)}")
     other = next((one for one in seen.order() if one != (number, which)), (number, which))
     typer.echo(f"  Another head:  regard trace {quoted} --head {other[0]}.{other[1]}")
-    typer.echo(f"  Every head:    regard watch --text {quoted}")
+    typer.echo(f"  Every head:    regard see {quoted}")
 
 
 def _choose_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:

@@ -1,4 +1,4 @@
-"""`regard watch` of the model in the package, as a person types it."""
+"""`regard see` of the model in the package, as a person types it."""
 
 import re
 from pathlib import Path
@@ -20,25 +20,26 @@ def text(tmp_path):
 
 
 def watch(*arguments):
-    found = CliRunner().invoke(cli.app, ["watch", *arguments])
+    found = CliRunner().invoke(cli.app, ["see", *arguments])
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return found.stdout
 
 
-@pytest.mark.parametrize("named", [[], ["tiny"]], ids=["without a name", "by its name"])
+@pytest.mark.parametrize("named", [[], ["--model", "tiny"]], ids=["without a name", "by its name"])
 def test_the_model_in_the_package_is_watched(named, text):
-    told = watch(*named, "--text", text)
+    told = watch(text, *named)
     assert "6 layers × 8 heads · 37 tokens · blocks.0–5.attention" in told
     rows = {words[0]: words[1:] for line in told.splitlines() if (words := line.split())}
     assert rows["4.3"][0] == "induction"
     assert rows["0.2"][:2] == ["previous", "token"]
-    assert f"One head: regard watch tiny --text {text} --layer 4 --head 3" in told
+    assert "head 4.3 · induction · blocks.4.attention[3]" in told
+    assert f"Another head: regard see {text} --head 0.2" in told
 
 
 def test_the_readme_shows_what_is_printed():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    example = readme[readme.index("$ regard watch --head 4.3\n") :]
+    example = readme[readme.index("$ regard see --head 4.3\n") :]
     example = example[: example.index("```")]
     printed = watch("--head", "4.3")
     numbers = {tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in printed.splitlines()}
@@ -52,14 +53,14 @@ def test_the_readme_shows_what_is_printed():
 
 
 def test_one_head_shows_where_each_token_looks(text):
-    assert re.search(r"\n  beginning@\d+ +to@4 0\.9", watch("--text", text, "--layer", "4", "--head", "3"))
+    assert re.search(r"\n +beginning@\d+ .* to@4 0\.9", watch(text, "--layer", "4", "--head", "3"))
 
 
 def test_one_token_is_shown_in_every_head(text):
-    lines = watch("--text", text, "--token", "sister@30").splitlines()
+    lines = watch(text, "--token", "sister@30").splitlines()
     assert lines[2] == "  sister@30 · position 30 · 48 heads in 6 layers"
     assert any(re.match(r"  4\.3 +induction +on@13 0\.[56]", line) for line in lines)
-    layer = watch("--text", text, "--token", "@30", "--layer", "4").splitlines()
+    layer = watch(text, "--token", "@30", "--layer", "4").splitlines()
     assert layer[2] == "  sister@30 · position 30 · 8 heads in 1 layer"
     assert sum(bool(re.match(r"  4\.\d ", line)) for line in layer) == 8
 
@@ -69,7 +70,7 @@ def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_
     real = models.find_spec
     monkeypatch.setattr(models, "find_spec", lambda name: None if name == "transformers" else real(name))
     monkeypatch.setattr(models, "open_with_transformers", None)  # must not be called
-    assert "6 layers × 8 heads · 5 tokens" in watch(str(tmp_path / "mine"), "--text", text, "--max-tokens", "5")
+    assert "6 layers × 8 heads · 5 tokens" in watch(text, "--model", str(tmp_path / "mine"), "--max-tokens", "5")
 
 
 def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
@@ -77,26 +78,26 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
     with pytest.raises(
         ValueError, match=r"the text has 1\d+ tokens and the model reads at most 512; add --max-tokens 512"
     ):
-        watch("--text", str(tmp_path / "long.txt"))
-    told = watch("--text", str(tmp_path / "long.txt"), "--max-tokens", "512")
+        watch(str(tmp_path / "long.txt"))
+    told = watch(str(tmp_path / "long.txt"), "--max-tokens", "512")
     assert "512 tokens" in told
 
 
 def test_a_single_word_is_a_text():
-    assert "6 layers × 8 heads · 3 tokens" in watch("--text", "hello")
+    assert "6 layers × 8 heads · 3 tokens" in watch("hello")
 
 
 def test_a_sentence_may_stand_for_a_file_and_a_label_for_layer_and_head():
-    told = watch("--text", "the cat sat, the cat sat", "--head", "4.3")
-    assert "blocks.4.attention[3] · 7 tokens" in told
-    assert "All heads: regard watch tiny --text 'the cat sat, the cat sat'" in told
+    told = watch("the cat sat, the cat sat", "--head", "4.3")
+    assert "head 4.3 · " in told
+    assert "All heads: regard see 'the cat sat, the cat sat'" in told
     assert watch("--head", "4.3") == watch("--layer", "4", "--head", "3")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--text", "nowhere.txt"], r"there is no file nowhere\.txt; give --text a file, a sentence in quotes, or -"),
+        (["nowhere.txt"], r"there is no file nowhere\.txt; give a file, a sentence in quotes, or -"),
         (["--head", "three"], r"--head three must be a number, such as 3; or 4\.3, head 3 of layer 4"),
         (["--head", "4.3", "--layer", "2"], r"--head 4\.3 is of layer 4, but --layer is 2; leave one of them out"),
         (

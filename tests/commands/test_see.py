@@ -1,5 +1,6 @@
-"""regard watch, as a person types it: a model directory, a text, a table."""
+"""regard see, as a person types it: a model directory, a text, a picture."""
 
+import json
 import socket
 import sys
 from pathlib import Path
@@ -8,12 +9,16 @@ import pytest
 import torch
 
 from heads import dense
-from regard.commands.watch import watch
+from regard.commands.see import see
 from regard.heads.report import load_seen
 
 transformers = pytest.importorskip("transformers")
 
 TEXT = "the cat sat on the mat and the cat saw the dog\n"
+
+
+def watch(model, text, **options):
+    return see(text, model=model, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +57,8 @@ def test_the_heads_of_a_model_directory_are_printed(folder, text, capsys):
     assert "2 layers × 3 heads · 12 tokens" in out
     assert "head  role" in out
     layer, head = seen.order()[0]  # the one that the table lists first
-    assert f"--text {text} --layer {layer} --head {head}" in out
+    assert f"head {layer}.{head} · {seen[layer, head].role.name} · transformer.h.{layer}.attn[{head}]" in out
+    assert f"As a page:    regard see {text} --model {folder} -o page.html" in out
     assert all(f"\n  {layer}.{head} " in out for layer in range(2) for head in range(3))
 
 
@@ -62,8 +68,8 @@ def test_one_layer_or_one_head_can_be_chosen(folder, text, capsys):
     watch(str(folder), str(text), layer="1", head="2")
     out = capsys.readouterr().out
     assert "transformer.h.1.attn[2]" in out
-    assert out.count(" · ") >= 11
-    assert "\n  cat@1  " in out
+    assert out.count("█") >= 1
+    assert "  cat@1  " in out
     watch(str(folder), str(text), layer="transformer.h.0.attn", head="0")
     assert "transformer.h.0.attn[0]" in capsys.readouterr().out
 
@@ -121,12 +127,16 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
     [
         ({"head": "1"}, r"--head 1 needs a layer to be in; add --layer 0"),
         ({"max_tokens": 0}, r"--max-tokens 0 must be at least 1"),
-        ({"text": "nowhere.txt"}, r"there is no file nowhere\.txt; give --text a file, a sentence in quotes, or - for"),
-        ({"text": "notes/today"}, r"there is no file notes/today; give --text a file"),
-        ({"text": "."}, r"--text \. is a directory; name a file in it"),
-        ({"text": " "}, r"--text ' ' is empty; give it at least a word"),
+        ({"text": "nowhere.txt"}, r"there is no file nowhere\.txt; give a file, a sentence in quotes, or - for"),
+        ({"text": "notes/today"}, r"there is no file notes/today; give a file, a sentence"),
+        ({"text": "."}, r"^\. is a directory; name a file in it"),
+        ({"text": " "}, r"the text ' ' is empty; give it at least a word"),
         ({"head": "1.0", "every": True}, r"--head 1\.0 shows one head and --all every head; leave one of them out"),
         ({"save": "out.json"}, r"--save out\.json: a report is a safetensors file; try --save out\.safetensors"),
+        ({"output": "out.doc"}, r"--output out\.doc: a page is FILE\.html, a figure FILE\.svg, \.png or \.pdf"),
+        ({"opens": True}, r"--open needs a page to open; add -o page\.html"),
+        ({"as_json": True, "every": True}, r"--json prints all heads, so --head, --token and --all have no effect"),
+        ({"token": "cat", "head": "1.0"}, r"--token cat is shown in every head, but --head is 1\.0"),
         ({"save": "runs/a b"}, r"a report is a safetensors file; try --save 'runs/a b\.safetensors'"),
         ({"model": "/no/such/model"}, r"there is no directory /no/such/model; give one that model\.save_pretrained"),
         ({"layer": "2"}, r"layer 2 does not exist: this report has 2 layers, 0 to 1"),
@@ -173,7 +183,7 @@ def test_tables_keep_to_the_width_of_the_terminal(columns, folder, text, monkeyp
     monkeypatch.setenv("COLUMNS", str(columns))
     for options in ({}, {"layer": "1", "head": "0"}):
         watch(str(folder), str(text), **options)
-        page = capsys.readouterr().out.split("One head:")[0].split("All heads:")[0]
+        page = capsys.readouterr().out.split("Another head:")[0].split("All heads:")[0]
         wide = max(map(len, page.splitlines()[3:]))
         assert wide <= columns
     assert wide > 50 or columns == 50
@@ -212,3 +222,20 @@ def test_a_text_that_cannot_be_read_says_why(content, message, folder, text):
     Path(text).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         watch(str(folder), str(text))
+
+
+def test_json_has_every_mean_and_the_tokens(folder, text, capsys):
+    seen = watch(str(folder), str(text), as_json=True)
+    written = json.loads(capsys.readouterr().out)
+    assert [token.strip() for token in written["tokens"][0]] == TEXT.split()
+    assert written["layers"][1]["heads"][2]["entropy"] == pytest.approx(seen[1, 2].summary["entropy"])
+
+
+def test_a_page_is_written_and_opened(folder, text, tmp_path, monkeypatch, capsys):
+    launched = []
+    monkeypatch.setattr("typer.launch", launched.append)
+    page = tmp_path / "page.html"
+    watch(str(folder), str(text), output=str(page), opens=True)
+    assert launched == [str(page)]
+    assert f"Wrote {page}" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
