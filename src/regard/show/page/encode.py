@@ -69,9 +69,12 @@ def _exact(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes
 
 def strongest(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
     """For each query, its key with the largest weight, and that weight · 65535: two little-endian 16-bit numbers."""
-    value, key = weights.masked_fill(~visible, -1).max(-1) if weights.shape[1] else (-weights.new_ones(len(weights)),) * 2
-    pairs = np.stack([np.where(value.numpy() >= 0, key.numpy(), _NO_KEY), np.rint(value.clamp(0, 1).double() * 65535)], -1)
-    return pairs.astype("<u2").tobytes()
+    if not weights.shape[1]:
+        return np.full((len(weights), 2), _NO_KEY, dtype="<u2").tobytes()
+    value, key = weights.masked_fill(~visible, -1).max(-1)
+    keys = torch.where(value >= 0, key, _NO_KEY)
+    codes = (value.clamp(0, 1).double() * 65535).round().long()
+    return torch.stack([keys, codes], -1).numpy().astype("<u2").tobytes()
 
 
 def highest_outside(weights: Float[Tensor, "H T S"]) -> float:

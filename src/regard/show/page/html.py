@@ -13,7 +13,7 @@ from regard.show.page.payload import PageData
 # In this order each module comes after those it imports.
 MODULES = (
     *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "side", "head", "heads"),
-    *("legend", "frame", "app"),
+    *("changes", "dumbbell", "compare", "legend", "frame", "app"),
 )
 _PAGE = """<!doctype html>
 <html lang="en">

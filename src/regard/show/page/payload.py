@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.heads.registry import STATISTICS
+from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
@@ -50,6 +50,7 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
             for one in STATISTICS
             if one.heading is not None
         ],
+        "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
         "roles": [{"name": name, "about": ""} for name in NAMES],
         "reports": [],
     }
@@ -79,6 +80,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "queries": 0 if itself else None,
                 "keys": 0 if itself else None,
                 "kv_heads": one.kv_heads,
+                "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
                 "heads": heads,
             }
@@ -88,9 +90,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
         rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))
         cols = min(THUMBNAIL, max(one.weights.shape[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
-        content = b"".join(
-            thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads()
-        )
+        content = b"".join(thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads())
         blocks[f"thumbnails.{number}"] = compress(content)
     blocks[f"strongest.{number}"] = compress(b"".join(strongest(*pair) for one in maps for pair in one.heads()))
     return {
@@ -157,7 +157,7 @@ def _precision(encodings: Sequence[Encoding]) -> str:
 
 def _head(portrait: Any) -> dict[str, Any]:
     means = {
-        name: None if math.isnan(value) or math.isinf(value) else round(value, 6)
+        name: None if math.isnan(value) or math.isinf(value) else round(value, 9)
         for name, value in portrait.means.items()
     }
     role = portrait.role
@@ -166,5 +166,3 @@ def _head(portrait: Any) -> dict[str, Any]:
 
 def _sequence(tokens: TextTokens) -> dict[str, Any]:
     return {"pieces": list(tokens.pieces), "labels": tokens.labels, "words": tokens.words, "notes": {}}
-
-

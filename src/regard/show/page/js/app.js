@@ -5,6 +5,7 @@ import { preferredTheme, themeAround } from "./color.js";
 import { embedded, Reports } from "./data.js";
 import { h } from "./dom.js";
 import { telling } from "./ask.js";
+import { CompareView } from "./compare.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
@@ -28,6 +29,7 @@ import { Names } from "./words.js";
 const VIEWS = [
   { name: "heads", label: "Heads", make: (/** @type {App} */ app) => new HeadsView(app) },
   { name: "head", label: "Head", make: (/** @type {App} */ app) => new HeadView(app) },
+  { name: "compare", label: "Compare", make: (/** @type {App} */ app) => new CompareView(app) },
 ];
 const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
 
@@ -155,6 +157,11 @@ export class App {
     return getComputedStyle(this.root).getPropertyValue(name).trim();
   }
 
+  /** Draw the view again: something that it waited for is here. */
+  redraw() {
+    this.#drawView();
+  }
+
   /** Take the page down. */
   destroy() {
     this.stop();
@@ -255,7 +262,7 @@ export class App {
     if (changed.has("theme")) this.#chooseTheme();
     if (changed.has("words")) this.hover = { side: "query", unit: -1, other: -1 };
     if (some("report", "layer", "head", "words", "theme")) this.#load();
-    else if (some("view", "role", "sort", "step", "other")) {
+    else if (some("view", "role", "sort", "step", "other", "against")) {
       this.#drawFrame();
       this.#drawView();
     } else this.#focus();

@@ -6,14 +6,16 @@
 
 /**
  * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
+ * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
  * @typedef {{pieces: string[], labels: string[], words: number[], notes: Record<string, string>}} Sequence
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
- *   encoding: Encoding | null, heads: HeadInfo[]}} LayerInfo
+ *   most: Record<string, number>, encoding: Encoding | null, heads: HeadInfo[]}} LayerInfo
+ *   most: the largest possible value of each mean
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
- * @typedef {{format: number, statistics: Statistic[], roles: {name: string, about: string}[], reports: Report[]}} Page
+ * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[]}} Page
  * @typedef {(key: string) => Promise<Uint8Array>} Transport
  */
 
