@@ -167,6 +167,14 @@ class Layer(_View):
         """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
         return self._record.visible_keys()
 
+    def visible_cells(self, n: int = MAP) -> Tensor:
+        """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""
+        return self._record.visible_cells(n)
+
+    def queries_per_key(self) -> Tensor:
+        """(B, H, S): how many queries may see each key. received ÷ this is the mean weight that a key gets."""
+        return self._record.queries_per_key()
+
     def _heads(self) -> list[Head]:
         return [self[head] for head in range(len(self))]
 

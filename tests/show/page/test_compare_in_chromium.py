@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from chromium import opened
 
 import regard
+from chromium import opened
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens

@@ -16,6 +16,7 @@ from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.long import LONGEST_EXACT, LongLayer
 from regard.tokens import TextTokens
 
 FORMAT = 1
@@ -64,12 +65,12 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
 
 def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
-    maps = [_Layer.of(seen, layer, titled.text) for layer in range(len(seen))]
+    maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
     portraits = seen.portraits()
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
-        H, T, S = one.weights.shape
+        H, T, S = one.sizes
         heads = [_head(portraits[layer, head]) for head in range(H)]
         itself = T == S and titled.tokens is not None and len(titled.tokens) == T
         layers.append(
@@ -82,25 +83,33 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "kv_heads": one.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
+                "grid": one.grid() if isinstance(one, LongLayer) else None,
                 "heads": heads,
             }
         )
     pictures = None
-    if any(max(one.weights.shape[1:]) > THUMBNAIL for one in maps):
-        rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))
-        cols = min(THUMBNAIL, max(one.weights.shape[2] for one in maps))
+    if any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
+        rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
+        cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
-        content = b"".join(thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads())
+        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
         blocks[f"thumbnails.{number}"] = compress(content)
-    blocks[f"strongest.{number}"] = compress(b"".join(strongest(*pair) for one in maps for pair in one.heads()))
+    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
+    blocks[f"strongest.{number}"] = compress(content)
     return {
         "title": titled.title,
-        "precision": _precision(encodings),
+        "precision": _precision(encodings, long=any(isinstance(one, LongLayer) for one in maps)),
         "sequences": [] if titled.tokens is None else [_sequence(titled.tokens)],
         "layers": layers,
         "order": [list(place) for place in seen.order()],
         "thumbnails": pictures,
     }, blocks
+
+
+def _layer(seen: Seen, layer: int, text: int) -> _Layer | LongLayer:
+    """All weights of a layer, or of a long text as much as a page can hold."""
+    long = max(seen.sizes()[layer][0][2:]) > LONGEST_EXACT
+    return LongLayer.of(seen, layer, text) if long else _Layer.of(seen, layer, text)
 
 
 @dataclass(frozen=True)
@@ -118,9 +127,11 @@ class _Layer:
         visible = view.visible()[text].cpu()
         return _Layer(weights, visible, view.kv_heads)
 
-    def heads(self) -> list[tuple[Tensor, Tensor]]:
-        """(weights, visible) of each head."""
-        return list(zip(self.weights, self.visible, strict=True))
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(H, T, S)"""
+        H, T, S = self.weights.shape
+        return H, T, S
 
     @property
     def triangle(self) -> bool:
@@ -128,27 +139,47 @@ class _Layer:
         T, S = self.visible.shape[1:]
         return T == S and not bool(self.visible.triu(1).any())
 
+    def thumbnail(self, head: int, most: int) -> bytes:
+        """The head as a small picture."""
+        return thumbnail(self.weights[head], self.visible[head], most).tobytes()
 
-def _encoded(maps: Sequence[_Layer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
-    """linear16 where all of it fits the budget, else root7."""
-    encodings = [Encoding("linear16", one.triangle) for one in maps]
+    def strongest(self, head: int) -> bytes:
+        """The largest weight of each query and its key."""
+        return strongest(self.weights[head], self.visible[head])
+
+
+def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
+    """The grids of long layers; of the others linear16 where all of it fits the budget, else root7."""
+    encodings = [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    long = {
+        f"long.{number}.{layer}.{head}": compress(one.block(head))
+        for layer, one in enumerate(maps)
+        if isinstance(one, LongLayer)
+        for head in range(one.sizes[0])
+    }
     blocks = _blocks(maps, encodings, number)
     if sum(map(len, blocks.values())) > budget:
-        encodings = [Encoding("root7", one.triangle, highest_outside(one.weights)) for one in maps]
+        encodings = [
+            old if isinstance(one, LongLayer) else Encoding("root7", one.triangle, highest_outside(one.weights))
+            for one, old in zip(maps, encodings, strict=True)
+        ]
         blocks = _blocks(maps, encodings, number)
-    return encodings, blocks
+    return encodings, blocks | long
 
 
-def _blocks(maps: Sequence[_Layer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
+def _blocks(maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
     return {
         f"weights.{number}.{layer}.{head}": compress(encode(one.weights[head], one.visible[head], encoding))
         for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
-        for head in range(one.weights.shape[0])
+        if isinstance(one, _Layer)
+        for head in range(one.sizes[0])
     }
 
 
-def _precision(encodings: Sequence[Encoding]) -> str:
+def _precision(encodings: Sequence[Encoding], long: bool) -> str:
     """How exact the weights are, in words."""
+    if long:
+        return "map and the 8 largest weights of each row ±0.00001"
     if all(one.kind == "linear16" for one in encodings):
         return "weights ±0.00001"
     error = max(one.error for one in encodings)

@@ -11,8 +11,9 @@
  * @typedef {{pieces: string[], labels: string[], words: number[], notes: Record<string, string>}} Sequence
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
- *   most: Record<string, number>, encoding: Encoding | null, heads: HeadInfo[]}} LayerInfo
- *   most: the largest possible value of each mean
+ *   most: Record<string, number>, encoding: Encoding | null,
+ *   grid: {rows: number, cols: number} | null, heads: HeadInfo[]}} LayerInfo
+ *   most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
  * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[]}} Page
@@ -156,7 +157,7 @@ export class Reports {
     let promise = this.decoded.get(key);
     if (!promise) {
       const info = this.page.reports[report].layers[layer];
-      if (!info.encoding) return Promise.reject(new Error(`The weights of layer ${layer} are not in this page.`));
+      if (!info.encoding || info.grid) return Promise.reject(new Error(`The weights of layer ${layer} are not in this page.`));
       const encoding = info.encoding;
       promise = this.transport(`weights.${key}`).then((bytes) => decodeWeights(bytes, info.T, info.S, encoding));
       promise.catch(() => this.decoded.delete(key));

@@ -4,6 +4,7 @@
 import { AskLine } from "./ask.js";
 import { attributes, h } from "./dom.js";
 import { legend } from "./legend.js";
+import { hasView } from "./mass.js";
 import { TextLine } from "./text.js";
 import { sizes } from "./words.js";
 
@@ -61,13 +62,14 @@ export class Frame {
   draw(report, state, names, theme) {
     attributes(this.meta, { text: [report.title, sizes(report)].filter(Boolean).join(" · ") });
     for (const button of this.tabs.children) {
-      attributes(button, { "aria-current": button.getAttribute("data-view") === state.view ? "page" : null });
+      const name = button.getAttribute("data-view") ?? "";
+      attributes(button, { "aria-current": name === state.view ? "page" : null, hidden: !hasView(name, report.layers[state.layer]) });
     }
     for (const button of this.modes.children) {
       attributes(button, { "aria-pressed": button.getAttribute("data-words") === String(state.words) ? "true" : "false" });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
-    this.modes.hidden = !inPieces;
+    this.modes.hidden = !inPieces || report.layers[state.layer].grid !== null; // pieces of words are merged from all weights
     this.theme.textContent = theme === "dark" ? "light" : "dark";
     this.text.el.hidden = !names.known;
     if (names.known) this.text.draw(names);
