@@ -12,23 +12,9 @@ from regard.show.page.payload import PageData
 
 # In this order each module comes after those it imports.
 MODULES = (
-    *(
-        "dom",
-        "color",
-        "data",
-        "state",
-        "words",
-        "map",
-        "lines",
-        "ask",
-        "text",
-        "pictures",
-        "scale",
-        "side",
-        "head",
-        "heads",
-    ),
-    *("mass", "zoom", "long", "changes", "dumbbell", "compare", "legend", "frame", "app"),
+    *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "scale", "side", "head"),
+    *("heads", "mass", "zoom", "long", "changes", "dumbbell", "compare"),
+    *("export", "legend", "frame", "app"),
 )
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -6,6 +6,7 @@ import { embedded, Reports } from "./data.js";
 import { h } from "./dom.js";
 import { telling, tellingLong } from "./ask.js";
 import { CompareView } from "./compare.js";
+import { download, fileName, pngOf, svgOf } from "./export.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
@@ -77,6 +78,7 @@ export class App {
       point: (unit) => this.point("query", unit),
       pick: (unit) => this.pick("query", unit),
       leave: () => this.leave(),
+      save: (kind) => this.save(kind),
     });
     /** @type {Record<string, View>} */
     this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
@@ -172,6 +174,23 @@ export class App {
   /** Draw the view again: something that it waited for is here. */
   redraw() {
     this.#drawView();
+  }
+
+  /**
+   * Save what is shown as a file.
+   * @param {"svg" | "png"} kind
+   */
+  async save(kind) {
+    const { layer, head } = this.store.state;
+    const name = this.viewName === "heads" ? "" : `${layer}.${head}`;
+    const { ask, text, main } = this.frame;
+    const svg = svgOf([ask.el, text.el, main], { background: this.color("--paper"), title: [this.report.title, this.viewName, name].join(" ").trim() });
+    try {
+      const blob = kind === "svg" ? new Blob([svg], { type: "image/svg+xml" }) : await pngOf(svg);
+      download(blob, fileName([this.report.title, this.viewName, name], kind));
+    } catch (error) {
+      this.frame.say(error instanceof Error ? error.message : String(error));
+    }
   }
 
   /** Take the page down. */

@@ -128,3 +128,16 @@ export function moved(before, after, count, least = 0.01) {
     .sort((p, q) => Math.abs(q.after - q.before) - Math.abs(p.after - p.before))
     .slice(0, count);
 }
+
+/**
+ * Where the largest number is, whatever its sign; NaN is none, -1 where all are.
+ * @param {ArrayLike<number>} values
+ * @returns {number}
+ */
+export function largestOf(values) {
+  let best = -1;
+  for (let i = 0; i < values.length; i++) {
+    if (!Number.isNaN(values[i]) && (best < 0 || Math.abs(values[i]) > Math.abs(values[best]))) best = i;
+  }
+  return best;
+}

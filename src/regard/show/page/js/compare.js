@@ -1,23 +1,24 @@
 // @ts-check
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
-import { changes, difference, isChanged, mostChanged, moved, pairs, THRESHOLD, whyApart } from "./changes.js";
+import { changes, difference, isChanged, largestOf, mostChanged, moved, pairs, THRESHOLD, whyApart } from "./changes.js";
 import { attributes, h } from "./dom.js";
-import { dot, dumbbell, dumbbellHeading, dumbbellTicks, pairCells } from "./dumbbell.js";
+import { arrow, dot, dumbbellHeading, keyRows, pairCells, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
+import { firstOf } from "./mass.js";
 import { HeadPicker, roleMark } from "./side.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./changes.js").Change} Change */
-/** @typedef {import("./changes.js").Pair} Pair */
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
 
 const KEYS = 8; // of the word in focus
 const GAP = 28; // between maps
 const LARGEST_CELL = 24;
+const place = (/** @type {{layer: number, head: number}} */ { layer, head }) => ({ layer, head });
 
 /** The view of two reports, or of two heads. */
 export class CompareView {
@@ -33,7 +34,12 @@ export class CompareView {
     this.opening = -1;
     this.drawnList = "";
     const map = (/** @type {string} */ label) =>
-      new WeightMap({ label, point: (row, col) => app.point("query", row, col), pick: (row) => app.pick("query", row), leave: () => app.leave() });
+      new WeightMap({
+        label,
+        point: (row, col) => app.point("query", this.#unit(row), app.long ? -1 : col),
+        pick: (row) => app.pick("query", this.#unit(row)),
+        leave: () => app.leave(),
+      });
     this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
     this.titles = this.maps.map(() => h("h2"));
     this.readouts = this.maps.map(() => h("p", { class: "num at" }));
@@ -103,9 +109,11 @@ export class CompareView {
   /** Show another word: outlines, numbers and its keys. */
   focus() {
     const { app } = this;
-    const { weights, rows, cols } = app;
-    if (!weights) return;
-    const { side, unit, other } = this.#focused();
+    const first = this.#first();
+    if (!first) return;
+    const { weights, rows, cols } = first;
+    const { side, unit: word, other } = this.#focused();
+    const unit = this.#row(word);
     const [row, col] = side === "query" ? [unit, other] : [-1, unit];
     const shown = [weights, this.apart ? null : this.after.weights, this.differences];
     this.maps.forEach((map, i) => {
@@ -149,7 +157,7 @@ export class CompareView {
       answer: [
         { text: "Head " }, { text: `${state.layer}.${state.head}`, kind: "strong" },
         ...(mine?.largest ? [{ text: `: ${mine.largest.label} ` }, ...arrow(mine.largest), { text: ". " }] : [{ text: ": no statistic in common. " }]),
-        { text: `${changed} of ${list.length} heads changed${isTop ? "" : `, ${top.layer}.${top.head} the most`}.`, kind: "quiet" },
+        { text: `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`, kind: "quiet" },
       ],
     };
   }
@@ -165,6 +173,24 @@ export class CompareView {
   #focused() {
     const { shown, chosen } = this.app;
     return chosen || this.opening < 0 ? shown : { side: /** @type {const} */ ("query"), unit: this.opening, other: -1 };
+  }
+
+  /** What is drawn of the first head: its weights, or of a long text its grid. */
+  #first() {
+    const { weights, long, rows, cols } = this.app;
+    if (weights) return { weights, rows, cols };
+    return long && { weights: long.mass, rows: Names.blocks(long.T, long.mass.T), cols: Names.blocks(long.S, long.mass.S) };
+  }
+
+  /** @param {number} unit */
+  #row(unit) {
+    return this.app.long && unit >= 0 ? this.app.long.cell(unit, 0).row : unit;
+  }
+
+  /** @param {number} row */
+  #unit(row) {
+    const { long } = this.app;
+    return long && row >= 0 ? firstOf(row, long.T, long.mass.T) : row;
   }
 
   /** Are two heads of one report compared? */
@@ -198,15 +224,16 @@ export class CompareView {
     const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
     const [rows, cols] = [new Names(sequence(layer.queries), layer.T, words), new Names(sequence(layer.keys), layer.S, words)];
     this.after = { key, weights: null, names: rows, error: "" };
-    app.reports.weights(second.number, second.layer, second.head).then(
+    const { number, head } = second;
+    const loaded = layer.grid ? app.longs.get(number, second.layer, head).then(({ mass }) => mass) : app.reports.weights(number, second.layer, head);
+    loaded.then(
       (exact) => {
         if (this.after.key !== key) return;
-        this.after.weights = words && rows.known && cols.known ? exact.merged(rows.unit, cols.unit) : exact;
+        this.after.weights = words && !layer.grid && rows.known && cols.known ? exact.merged(rows.unit, cols.unit) : exact;
         if (app.view === this) app.redraw();
       },
       (error) => {
-        if (this.after.key !== key) return;
-        this.after.error = error.message;
+        if (this.after.key === key) this.after.error = error.message;
         if (app.view === this) app.redraw();
       },
     );
@@ -215,15 +242,18 @@ export class CompareView {
   /** @param {Chosen} second */
   #drawMaps(second) {
     const { app } = this;
-    const { weights, rows, cols, theme } = app;
+    const { theme } = app;
+    const first = this.#first();
+    const weights = first?.weights ?? null;
     const { state } = app.store;
     const { reports } = app.reports.page;
     const other = reports[second.number];
     this.apart = whyApart({ report: app.report, ...place(state) }, { report: other, ...place(second) });
     const after = this.after.weights;
     this.differences = weights && after && !this.apart ? difference(weights, after) : null;
-    this.opening = this.differences ? mostChanged(this.differences) : -1;
-    attributes(this.note, { text: this.after.error || this.apart });
+    this.opening = this.differences ? this.#unit(mostChanged(this.differences)) : -1;
+    const blocks = app.long ? "A cell is a block of tokens; single words are compared in texts of up to 512 tokens." : "";
+    attributes(this.note, { text: this.after.error || this.apart || blocks });
     this.note.hidden = !this.note.textContent;
     const heads = this.#headsOnly();
     const sides = [{ report: app.report, ...place(state) }, { report: other, ...place(second) }];
@@ -241,10 +271,10 @@ export class CompareView {
       const values = shown[i];
       this.frames[i].hidden = i === 2 && Boolean(this.apart);
       Object.assign(this.frames[i].style, { width: `${size}px` });
-      if (!values) return;
+      if (!values || !first) return;
       const fit = Math.min(LARGEST_CELL, size / Math.max(values.T, values.S));
       const cell = fit >= 4 ? Math.floor(fit) : fit;
-      const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [rows, cols];
+      const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
     attributes(this.el, { "data-compared": after ? this.after.key : null });
@@ -276,8 +306,9 @@ export class CompareView {
         this.list.replaceChildren(h("p", { class: "note", text: `Only reports of the same heads can be compared head by head; these have ${count(state.report)} and ${count(second.number)} heads.` }));
         return;
       }
-      const shown = this.all ? list : list.filter(isChanged);
-      const rest = list.length - list.filter(isChanged).length;
+      const changed = list.filter(isChanged);
+      const shown = this.all || !changed.length ? list : changed;
+      const rest = changed.length ? list.length - changed.length : 0;
       const more = h("button", {
         class: "more", onclick: () => { this.all = !this.all; this.draw(); },
         text: this.all ? `only those that changed by ${THRESHOLD} or more` : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
@@ -346,10 +377,7 @@ export class CompareView {
     const width = Math.max(120, Math.min(620, (this.right.clientWidth || 800) - 260));
     this.words.replaceChildren(
       h("h2", {}, isQuery ? "Where does " : "Who looks at ", h("em", { text: mine.label(unit) }), isQuery ? ` look, ${where}?` : `, ${where}?`),
-      h("div", { class: "key-row" }, h("span"), dumbbellTicks(width, [0, 0.25, 0.5, 0.75, 1]), h("span")),
-      ...list.map(({ index, before, after }) =>
-        h("div", { class: "key-row", "data-key": index }, h("span", { class: "word", text: theirs.label(index) }), dumbbell(width, before, after, [0, 0.25, 0.5, 0.75, 1]), h("span", { class: "num", text: `${number(before)} → ${number(after)}` })),
-      ),
+      ...keyRows(list.map((one) => ({ ...one, name: theirs.label(one.index) })), width),
     );
   }
 
@@ -366,31 +394,4 @@ export class CompareView {
     next.focus();
     next.click();
   }
-}
-
-/** @param {{layer: number, head: number}} chosen */
-function place({ layer, head }) {
-  return { layer, head };
-}
-
-/**
- * @param {Pair} pair
- * @returns {Part[]}
- */
-function arrow({ before, after }) {
-  return [{ text: `${number(before)} → ${number(after)}`, kind: "number" }];
-}
-
-/** @param {ArrayLike<number>} values */
-function largestOf(values) {
-  let best = -1;
-  for (let i = 0; i < values.length; i++) {
-    if (!Number.isNaN(values[i]) && (best < 0 || Math.abs(values[i]) > Math.abs(values[best]))) best = i;
-  }
-  return best;
-}
-
-/** @param {number} value */
-function withSign(value) {
-  return `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
 }

@@ -52,6 +52,22 @@ export function dumbbell(width, before, after, lines, height = 28) {
 }
 
 /**
+ * A dumbbell for each key, below one scale.
+ * @param {{index: number, name: string, before: number, after: number}[]} keys
+ * @param {number} width
+ */
+export function keyRows(keys, width) {
+  const lines = [0, 0.25, 0.5, 0.75, 1];
+  return [
+    h("div", { class: "key-row" }, h("span"), dumbbellTicks(width, lines), h("span")),
+    ...keys.map(({ index, name, before, after }) => {
+      const values = h("span", { class: "num", text: `${number(before)} → ${number(after)}` });
+      return h("div", { class: "key-row", "data-key": index }, h("span", { class: "word", text: name }), dumbbell(width, before, after, lines), values);
+    }),
+  ];
+}
+
+/**
  * The numbers above dumbbells.
  * @param {number} width
  * @param {number[]} at
@@ -67,4 +83,21 @@ export function dumbbellTicks(width, at) {
  */
 export function dumbbellHeading(first, second) {
   return h("div", { class: "change heading" }, h("span", { text: first }), h("span", { text: second }), h("span"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span"));
+}
+
+/**
+ * Two means as a part of an answer: 0.80 → 0.38.
+ * @param {Pair} pair
+ * @returns {import("./ask.js").Part[]}
+ */
+export function arrow({ before, after }) {
+  return [{ text: `${number(before)} → ${number(after)}`, kind: "number" }];
+}
+
+/**
+ * +0.34 or −0.87.
+ * @param {number} value
+ */
+export function withSign(value) {
+  return `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
 }

@@ -13,7 +13,8 @@ import { sizes } from "./words.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./state.js").Store} Store */
 /** @typedef {import("./words.js").Names} Names */
-/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void}} TextEvents */
+/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void,
+ *   save: (kind: "svg" | "png") => void}} FrameEvents save: the view as a file */
 
 /** Everything on the page that is not a view. */
 export class Frame {
@@ -22,7 +23,7 @@ export class Frame {
    * @param {Page} page
    * @param {Store} store
    * @param {{name: string, label: string}[]} views
-   * @param {TextEvents} events
+   * @param {FrameEvents} events
    */
   constructor(root, page, store, views, events) {
     this.ask = new AskLine();
@@ -39,11 +40,14 @@ export class Frame {
       onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
     });
     this.legend = legend(page);
+    const save = (/** @type {string} */ text, /** @type {"svg" | "png"} */ kind) =>
+      h("button", { text, title: `save this view as ${text}`, onclick: () => events.save(kind) });
     const tools = h(
       "span",
       { class: "tools" },
       page.reports.length > 1 ? this.texts : null,
       this.modes,
+      h("span", { class: "choice" }, save("SVG", "svg"), save("PNG", "png")),
       this.theme,
       h("button", { text: "legend", onclick: () => this.legend.showModal() }),
     );

@@ -35,6 +35,19 @@ export class Names {
     this.notes = sequence?.notes ?? {};
   }
 
+  /**
+   * The blocks of a long text, named by their tokens: "0–31".
+   * @param {number} length in tokens
+   * @param {number} blocks
+   * @returns {Names}
+   */
+  static blocks(length, blocks) {
+    const names = new Names(null, blocks, false);
+    const first = (/** @type {number} */ block) => Math.floor((block * length) / blocks);
+    names.names = names.texts.map((_, i) => (first(i + 1) - first(i) > 1 ? `${first(i)}–${first(i + 1) - 1}` : String(first(i))));
+    return names;
+  }
+
   get size() {
     return this.names.length;
   }
