@@ -293,7 +293,7 @@ export class App {
     if (!this.weights && !this.long) return;
     this.view.focus();
     const { values, unit } = this.view.shade();
-    this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
+    if (!this.view.ownText) this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
     this.frame.ask.show(this.view.ask());
   }
 

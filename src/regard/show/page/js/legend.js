@@ -14,6 +14,8 @@ const WORDS = [
   ["role", "What a head does on this text, if one statistic passes its threshold. On another text it may do something else."],
   ["token", "A piece of text as the model reads it. A bracket ties the pieces of one word."],
   ["words", "Pieces of a word are merged: as a key their weights are added up, as a query they are averaged."],
+  ["block", "Of a long text a cell of the map is a block: the share of its queries' attention that is on its keys. A row adds up to 1."],
+  ["○ ●", "In a comparison, ○ is the first report or head and ● the second. A head changed if its role did, or some statistic by 0.1 of its scale."],
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
 
