@@ -24,6 +24,16 @@ class Top(NamedTuple):
     weights: Tensor
 
 
+class ScoreParts(NamedTuple):
+    """What the weights of a head are computed from: exp(scale · q·k − lse), on the keys that a query may see."""
+
+    q: Float[Tensor, "B T D"]
+    k: Float[Tensor, "B S D"]
+    lse: Float[Tensor, "B T"]
+    scale: float
+    causal: bool  # may a query see the keys up to its own position, or all keys?
+
+
 class _View:
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
@@ -97,6 +107,21 @@ class Head(_View):
         """
         _, _, T, S = self._record.sizes
         return self._record.weights(self._head, self._index(rows, T, "row"), self._index(cols, S, "column"))
+
+    def score_parts(self) -> ScoreParts:
+        """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
+        self._record.need("score_parts()")
+        (call, lse), *others = self._record.calls()
+        parts = call.mask.parts()
+        masked = parts.rest is not None or parts.window is not None or parts.keys is not None or call.real is not None
+        if others or masked or call.q is None or call.k is None or call.bias is not None or call.alibi is not None:
+            raise ValueError(
+                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} has "
+                "another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
+            )
+        shared = call.q.shape[1] // call.k.shape[1]
+        q, k = call.q[:, self._head], call.k[:, self._head // shared]
+        return ScoreParts(q.float(), k.float(), lse[:, self._head].float(), call.scale, parts.causal)
 
     def __repr__(self) -> str:
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)

@@ -127,3 +127,46 @@ def test_a_text_that_a_page_cannot_hold_is_refused(seen, monkeypatch):
     monkeypatch.setattr(long, "MOST", 601)
     with pytest.raises(ValueError, match=r"texts of up to 601 tokens; this one has 617; watch a part of it"):
         LongLayer.of(seen, 0, text=0)
+
+
+def causal_report(T):
+    class Causal(nn.Module):
+        def forward(self, q, k):
+            return scaled_dot_product_attention(q, k, k, is_causal=True)
+
+    torch.manual_seed(7)
+    with torch.no_grad(), regard.watch(model := Causal()) as seen:
+        model(2 * torch.randn(2, H, T, D), torch.randn(2, H, T, D))
+    return seen
+
+
+def test_queries_and_keys_in_16_bits_give_every_weight_within_the_stated_error():
+    T, head = 521, 2
+    seen = causal_report(T)
+    data = page_data([Titled("", seen, text=1, exact=[(0, head)])])
+    layer = data.document["reports"][0]["layers"][0]
+    assert list(layer["exact"]) == [head]
+    info, content = layer["exact"][head], gzip.decompress(data.blocks[f"exact.0.0.{head}"])
+    assert (info["width"], info["scale"], info["causal"]) == (D, pytest.approx(D**-0.5), True)
+    halves = np.frombuffer(content[: 4 * T * D], "<f2").astype(np.float64).reshape(2, T, D)
+    lse = np.frombuffer(content[4 * T * D :], "<f4")
+    again = np.tril(np.exp(info["scale"] * halves[0] @ halves[1].T - lse[:, None]))
+    wanted = seen[0, head].weights()[1].numpy()
+    np.testing.assert_allclose(again, wanted, atol=1.01 * info["error"])
+    assert info["error"] < 0.005
+
+
+def test_heads_of_a_short_text_need_no_queries_and_keys():
+    data = page_data([Titled("", causal_report(61), exact=[(0, 1)])])
+    assert data.document["reports"][0]["layers"][0]["exact"] == {}
+    assert not [key for key in data.blocks if key.startswith("exact")]
+
+
+def test_a_head_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match=r"head 5 does not exist: .* has 3 heads, 0 to 2"):
+        page_data([Titled("", causal_report(61), exact=[(0, 5)])])
+
+
+def test_a_mask_of_its_own_cannot_be_computed_in_the_browser(seen):
+    with pytest.raises(ValueError, match=r"score_parts\(\) needs one call whose scores are q · k alone"):
+        page_data([Titled("", seen, exact=[(0, 0)])])

@@ -114,3 +114,28 @@ def test_a_drag_moves_the_map_and_pins_nothing(reports, tmp_path):
         assert page.locator(".readout-line").text_content() != before
         page.mouse.click(x, y)
         assert "looks=" in page.url
+
+
+def test_a_head_with_queries_and_keys_shows_every_weight(reports, tmp_path):
+    seen, head = reports[LONG].seen, 1
+    exact = Titled("", seen, tokens=reports[LONG].tokens, exact=[(0, head)])
+    with opened(page_html(page_data([exact])), tmp_path, f"view=long&head=0.{head}") as page:
+        box = page.locator(".zoom-map .map-grid").bounding_box()
+        y = round(box["y"] + 0.75 * box["height"])
+        query = int((y - box["y"]) / box["height"] * LONG)
+        weights = seen[0, head].weights(query)[0, 0]
+        rest = weights.clone()
+        rest[seen[0, head].top(8).keys[0, query]] = 0
+        # A wheel turns at whole pixels: the heaviest key, outside of the largest eight, that is at one.
+        places = range(round(box["x"]) + 9, round(box["x"] + 0.7 * box["width"]))
+        keys = {int((x - box["x"]) / box["width"] * LONG): x for x in places}
+        key = max(keys, key=lambda key: rest[key])
+        page.mouse.move(keys[key], y)
+        for _ in range(20):
+            page.mouse.wheel(0, -120)
+        assert page.locator(".cells").text_content().startswith("a cell for each weight, ±0.0")
+        page.mouse.move(keys[key] + 1, y)
+        page.mouse.move(keys[key], y)
+        line = page.locator(".readout-line").text_content()
+    assert weights[key] >= 0.01
+    assert line == f"w{query % 97}@{query} → w{key % 97}@{key}: {weights[key]:.2f}"

@@ -13,7 +13,7 @@ from regard.show.page.payload import PageData
 # In this order each module comes after those it imports.
 MODULES = (
     *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "scale", "side", "head"),
-    *("heads", "mass", "zoom", "long", "changes", "dumbbell", "compare"),
+    *("heads", "exact", "mass", "zoom", "long", "changes", "dumbbell", "compare"),
     *("export", "legend", "frame", "app"),
 )
 _PAGE = """<!doctype html>

@@ -8,6 +8,7 @@ weights of each query, and for each token its entropy and what it receives. js/m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,6 +110,27 @@ class LongLayer:
         key, weight = self.keys[head, :, 0], self.weights[head, :, 0]
         pairs = np.stack([np.where(key < 0, 0xFFFF, key), np.rint(weight.clamp(0, 1).double().numpy() * 65535)], -1)
         return pairs.astype("<u2").tobytes()
+
+
+def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:
+    """Queries and keys of a head in 16 bits, from which a browser computes any weight: exp(scale · q·k − lse).
+
+    Returns what js/exact.js needs to read the bytes (width, scale, causal, and the largest error among the eight largest
+    weights of all queries), and the bytes: q and k as float16, lse as float32, little-endian.
+    """
+    q, k, lse, scale, causal = seen[layer, head].score_parts()
+    q, k, lse = q[text].cpu().half(), k[text].cpu().half(), lse[text].cpu().float()
+    if not (q.isfinite().all() and k.isfinite().all()):
+        raise ValueError(
+            f"queries or keys of head {layer}.{head} exceed 65504, the largest 16-bit float; leave it out of exact"
+        )
+    top = seen[layer, head].top(TOP)
+    keys, weights = top.keys[text].cpu(), top.weights[text].cpu()
+    scores = torch.stack([(q.float() * k.float()[rank.clamp(min=0)]).sum(-1) for rank in keys.T], -1) * scale
+    again = (scores - lse[:, None]).exp()
+    error = float((again - weights).abs()[(keys >= 0) & lse.isfinite()[:, None]].max())
+    content = b"".join(one.numpy().tobytes() for one in (q, k, lse))
+    return {"width": q.shape[-1], "scale": scale, "causal": causal, "error": error}, content
 
 
 def _planes(codes: np.ndarray) -> bytes:

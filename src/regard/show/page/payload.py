@@ -16,7 +16,7 @@ from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
-from regard.show.page.long import LONGEST_EXACT, LongLayer
+from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
 from regard.tokens import TextTokens
 
 FORMAT = 1
@@ -32,6 +32,7 @@ class Titled:
     seen: Seen
     text: int = 0  # which text of the batch
     tokens: TextTokens | None = None
+    exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
 
 
 @dataclass
@@ -68,6 +69,12 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
     maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
     portraits = seen.portraits()
+    exact: dict[int, dict[int, Any]] = {}
+    for layer, head in titled.exact:
+        _ = seen[layer, head]  # refuses a head that does not exist
+        if isinstance(maps[layer], LongLayer):  # of a short text every weight is here
+            exact.setdefault(layer, {})[head], content = exact_block(seen, layer, head, titled.text)
+            blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
         H, T, S = one.sizes
@@ -84,6 +91,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
                 "grid": one.grid() if isinstance(one, LongLayer) else None,
+                "exact": exact.get(layer, {}),
                 "heads": heads,
             }
         )

@@ -281,6 +281,7 @@ export class App {
   #drawView() {
     const { main } = this.frame;
     if (main.firstChild !== this.view.el) main.replaceChildren(this.view.el);
+    this.root.dataset.view = this.viewName;
     this.frame.text.el.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
     this.width = this.root.clientWidth;
     this.height = this.address ? innerHeight : HEIGHT;

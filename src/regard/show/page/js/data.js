@@ -10,10 +10,12 @@
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
  * @typedef {{pieces: string[], labels: string[], words: number[], notes: Record<string, string>}} Sequence
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
+ * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
  *   most: Record<string, number>, encoding: Encoding | null,
- *   grid: {rows: number, cols: number} | null, heads: HeadInfo[]}} LayerInfo
- *   most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights
+ *   grid: {rows: number, cols: number} | null, exact: Record<string, ExactInfo>, heads: HeadInfo[]}} LayerInfo
+ *   most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
+ *   heads whose queries and keys are here
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
  * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[]}} Page

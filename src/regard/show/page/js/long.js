@@ -184,7 +184,7 @@ export class LongView {
       return `tokens ${range(queries)} → ${range(keys)}: ${number(mass)} of their attention`;
     }
     const found = head.top(query).find((one) => one.key === key);
-    const exact = head.block === 1 ? head.mass.at(query, key) : found?.weight;
+    const exact = head.block === 1 ? head.mass.at(query, key) : found?.weight ?? head.exact?.at(query, key);
     if (exact !== undefined && Number.isNaN(exact)) return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
     return `${rows.label(query)} → ${cols.label(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
   }
@@ -192,6 +192,7 @@ export class LongView {
   /** @param {LongHead} head */
   #cellsText(head) {
     if (this.map.single && this.map.factor === 1) {
+      if (head.exact) return `a cell for each weight, ±${head.exact.info.error.toPrecision(1)}`;
       return head.block > 1 ? "single tokens; of each row its 8 largest weights" : "a cell for each weight";
     }
     const size = head.block * this.map.factor;
@@ -242,7 +243,7 @@ export class LongView {
       Object.assign(row.bar.style, { width: `${Math.max(1, one.weight * 100)}%`, background: css(weightColor(Math.max(0.2, one.weight), app.theme)) });
       const around = (/** @type {number} */ from, /** @type {number} */ to) => inLine(names.texts.slice(Math.max(0, from), Math.max(0, to)));
       attributes(row.before, { text: names.known ? around(one.unit - AROUND, one.unit) : "" });
-      attributes(row.word, { text: names.known ? inLine([names.texts[one.unit]]) : `token ${one.unit}` });
+      attributes(row.word, { text: !names.known ? `token ${one.unit}` : names.texts[one.unit].trim() ? inLine([names.texts[one.unit]]) : visible(names.texts[one.unit]) });
       attributes(row.after, { text: names.known ? around(one.unit + 1, one.unit + 1 + AROUND) : "" });
       attributes(row.distance, { text: distanceText(isQuery ? unit : one.unit, isQuery ? one.unit : unit, app.rows, app.cols) });
     });

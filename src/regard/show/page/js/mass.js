@@ -3,6 +3,7 @@
 // largest weights of every query are exact. Of a text that is short enough for all weights, the grid is the weights.
 
 import { decodeWeights, HIDDEN, largest, Weights } from "./data.js";
+import { decodeExact, fromHalf } from "./exact.js";
 
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
 /** @typedef {import("./data.js").Reports} Reports */
@@ -26,6 +27,8 @@ export class LongHead {
     this.entropy = parts.entropy;
     this.received = parts.received;
     this.meanReceived = parts.meanReceived;
+    /** Every weight, where the page holds queries and keys. @type {import("./exact.js").ExactHead | null} */
+    this.exact = null;
     /** @type {Map<number, Weights>} */
     this.levels = new Map([[1, this.mass]]);
   }
@@ -146,7 +149,7 @@ export class LongHeads {
     let promise = this.decoded.get(key);
     if (!promise) {
       const info = this.reports.page.reports[report].layers[layer];
-      promise = this.reports.transport(`long.${key}`).then((bytes) => decodeLong(bytes, info));
+      promise = this.#decode(key, info, info.exact[head]);
       promise.catch(() => this.decoded.delete(key));
     }
     this.decoded.delete(key); // the last used comes last
@@ -156,6 +159,19 @@ export class LongHeads {
       this.decoded.delete(old);
     }
     return promise;
+  }
+
+  /**
+   * @param {string} key
+   * @param {LayerInfo} info
+   * @param {import("./data.js").ExactInfo | undefined} exact
+   */
+  async #decode(key, info, exact) {
+    const { transport } = this.reports;
+    const [bytes, parts] = await Promise.all([transport(`long.${key}`), exact ? transport(`exact.${key}`) : null]);
+    const head = decodeLong(bytes, info);
+    if (exact && parts) head.exact = decodeExact(parts, info.T, info.S, exact);
+    return head;
   }
 }
 
@@ -181,17 +197,6 @@ export function decodeLong(bytes, info) {
   const keys = Int32Array.from(steps, (step, at) => (weights[at] ? ((at % T) + S - T - step) & 0xffff : -1));
   const floats = (/** @type {number} */ length) => Float32Array.from(planes(length), fromHalf);
   return new LongHead({ T, S, mass, keys, weights, entropy: floats(T), received: floats(S), meanReceived: floats(S) });
-}
-
-/**
- * A 16-bit float.
- * @param {number} code
- * @returns {number}
- */
-export function fromHalf(code) {
-  const [sign, exponent, part] = [code & 0x8000 ? -1 : 1, (code >> 10) & 31, code & 1023];
-  if (exponent === 31) return part ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + part / 1024) : 2 ** -14 * (part / 1024));
 }
 
 /**

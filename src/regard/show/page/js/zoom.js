@@ -201,11 +201,29 @@ export class ZoomMap {
       context.fillStyle = css(weightColor(0, theme));
       const end = triangle ? (query + 1 + long.S - long.T - part.col * long.S) * scale : size;
       if (end > 0) context.fillRect(0, y, Math.min(size, end), scale - gap);
-      for (const { key, weight } of long.top(query)) {
+      for (const { key, weight } of this.#singles(long, query)) {
         context.fillStyle = css(weightColor(weight, theme));
         context.fillRect((key - part.col * long.S) * scale, y, scale - gap, scale - gap);
       }
     }
+  }
+
+  /**
+   * The weights of a query that are drawn: all that are shown where they can be computed, else its largest.
+   * @param {LongHead} long
+   * @param {number} query
+   */
+  #singles(long, query) {
+    const { exact } = long;
+    if (!exact) return long.top(query);
+    const first = Math.floor(this.part.col * long.S);
+    const last = Math.min(long.S, Math.ceil((this.part.col + this.part.span) * long.S));
+    const shown = [];
+    for (let key = first; key < last; key++) {
+      const weight = exact.at(query, key);
+      if (weight >= 0.0005) shown.push({ key, weight }); // below it the colour is that of 0
+    }
+    return shown;
   }
 
   /**
@@ -327,8 +345,9 @@ export class ZoomMap {
     });
     grid.addEventListener("wheel", (event) => {
       const { x, y } = place(event);
-      if (!event.deltaY || !this.zoom(STEP ** (-Math.sign(event.deltaY) * Math.min(1, Math.abs(event.deltaY) / 60)), x, y)) return;
-      event.preventDefault(); // at the ends of the zoom the page scrolls
+      if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return; // nothing to zoom out of: the page scrolls
+      event.preventDefault();
+      this.zoom(STEP ** (-Math.sign(event.deltaY) * Math.min(1, Math.abs(event.deltaY) / 60)), x, y);
     }, { passive: false });
     this.cell.addEventListener("keydown", (event) => this.#key(event));
   }
