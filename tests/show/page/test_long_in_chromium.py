@@ -71,7 +71,7 @@ def test_zooming_in_reaches_single_weights_and_all_goes_back(reports, tmp_path):
         for _ in range(8):
             page.get_by_label("zoom in").click()
         assert cells.text_content() == "single tokens; of each row its 8 largest weights"
-        page.get_by_label("the whole text").click()
+        page.get_by_label("all of the text").click()
         assert cells.text_content() == "cells of 3 × 3 tokens; zoom in for single weights"
         page.locator(".zoom-map .map-cell").focus()
         for _ in range(8):

@@ -334,10 +334,9 @@ export class CompareView {
     const role = roles[0] === roles[1]
       ? h("span", { class: "role-of quiet", text: roles[0] })
       : h("span", { class: "role-of" }, roles[0], h("br"), `→ ${roles[1]}`);
-    const said = largest ? `${largest.label} ${number(largest.before)} to ${number(largest.after)}` : "no statistic in common";
     return h(
       "button",
-      { role: "option", class: "change", "data-head": `${layer}.${head}`, "aria-label": `head ${layer}.${head}, ${roles[0] === roles[1] ? roles[0] : `${roles[0]}, then ${roles[1]}`}, ${said}`,
+      { role: "option", class: "change", "data-head": `${layer}.${head}`,
         onclick: () => this.app.choose(layer, head) },
       h("span", { class: "num id", text: `${layer}.${head}` }), role,
       ...(largest ? pairCells(largest, 40) : []),

@@ -51,7 +51,7 @@ export class LongView {
     this.about = h("span");
     const zoom = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act) =>
       h("button", { text, "aria-label": label, title: label, onclick: act });
-    const tools = h("span", { class: "zooms" }, zoom("−", "zoom out", () => this.map.zoom(1 / 1.5)), zoom("+", "zoom in", () => this.map.zoom(1.5)), zoom("all", "the whole text", () => this.map.whole()));
+    const tools = h("span", { class: "zooms" }, zoom("−", "zoom out", () => this.map.zoom(1 / 1.5)), zoom("+", "zoom in", () => this.map.zoom(1.5)), zoom("all", "all of the text", () => this.map.whole()));
     this.cells = h("span", { class: "cells" });
     this.readout = h("p", { class: "num readout-line" });
     this.scale = h("div", { class: "scale" });
