@@ -173,3 +173,10 @@ def test_visible_cells_of_a_generation_hold_a_visible_key(n):
 def test_queries_per_key_of_a_generation_count_those_that_may_see_it():
     seen = steps_seen(generation(STEPS, mask=causal() & window(4))[1])
     assert torch.equal(seen[0].queries_per_key().long(), seen[0].visible().sum(2))
+
+
+def test_rows_of_padding_have_no_visible_cells():
+    real = torch.tensor([[False, False, True, True, True], [True, True, True, True, False]])
+    layer = seen_of(random_call(mask=causal(), real=real))[0]
+    assert torch.equal(layer.visible_cells(5), layer.visible())
+    assert not layer.visible_cells(5)[0, :, :2].any()

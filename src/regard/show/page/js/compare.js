@@ -264,7 +264,7 @@ export class CompareView {
     });
     this.titles[2].replaceChildren(dot(1), " − ", dot(0), " ", h("span", { text: heads ? "blue: more in the second" : "blue gained, ochre lost" }));
     const width = this.right.clientWidth || 800;
-    const across = width >= 620 ? 3 : width >= 420 ? 2 : 1;
+    const across = width >= 620 ? 3 : 2;
     const size = Math.min(420, (width - GAP * (across - 1)) / across);
     const shown = [weights, after, this.differences];
     this.maps.forEach((map, i) => {

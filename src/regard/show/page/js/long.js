@@ -16,7 +16,7 @@ import { ZoomMap } from "./zoom.js";
 /** @typedef {import("./zoom.js").Spot} Spot */
 /** @typedef {{unit: number, weight: number}} Looked a word that is looked at, or that looks */
 
-const COLUMN = 860; // pixels of the page, below which everything is in one column
+const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
 const LEAST_SHOWN = 0.005; // weight of a row
@@ -88,17 +88,16 @@ export class LongView {
     const { state } = app.store;
     this.#drawHeads();
     if (!head) return;
-    const narrow = app.width < COLUMN;
+    const narrow = app.width <= COLUMN;
     const room = narrow ? app.width - 80 : Math.min(app.width * 0.46, Math.max(360, app.height - 330));
     const size = Math.max(220, Math.floor(Math.min(860, room)));
     const layer = app.report.layers[state.layer];
     this.map.draw(head, { size, theme: app.theme, triangle: layer.encoding?.triangle ?? false, bar: app.color("--tick") });
-    const most = Math.log(Math.max(2, head.S));
     const info = layer.heads[state.head];
     const entropy = info.means.entropy;
     const facts = [
       info.role,
-      ...(entropy === null || entropy === undefined ? [] : [`entropy ${number(entropy)} of at most ${number(most)}`]),
+      ...(entropy === null || entropy === undefined ? [] : [`entropy ${number(entropy)} of at most ${number(layer.most.entropy)}`]),
       app.report.precision,
     ];
     attributes(this.about, { text: facts.join(" · ") });
@@ -142,15 +141,15 @@ export class LongView {
       { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
       { text: times > 1 ? ` in ${times} places` : "" },
     ]);
-    const size = side === "query" ? head.S : head.T;
+    const size = `${side === "query" ? head.S : head.T} ${app.store.state.words && !app.long ? "words" : "tokens"}`;
     if (side === "key") {
       const sum = { text: `${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`, kind: /** @type {const} */ ("quiet") };
-      return { question: [{ text: "Who looks at " }, chosen, { text: `, among ${size} tokens?` }], answer: [...answer, sum] };
+      return { question: [{ text: "Who looks at " }, chosen, { text: `, among ${size}?` }], answer: [...answer, sum] };
     }
     if (!answer.length) answer.push({ text: "Nowhere: the mask hides every key" });
     const held = list.reduce((sum, one) => sum + one.weight, 0);
     answer.push({ text: "." }, { text: list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : "", kind: "quiet" });
-    return { question: [{ text: "Where does " }, chosen, { text: ` look, among ${size} tokens?` }], answer };
+    return { question: [{ text: "Where does " }, chosen, { text: ` look, among ${size}?` }], answer };
   }
 
   shade() {
