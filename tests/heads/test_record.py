@@ -154,3 +154,29 @@ def test_the_largest_keys_of_a_generation_are_collected_and_joined():
     keys, weights = dense.top(whole, None, 1, 4)
     assert_close(seen[0, 1].top(4).keys, keys)
     assert_close(seen[0, 1].top(4).weights, weights)
+
+
+@pytest.mark.parametrize("n", [3, 64])
+def test_visible_cells_of_a_generation_hold_a_visible_key(n):
+    seen = steps_seen(generation(STEPS, mask=causal() & window(4))[1])
+    visible = seen[0].visible()
+    B, H, T, S = visible.shape
+    rows, cols = min(n, T), min(n, S)
+    expected = torch.zeros(B, H, rows, cols, dtype=torch.bool)
+    for row in range(rows):
+        for col in range(cols):
+            cell = visible[:, :, row * T // rows : (row + 1) * T // rows, col * S // cols : (col + 1) * S // cols]
+            expected[:, :, row, col] = cell.any(-1).any(-1)
+    assert torch.equal(seen[0].visible_cells(n), expected)
+
+
+def test_queries_per_key_of_a_generation_count_those_that_may_see_it():
+    seen = steps_seen(generation(STEPS, mask=causal() & window(4))[1])
+    assert torch.equal(seen[0].queries_per_key().long(), seen[0].visible().sum(2))
+
+
+def test_rows_of_padding_have_no_visible_cells():
+    real = torch.tensor([[False, False, True, True, True], [True, True, True, True, False]])
+    layer = seen_of(random_call(mask=causal(), real=real))[0]
+    assert torch.equal(layer.visible_cells(5), layer.visible())
+    assert not layer.visible_cells(5)[0, :, :2].any()

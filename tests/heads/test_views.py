@@ -127,3 +127,20 @@ def test_a_head_prints_its_role_with_the_evidence_and_its_means():
 @pytest.mark.parametrize("name", [*ROWS, *COLUMNS])
 def test_a_statistic_is_documented_where_it_is_read(view, name):
     assert getattr(view, name).__doc__ == BY_NAME[name].about
+
+
+def test_score_parts_give_every_weight_of_a_head():
+    call = random_call(mask=causal(), Hkv=1)
+    head = seen_of(call)[0, 2]
+    q, k, lse, scale, is_causal = head.score_parts()
+    weights = (scale * q @ k.mT - lse[..., None]).exp().tril()
+    assert is_causal
+    assert_close(weights, head.weights(), check_dtype=False)
+
+
+def test_score_parts_of_biased_scores_are_refused():
+    call = random_call(mask=causal(), bias=torch.randn(5, 5))
+    with pytest.raises(
+        ValueError, match=r"score_parts\(\) needs one call whose scores are q · k alone.*weights\(rows, cols\)"
+    ):
+        seen_of(call)[0, 0].score_parts()

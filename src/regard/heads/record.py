@@ -19,7 +19,7 @@ from regard.heads.copies import Copies, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.target_keys import locate
-from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts, visible_tile
+from regard.heads.visibility import is_plain, queries_per_key, row_tiles, visible_key_counts, visible_tile
 from regard.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -180,9 +180,7 @@ class Record:
             case Join.SUM:
                 return self._sum_over_steps(parts)
             case Join.MEAN:
-                B, H, _, _ = self.sizes
-                counts = [self._queries_per_key(step).expand(B, H, -1) for step in self.steps]
-                queries = self._sum_over_steps(counts)
+                queries = self.queries_per_key()
                 return torch.where(queries > 0, self.read("received") / queries, torch.nan)
             case Join.NEVER:
                 raise ValueError(
@@ -222,8 +220,11 @@ class Record:
             total[:, :, self.offset(i) : self.offset(i) + part.shape[2]] += part
         return total
 
-    def _queries_per_key(self, step: RecordedCall) -> Tensor:
-        return step.measured["queries"] if "queries" in step.measured else queries_per_key(step.call)
+    def queries_per_key(self) -> Tensor:
+        """(B, H, S): how many of the queries that count may see each key."""
+        B, H, _, _ = self.sizes
+        counts = [step.measured.get("queries", queries_per_key(step.call)) for step in self.steps]
+        return self._sum_over_steps([count.expand(B, H, -1) for count in counts])
 
     def visible(self) -> tuple[Tensor, Tensor]:
         """How many keys each query may see and their mean distance, (B, H, T) each; NaN in rows that do not count."""
@@ -248,6 +249,22 @@ class Record:
             tile = visible_tile(call, local) & on_demand.counted(call, lse)[:, :, local, None]
             result[:, :, mine, offset : offset + call.sizes[3]] = tile.cpu()
         return result
+
+    def visible_cells(self, n: int) -> Tensor:
+        """(B, H, rows, cols) bool: may any query of a cell see any key of it? The cells are those of map(n)."""
+        B, H, T, S = self.sizes
+        self.need(f"visible_cells({n})")
+        seen = torch.zeros(B, H, min(n, T), min(n, S))
+        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
+            lines = on_demand.cells(torch.arange(start, end), T, seen.shape[2])
+            columns = on_demand.cells(torch.arange(offset, offset + call.sizes[3]), S, seen.shape[3])
+            counts = on_demand.counted(call, lse).cpu()
+            for rows in row_tiles(call):
+                tile = visible_tile(call, rows).cpu().float()
+                narrow = tile.new_zeros(*tile.shape[:3], seen.shape[3]).index_add_(3, columns, tile)
+                rows = rows.cpu()
+                seen.index_add_(2, lines[rows], narrow.expand(B, H, -1, -1) * counts[:, :, rows, None])
+        return seen > 0
 
     def lse(self, index: int) -> Tensor:
         """The log of each row's sum, from which any weight follows; measured now where it was not collected."""

@@ -26,6 +26,16 @@ class Top(NamedTuple):
     weights: Tensor
 
 
+class ScoreParts(NamedTuple):
+    """What the weights of a head are computed from: exp(scale · q·k − lse), on the keys that a query may see."""
+
+    q: Float[Tensor, "B T D"]
+    k: Float[Tensor, "B S D"]
+    lse: Float[Tensor, "B T"]
+    scale: float
+    causal: bool  # may a query see the keys up to its own position, or all keys?
+
+
 class _View:
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
@@ -119,6 +129,21 @@ class Head(_View):
         chosen = index(rows, self.record.sizes[2], "row", self.record.steps[0].call.device)
         return self.record.visible_keys(chosen)[:, self.head]
 
+    def score_parts(self) -> ScoreParts:
+        """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
+        self.record.need("score_parts()")
+        (call, lse), *others = self.record.calls()
+        parts = call.mask.parts()
+        masked = parts.rest is not None or parts.window is not None or parts.keys is not None or call.real is not None
+        if others or masked or call.q is None or call.k is None or call.bias is not None or call.alibi is not None:
+            raise ValueError(
+                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} has "
+                "another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
+            )
+        shared = call.q.shape[1] // call.k.shape[1]
+        q, k = call.q[:, self.head], call.k[:, self.head // shared]
+        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), call.scale, parts.causal)
+
     def __repr__(self) -> str:
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
         return f"{self.layer}.{self.head}  {self.name}\n  {self.role}\n  {numbers}"
@@ -187,6 +212,14 @@ class Layer(_View):
     def visible(self) -> Tensor:
         """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
         return self.record.visible_keys(torch.arange(self.record.sizes[2]))
+
+    def visible_cells(self, n: int = MAP) -> Tensor:
+        """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""
+        return self.record.visible_cells(n)
+
+    def queries_per_key(self) -> Tensor:
+        """(B, H, S): how many queries may see each key. received ÷ this is the mean weight that a key gets."""
+        return self.record.queries_per_key()
 
     def _heads(self) -> list[Head]:
         return [self[head] for head in range(len(self))]

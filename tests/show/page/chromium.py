@@ -81,3 +81,15 @@ def opened(browser: Any, page: Path | str, hash: str = "", **options: Any) -> It
         yield one
     finally:
         one.close()
+
+
+@contextmanager
+def opened_html(
+    html: str, folder: Path, at: str = "", width: int = 1440, height: int = 900, dark: bool = False
+) -> Iterator[Any]:
+    """A tab of a browser of its own, with this page at a state of its address."""
+    path = folder / "page.html"
+    path.write_text(html, encoding="utf-8")
+    options = {"viewport": {"width": width, "height": height}, "color_scheme": "dark" if dark else "light"}
+    with chromium() as browser, opened(browser, path, at, **options) as page:
+        yield page.tab

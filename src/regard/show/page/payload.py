@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.heads.registry import STATISTICS
+from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
 from regard.show.page.steps import LayerSizes, describe_steps
 from regard.tokens import TextTokens
 from regard.traces.trace import Trace
@@ -32,8 +33,9 @@ class Titled:
     title: str
     seen: Seen
     text: int = 0  # which text of the batch
-    tokens: TextTokens | None = None
+    tokens: TextTokens | None = None  # where the report does not know them
     steps: Mapping[int, Trace] = field(default_factory=dict)
+    exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
 
 
 @dataclass
@@ -53,6 +55,7 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
             for one in STATISTICS
             if one.heading is not None
         ],
+        "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
         "roles": [{"name": name, "about": ""} for name in NAMES],
         "reports": [],
     }
@@ -66,25 +69,33 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
 
 def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
-    maps = [_Layer.of(seen, layer, titled.text) for layer in range(len(seen))]
+    maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
-    portraits = seen.portraits()
+    portraits, texts = seen.portraits(), _Sequences(titled)
+    exact: dict[int, dict[int, Any]] = {}
+    for layer, head in titled.exact:
+        _ = seen[layer, head]  # refuses a head that does not exist
+        if isinstance(maps[layer], LongLayer):  # of a short text every weight is here
+            exact.setdefault(layer, {})[head], content = exact_block(seen, layer, head, titled.text)
+            blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
-        H, T, S = one.weights.shape
+        H, T, S = one.sizes
         heads = [_head(portraits[layer, head]) for head in range(H)]
-        itself = T == S and titled.tokens is not None and len(titled.tokens) == T
         layers.append(
             {
                 "name": name,
                 "T": T,
                 "S": S,
-                "queries": 0 if itself else None,
-                "keys": 0 if itself else None,
+                "queries": texts.number(seen[layer].query_tokens, T),
+                "keys": texts.number(seen[layer].key_tokens, S),
                 "kv_heads": one.kv_heads,
+                "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
+                "grid": one.grid() if isinstance(one, LongLayer) else None,
+                "exact": exact.get(layer, {}),
                 "heads": heads,
                 "steps": None,
                 "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
@@ -95,21 +106,45 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
             layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
             blocks |= of_steps
     pictures = None
-    if any(max(one.weights.shape[1:]) > THUMBNAIL for one in maps):
-        rows = min(THUMBNAIL, max(one.weights.shape[1] for one in maps))
-        cols = min(THUMBNAIL, max(one.weights.shape[2] for one in maps))
+    if any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
+        rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
+        cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
-        content = b"".join(thumbnail(*pair, THUMBNAIL).tobytes() for one in maps for pair in one.heads())
+        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
         blocks[f"thumbnails.{number}"] = compress(content)
-    blocks[f"strongest.{number}"] = compress(b"".join(strongest(*pair) for one in maps for pair in one.heads()))
+    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
+    blocks[f"strongest.{number}"] = compress(content)
     return {
         "title": titled.title,
-        "precision": _precision(encodings),
-        "sequences": [] if titled.tokens is None else [_sequence(titled.tokens)],
+        "precision": _precision(encodings, long=any(isinstance(one, LongLayer) for one in maps)),
+        "sequences": [_sequence(one) for one in texts.all],
         "layers": layers,
         "order": [list(place) for place in seen.order()],
         "thumbnails": pictures,
     }, blocks
+
+
+class _Sequences:
+    """The texts that layers read, each once."""
+
+    def __init__(self, titled: Titled) -> None:
+        self.titled = titled
+        self.all: list[TextTokens] = []
+
+    def number(self, texts: Sequence[TextTokens] | None, size: int) -> int | None:
+        """The number of a layer's text among all; None where its tokens are unknown."""
+        one = self.titled.tokens if texts is None else texts[self.titled.text]
+        if one is None or len(one) != size:
+            return None
+        if one not in self.all:
+            self.all.append(one)
+        return self.all.index(one)
+
+
+def _layer(seen: Seen, layer: int, text: int) -> _Layer | LongLayer:
+    """All weights of a layer, or of a long text as much as a page can hold."""
+    long = max(seen.sizes()[layer][0][2:]) > LONGEST_EXACT
+    return LongLayer.of(seen, layer, text) if long else _Layer.of(seen, layer, text)
 
 
 @dataclass(frozen=True)
@@ -127,9 +162,11 @@ class _Layer:
         visible = view.visible()[text].cpu()
         return _Layer(weights, visible, view.kv_heads)
 
-    def heads(self) -> list[tuple[Tensor, Tensor]]:
-        """(weights, visible) of each head."""
-        return list(zip(self.weights, self.visible, strict=True))
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(H, T, S)"""
+        H, T, S = self.weights.shape
+        return H, T, S
 
     @property
     def triangle(self) -> bool:
@@ -137,27 +174,47 @@ class _Layer:
         T, S = self.visible.shape[1:]
         return T == S and not bool(self.visible.triu(1).any())
 
+    def thumbnail(self, head: int, most: int) -> bytes:
+        """The head as a small picture."""
+        return thumbnail(self.weights[head], self.visible[head], most).tobytes()
 
-def _encoded(maps: Sequence[_Layer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
-    """linear16 where all of it fits the budget, else root7."""
-    encodings = [Encoding("linear16", one.triangle) for one in maps]
+    def strongest(self, head: int) -> bytes:
+        """The largest weight of each query and its key."""
+        return strongest(self.weights[head], self.visible[head])
+
+
+def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
+    """The grids of long layers; of the others linear16 where all of it fits the budget, else root7."""
+    encodings = [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    long = {
+        f"long.{number}.{layer}.{head}": compress(one.block(head))
+        for layer, one in enumerate(maps)
+        if isinstance(one, LongLayer)
+        for head in range(one.sizes[0])
+    }
     blocks = _blocks(maps, encodings, number)
     if sum(map(len, blocks.values())) > budget:
-        encodings = [Encoding("root7", one.triangle, highest_outside(one.weights)) for one in maps]
+        encodings = [
+            old if isinstance(one, LongLayer) else Encoding("root7", one.triangle, highest_outside(one.weights))
+            for one, old in zip(maps, encodings, strict=True)
+        ]
         blocks = _blocks(maps, encodings, number)
-    return encodings, blocks
+    return encodings, blocks | long
 
 
-def _blocks(maps: Sequence[_Layer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
+def _blocks(maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
     return {
         f"weights.{number}.{layer}.{head}": compress(encode(one.weights[head], one.visible[head], encoding))
         for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
-        for head in range(one.weights.shape[0])
+        if isinstance(one, _Layer)
+        for head in range(one.sizes[0])
     }
 
 
-def _precision(encodings: Sequence[Encoding]) -> str:
+def _precision(encodings: Sequence[Encoding], long: bool) -> str:
     """How exact the weights are, in words."""
+    if long:
+        return "map and the 8 largest weights of each row ±0.00001"
     if all(one.kind == "linear16" for one in encodings):
         return "weights ±0.00001"
     error = max(one.error for one in encodings)
@@ -166,7 +223,7 @@ def _precision(encodings: Sequence[Encoding]) -> str:
 
 def _head(portrait: Any) -> dict[str, Any]:
     means = {
-        name: None if math.isnan(value) or math.isinf(value) else round(value, 6)
+        name: None if math.isnan(value) or math.isinf(value) else round(value, 9)
         for name, value in portrait.means.items()
     }
     role = portrait.role
@@ -174,4 +231,5 @@ def _head(portrait: Any) -> dict[str, Any]:
 
 
 def _sequence(tokens: TextTokens) -> dict[str, Any]:
-    return {"pieces": list(tokens.pieces), "labels": tokens.labels, "words": tokens.words, "notes": {}}
+    shown = {str(i): name for i, name in enumerate(tokens.names) if tokens.padding[i] or i in tokens.parts}
+    return {"pieces": list(tokens.pieces), "names": shown, "words": tokens.words}

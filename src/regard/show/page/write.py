@@ -32,11 +32,7 @@ def write_page(
     steps = {}
     if model is not None and head is not None and isinstance(_module(model, head), MultiHeadAttention):
         steps = {head.layer: trace_layer(model, head.layer, **(inputs or {}))}
-    tokens = seen.tokens
-    titled = [
-        Titled(title, seen, text, None if tokens is None else tokens[text], steps if text == 0 else {})
-        for text in range(seen.sizes()[0][0][0])
-    ]
+    titled = [Titled(title, seen, text, steps=steps if text == 0 else {}) for text in range(seen.sizes()[0][0][0])]
     with atomically(path) as temporary:
         temporary.write_text(page_html(page_data(titled)), encoding="utf-8")
 

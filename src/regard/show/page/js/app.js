@@ -1,13 +1,17 @@
 // @ts-check
 // The app: one state, one chosen head, and the views that show it.
 
-import { telling } from "./ask.js";
+import { telling, tellingLong } from "./ask.js";
 import { preferredTheme, themeAround } from "./color.js";
+import { CompareView } from "./compare.js";
 import { embedded, Reports } from "./data.js";
 import { h } from "./dom.js";
+import { download, fileName, pngOf, svgOf } from "./export.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
+import { LongView } from "./long.js";
+import { LongHeads, viewFor } from "./mass.js";
 import { atlas } from "./pictures.js";
 import { fromHash, Store, toHash } from "./state.js";
 import { StepsView } from "./steps.js";
@@ -21,8 +25,8 @@ import { Names } from "./words.js";
 /** @typedef {"query" | "key"} Side */
 /**
  * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
- * that the text is shaded by, and the word in focus.
- * @typedef {{el: HTMLElement, draw: () => void, focus: () => void, ask: () => import("./ask.js").Ask,
+ * that the text is shaded by, and the word in focus. ownText: the view shows the text itself.
+ * @typedef {{el: HTMLElement, ownText?: boolean, draw: () => void, focus: () => void, ask: () => import("./ask.js").Ask,
  *   shade: () => {values: ArrayLike<number> | null, unit: number}}} View
  */
 
@@ -30,6 +34,8 @@ const VIEWS = [
   { name: "heads", label: "Heads", make: (/** @type {App} */ app) => new HeadsView(app) },
   { name: "head", label: "Head", make: (/** @type {App} */ app) => new HeadView(app) },
   { name: "steps", label: "Steps", make: (/** @type {App} */ app) => new StepsView(app) },
+  { name: "long", label: "Long", make: (/** @type {App} */ app) => new LongView(app) },
+  { name: "compare", label: "Compare", make: (/** @type {App} */ app) => new CompareView(app) },
 ];
 const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
 
@@ -45,11 +51,14 @@ export class App {
     this.root = root;
     this.address = options.address;
     this.reports = new Reports(page, transport);
+    this.longs = new LongHeads(this.reports);
     const [layer, head] = page.reports[0].order[0] ?? [0, 0];
     this.store = new Store({ layer, head, ...options.state, ...(this.address ? fromHash(location.hash) : {}) });
     this.#repair();
     /** The weights of the chosen head, by token or by word. @type {Weights | null} */
     this.weights = null;
+    /** The chosen head of a text that is too long for all weights. @type {import("./mass.js").LongHead | null} */
+    this.long = null;
     this.rows = new Names(null, 0, false);
     this.cols = new Names(null, 0, false);
     /** @type {import("./pictures.js").Atlas | null} */
@@ -72,6 +81,7 @@ export class App {
       pick: (unit) => this.pick("query", unit),
       leave: () => this.leave(),
       find: (text) => this.find(text),
+      save: (kind) => this.save(kind),
     });
     /** @type {Record<string, View>} */
     this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
@@ -88,9 +98,15 @@ export class App {
     return this.reports.page.reports[this.store.state.report];
   }
 
+  /** The name of the view that is shown: the chosen one, or what shows one head of a text of this length. */
+  get viewName() {
+    const { view, layer } = this.store.state;
+    return viewFor(view, this.report.layers[layer]);
+  }
+
   /** The view that is shown. */
   get view() {
-    return this.views[this.store.state.view];
+    return this.views[this.viewName];
   }
 
   /** Did the person choose the focus, by pointing or pinning? */
@@ -186,6 +202,31 @@ export class App {
     return getComputedStyle(this.root).getPropertyValue(name).trim();
   }
 
+  /** Draw the view again: something that it waited for is here. */
+  redraw() {
+    this.#drawView();
+  }
+
+  /**
+   * Save what is shown as a file.
+   * @param {"svg" | "png"} kind
+   */
+  async save(kind) {
+    const { layer, head } = this.store.state;
+    const name = this.viewName === "heads" ? "" : `${layer}.${head}`;
+    const { ask, text, view } = this.frame;
+    const svg = svgOf([ask.el, text.el, view], {
+      background: this.color("--paper"),
+      title: [this.report.title, this.viewName, name].join(" ").trim(),
+    });
+    try {
+      const blob = kind === "svg" ? new Blob([svg], { type: "image/svg+xml" }) : await pngOf(svg);
+      download(blob, fileName([this.report.title, this.viewName, name], kind));
+    } catch (error) {
+      this.frame.say(error instanceof Error ? error.message : String(error));
+    }
+  }
+
   /** Take the page down. */
   destroy() {
     this.stop();
@@ -229,19 +270,28 @@ export class App {
 
   /** Load what the chosen head needs, and draw it as it arrives. */
   async #load() {
-    const { report, layer, head, words } = this.store.state;
+    const { report, layer, head } = this.store.state;
     const request = {};
     this.request = request;
     const info = this.report.layers[layer];
+    const words = this.store.state.words && !info.grid;
     const sequence = (/** @type {number | null} */ at) => (at === null ? null : this.report.sequences[at]);
     this.rows = new Names(sequence(info.queries), info.T, words);
     this.cols = new Names(sequence(info.keys), info.S, words);
     this.#drawFrame();
     try {
-      const exact = await this.reports.weights(report, layer, head);
-      if (request !== this.request) return;
-      this.weights = words && this.rows.known && this.cols.known ? exact.merged(this.rows.unit, this.cols.unit) : exact;
-      this.opening = telling(this.weights, this.rows, this.cols);
+      if (info.grid) {
+        const long = await this.longs.get(report, layer, head);
+        if (request !== this.request) return;
+        Object.assign(this, { long, weights: null, opening: tellingLong(long, this.rows) });
+      } else {
+        const exact = await this.reports.weights(report, layer, head);
+        if (request !== this.request) return;
+        this.weights =
+          words && this.rows.known && this.cols.known ? exact.merged(this.rows.unit, this.cols.unit) : exact;
+        this.long = null;
+        this.opening = telling(this.weights, this.rows, this.cols);
+      }
       this.#drawView();
       const drawn = `${report} ${this.theme}`;
       if (this.drawnAtlas !== drawn) {
@@ -260,12 +310,20 @@ export class App {
   }
 
   #drawFrame() {
-    this.frame.draw(this.report, this.store.state, this.rows.known ? this.rows : this.cols, this.theme);
+    const { state } = this.store;
+    this.frame.draw(
+      this.report,
+      { ...state, view: this.viewName },
+      this.rows.known ? this.rows : this.cols,
+      this.theme,
+    );
   }
 
   #drawView() {
     const { view } = this.frame;
     if (view.firstChild !== this.view.el) view.replaceChildren(this.view.el);
+    this.root.dataset.view = this.viewName;
+    this.frame.text.el.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
     this.width = this.root.clientWidth;
     this.height = this.address ? innerHeight : HEIGHT;
     this.view.draw();
@@ -274,10 +332,10 @@ export class App {
 
   /** The focus has changed: only what shows it is drawn again. */
   #focus() {
-    if (!this.weights) return;
+    if (!this.weights && !this.long) return;
     this.view.focus();
     const { values, unit } = this.view.shade();
-    this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
+    if (!this.view.ownText) this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
     this.frame.ask.show(this.view.ask());
   }
 
@@ -287,7 +345,7 @@ export class App {
     if (changed.has("theme")) this.#chooseTheme();
     if (changed.has("words")) this.hover = { side: "query", unit: -1, other: -1 };
     if (some("report", "layer", "head", "words", "theme")) this.#load();
-    else if (some("view", "role", "sort", "step", "other")) {
+    else if (some("view", "role", "sort", "step", "other", "against")) {
       this.#drawFrame();
       this.#drawView();
     } else this.#focus();
@@ -295,7 +353,7 @@ export class App {
   }
 
   #resize() {
-    if (this.root.clientWidth !== this.width && this.weights) this.#drawView();
+    if (this.root.clientWidth !== this.width && (this.weights || this.long)) this.#drawView();
   }
 
   /** @param {KeyboardEvent} event */

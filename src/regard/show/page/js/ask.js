@@ -63,6 +63,25 @@ export function telling(weights, rows, cols) {
 }
 
 /**
+ * The query that says most about a head of a long text: the same as `telling`, from the largest weights alone.
+ * @param {import("./mass.js").LongHead} long
+ * @param {Names} rows
+ * @returns {number}
+ */
+export function tellingLong(long, rows) {
+  let [best, most] = [Math.max(0, long.T - 1), -1];
+  for (let query = 1; query < long.T; query++) {
+    const top = long.top(query, 3);
+    const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0] ?? { key: 0, weight: 0 };
+    const after = rows.known && key > 0 && key <= query && rows.texts[key - 1].trim() === rows.texts[query].trim();
+    const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6;
+    const value = weight * (after ? 1 : key === 0 || key === query ? 0.1 : 0.8) * letters;
+    if (value > most) [best, most] = [query, value];
+  }
+  return best;
+}
+
+/**
  * "Where does very look?" or "Who looks at tired?"
  * @param {Weights} weights
  * @param {Names} rows

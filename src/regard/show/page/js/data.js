@@ -6,17 +6,24 @@
 
 /**
  * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
+ * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
- * @typedef {{pieces: string[], labels: string[], words: number[], notes: Record<string, string>}} Sequence
+ * @typedef {{pieces: string[], names: Record<string, string>, words: number[]}} Sequence names: of tokens that are
+ *   not shown as their text: padding, and bytes of a character, 猫:2
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
+ * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
- *   encoding: Encoding | null, heads: HeadInfo[], steps: StepInfo[] | null, without_steps: string}} LayerInfo
+ *   most: Record<string, number>, encoding: Encoding | null,
+ *   grid: {rows: number, cols: number} | null, exact: Record<string, ExactInfo>, heads: HeadInfo[],
+ *   steps: StepInfo[] | null, without_steps: string}} LayerInfo
+ *   most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
+ *   heads whose queries and keys are here
  * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes: number[],
  *   heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a layer, for one
  *   text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in the last axis
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
- * @typedef {{format: number, statistics: Statistic[], roles: {name: string, about: string}[], reports: Report[]}} Page
+ * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[]}} Page
  * @typedef {(key: string) => Promise<Uint8Array>} Transport
  */
 
@@ -162,7 +169,8 @@ export class Reports {
     let promise = this.decoded.get(key);
     if (!promise) {
       const info = this.page.reports[report].layers[layer];
-      if (!info.encoding) return Promise.reject(new Error(`The weights of layer ${layer} are not in this page.`));
+      if (!info.encoding || info.grid)
+        return Promise.reject(new Error(`The weights of layer ${layer} are not in this page.`));
       const encoding = info.encoding;
       promise = this.transport(`weights.${key}`).then((bytes) => decodeWeights(bytes, info.T, info.S, encoding));
       promise.catch(() => this.decoded.delete(key));

@@ -4,6 +4,7 @@
 import { AskLine } from "./ask.js";
 import { attributes, h } from "./dom.js";
 import { legend } from "./legend.js";
+import { hasView } from "./mass.js";
 import { TextLine } from "./text.js";
 import { sizes } from "./words.js";
 
@@ -12,7 +13,9 @@ import { sizes } from "./words.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./state.js").Store} Store */
 /** @typedef {import("./words.js").Names} Names */
-/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void}} TextEvents */
+/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void,
+ *   save: (kind: "svg" | "png") => void, find: (text: string) => string}} FrameEvents
+ *   save: the view as a file; find: go to a head or a word, and say what the view does not */
 
 /** Everything on the page that is not a view. */
 export class Frame {
@@ -21,7 +24,7 @@ export class Frame {
    * @param {Page} page
    * @param {Store} store
    * @param {{name: string, label: string}[]} views
-   * @param {TextEvents & {find: (text: string) => string}} events find: go to a head or a word, and say what was found
+   * @param {FrameEvents} events
    */
   constructor(root, page, store, views, events) {
     this.ask = new AskLine();
@@ -55,12 +58,15 @@ export class Frame {
       if (answer) this.say(answer);
       this.find.select();
     });
+    const save = (/** @type {string} */ text, /** @type {"svg" | "png"} */ kind) =>
+      h("button", { text, title: `save this view as ${text}`, onclick: () => events.save(kind) });
     const tools = h(
       "span",
       { class: "tools" },
       this.find,
       page.reports.length > 1 ? this.texts : null,
       this.modes,
+      h("span", { class: "choice" }, save("SVG", "svg"), save("PNG", "png")),
       this.theme,
       h("button", { text: "legend", onclick: () => this.legend.showModal() }),
     );
@@ -79,7 +85,11 @@ export class Frame {
   draw(report, state, names, theme) {
     attributes(this.meta, { text: [report.title, sizes(report)].filter(Boolean).join(" · ") });
     for (const button of this.tabs.children) {
-      attributes(button, { "aria-current": button.getAttribute("data-view") === state.view ? "page" : null });
+      const name = button.getAttribute("data-view") ?? "";
+      attributes(button, {
+        "aria-current": name === state.view ? "page" : null,
+        hidden: !hasView(name, report.layers[state.layer]),
+      });
     }
     for (const button of this.modes.children) {
       attributes(button, {
@@ -87,7 +97,7 @@ export class Frame {
       });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
-    this.modes.hidden = !inPieces;
+    this.modes.hidden = !inPieces || report.layers[state.layer].grid !== null; // pieces of words are merged from all weights
     this.theme.textContent = theme === "dark" ? "light" : "dark";
     this.text.el.hidden = !names.known;
     if (names.known) this.text.draw(names);

@@ -2,10 +2,10 @@
 // One head: the words and the lines between them, and the exact map beside them, row by row on one axis.
 
 import { askHead } from "./ask.js";
-import { css, weightColor } from "./color.js";
 import { attributes, h, s, textWidth } from "./dom.js";
 import { Lines } from "./lines.js";
 import { LABEL_FONT, WeightMap } from "./map.js";
+import { weightScale } from "./scale.js";
 import { HeadPicker, roleMark, Strips } from "./side.js";
 import { number } from "./words.js";
 
@@ -172,20 +172,9 @@ export class HeadView {
   #drawLegend(narrow, lines, cell) {
     const { theme, weights, report } = this.app;
     if (!weights) return;
-    const marks = [0, 0.02, 0.1, 0.25, 0.5, 1];
-    const stops = Array.from({ length: 21 }, (_, i) => css(weightColor((i / 20) ** (1 / 0.6), theme)));
-    const bar = h("div", { class: "bar", style: { background: `linear-gradient(to right, ${stops.join(",")})` } });
-    const ticks = h(
-      "div",
-      { class: "ticks num" },
-      ...marks.map((mark) =>
-        h("span", { text: String(mark).replace(/^0\./, "."), style: { left: `${mark ** 0.6 * 100}%` } }),
-      ),
-    );
     this.legend.replaceChildren(
       h("p", { text: "A row is a word; its cells add up to 1." }),
-      bar,
-      ticks,
+      ...weightScale(theme),
       h("p", { text: weights.values.some(Number.isNaN) ? "No cell: hidden by the mask." : "" }),
       h("p", { class: "quiet", text: report.precision }),
     );

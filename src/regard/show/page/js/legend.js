@@ -24,6 +24,14 @@ const WORDS = [
     "score",
     "A query times a key, number by number, added up. Divided by √ of how many there are, it is scaled; the softmax turns scaled scores into weights.",
   ],
+  [
+    "block",
+    "Of a long text a cell of the map is a block: the share of its queries' attention that is on its keys. A row adds up to 1.",
+  ],
+  [
+    "○ ●",
+    "In a comparison, ○ is the first report or head and ● the second. A head changed if its role did, or some statistic by 0.1 of its scale.",
+  ],
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
 

@@ -8,7 +8,8 @@ import { Names, number } from "./words.js";
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {import("./color.js").Theme} Theme */
 /**
- * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean}} MapOptions
+ * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?: boolean}} MapOptions
+ *   bare: no labels at all
  * @typedef {(row: number, col: number) => void} OnCell
  */
 
@@ -67,8 +68,8 @@ export class WeightMap {
     const widest = (/** @type {Names} */ names) =>
       Math.min(LONGEST_LABEL, Math.max(8, ...names.names.map((name) => textWidth(name, LABEL_FONT))));
     this.upright = cols.size >= 15 || cell < widest(cols) + 8;
-    this.top = options.diagonalLabels ? 0 : Math.ceil(this.upright ? widest(cols) + 10 : 20);
-    this.left = options.rowLabels && !options.diagonalLabels ? Math.ceil(widest(rows)) + 8 : 0;
+    this.top = options.diagonalLabels || options.bare ? 0 : Math.ceil(this.upright ? widest(cols) + 10 : 20);
+    this.left = options.rowLabels && !options.diagonalLabels && !options.bare ? Math.ceil(widest(rows)) + 8 : 0;
     const [width, height] = [weights.S * cell, weights.T * cell];
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
@@ -197,7 +198,8 @@ export class WeightMap {
    * @param {Names} cols
    * @param {MapOptions} options
    */
-  #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels }) {
+  #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels, bare }) {
+    if (bare) return this.labels.replaceChildren();
     const every = Math.max(1, Math.ceil(LABELS_FROM / cell));
     const marks = [];
     if (diagonalLabels) {

@@ -3,11 +3,12 @@
 
 /**
  * report, other: numbers of the report shown and of the one it is compared with.
+ * against: the head that the chosen one is compared with, as "4.3"; "" where reports are compared.
  * focus: the token that is looked from ("query") or looked at ("key"), by its number among the tokens; -1 is none.
  * pinned: the focus stays when the pointer moves on.
  * step: in the view Steps, the pinned key and number of a head, "1.17", "1." or ".17".
  * @typedef {{view: string, report: number, other: number, layer: number, head: number, side: "query" | "key",
- *   focus: number, pinned: boolean, words: boolean, role: string, sort: string, step: string,
+ *   focus: number, pinned: boolean, words: boolean, role: string, sort: string, step: string, against: string,
  *   theme: "" | "light" | "dark"}} State
  * @typedef {(changed: Set<keyof State>) => void} Listener
  */
@@ -26,6 +27,7 @@ export const START = {
   role: "",
   sort: "layer",
   step: "",
+  against: "",
   theme: "",
 };
 
@@ -62,7 +64,7 @@ export class Store {
 }
 
 /** How each part of the state is written in the URL. What the pointer passes over is not. */
-const WRITTEN = /** @type {const} */ (["view", "report", "other", "words", "role", "sort", "step", "theme"]);
+const WRITTEN = /** @type {const} */ (["view", "report", "other", "words", "role", "sort", "step", "against", "theme"]);
 
 /**
  * The state as the part of an address after #.

@@ -21,6 +21,8 @@ export class TextLine {
     this.el = h("div", { class: "text", role: "listbox", "aria-label": "text", tabindex: "-1" });
     /** @type {HTMLElement[]} */
     this.units = [];
+    /** How each unit is shown. @type {string[]} */
+    this.shown = [];
     const unit = (/** @type {Event} */ event) => {
       const node = /** @type {Element} */ (event.target).closest("[data-at]");
       return node ? Number(node.getAttribute("data-at")) : -1;
@@ -59,6 +61,7 @@ export class TextLine {
     });
     this.el.replaceChildren(...this.units);
     this.units = /** @type {HTMLElement[]} */ (this.units.map((around) => around.querySelector(".unit")));
+    this.shown = [];
   }
 
   /**
@@ -74,8 +77,11 @@ export class TextLine {
       const shaded = weight >= SHADED_FROM && i !== focus;
       const color = shaded ? weightColor(weight, theme) : null;
       const [background, ink] = color ? [css(color), inkOn(color)] : ["", ""];
-      if (node.style.background !== background) Object.assign(node.style, { background, color: ink });
       const state = i === focus ? (pinned ? "chosen pinned" : "chosen") : Number.isNaN(weight) ? "hidden" : "";
+      const shown = `${background} ${state}`;
+      if (this.shown[i] === shown) return; // a long text has thousands of units
+      this.shown[i] = shown;
+      Object.assign(node.style, { background, color: ink });
       attributes(node, { "data-state": state, "aria-selected": i === focus ? "true" : "false" });
     });
   }

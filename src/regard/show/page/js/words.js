@@ -23,6 +23,8 @@ export class Names {
     for (let i = 0; i < length; i++) this.texts[this.unit[i]] = (this.texts[this.unit[i]] ?? "") + pieces[i];
     /** What is shown: no spaces around it, visible characters for those that are not. */
     this.names = this.texts.map(visible);
+    if (sequence && !words)
+      for (const [token, name] of Object.entries(sequence.names)) this.names[Number(token)] = name;
     /** @type {Record<string, number>} */
     const count = {};
     for (const name of this.names) count[name] = (count[name] ?? 0) + 1;
@@ -34,7 +36,21 @@ export class Names {
     });
     /** Pieces that are tied together in token mode: runs of tokens of one word. */
     this.ties = sequence && !words ? runs(sequence.words) : [];
-    this.notes = sequence?.notes ?? {};
+  }
+
+  /**
+   * The blocks of a long text, named by their tokens: "0–31".
+   * @param {number} length in tokens
+   * @param {number} blocks
+   * @returns {Names}
+   */
+  static blocks(length, blocks) {
+    const names = new Names(null, blocks, false);
+    const first = (/** @type {number} */ block) => Math.floor((block * length) / blocks);
+    names.names = names.texts.map((_, i) =>
+      first(i + 1) - first(i) > 1 ? `${first(i)}–${first(i + 1) - 1}` : String(first(i)),
+    );
+    return names;
   }
 
   get size() {

@@ -1,0 +1,502 @@
+// @ts-check
+// Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
+
+import {
+  changes,
+  difference,
+  isChanged,
+  largestOf,
+  mostChanged,
+  moved,
+  pairs,
+  THRESHOLD,
+  whyApart,
+} from "./changes.js";
+import { attributes, h } from "./dom.js";
+import { arrow, dot, dumbbellHeading, keyRows, pairCells, withSign } from "./dumbbell.js";
+import { WeightMap } from "./map.js";
+import { firstOf } from "./mass.js";
+import { HeadPicker, roleMark } from "./side.js";
+import { Names, number } from "./words.js";
+
+/** @typedef {import("./app.js").App} App */
+/** @typedef {import("./ask.js").Part} Part */
+/** @typedef {import("./changes.js").Change} Change */
+/** @typedef {import("./data.js").Weights} Weights */
+/** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
+
+const KEYS = 8; // of the word in focus
+const GAP = 28; // between maps
+const LARGEST_CELL = 24;
+const place = (/** @type {{layer: number, head: number}} */ { layer, head }) => ({ layer, head });
+
+/** The view of two reports, or of two heads. */
+export class CompareView {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    this.all = false; // show every head in the list
+    /** The second head's weights, and what they are of. @type {{key: string, weights: Weights | null, names: Names, error: string}} */
+    this.after = { key: "", weights: null, names: new Names(null, 0, false), error: "" };
+    /** @type {Weights | null} */
+    this.differences = null;
+    this.apart = "";
+    this.opening = -1;
+    this.drawnList = "";
+    const map = (/** @type {string} */ label) =>
+      new WeightMap({
+        label,
+        point: (row, col) => app.point("query", this.#unit(row), app.long ? -1 : col),
+        pick: (row) => app.pick("query", this.#unit(row)),
+        leave: () => app.leave(),
+      });
+    this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
+    this.titles = this.maps.map(() => h("h2"));
+    this.readouts = this.maps.map(() => h("p", { class: "num at" }));
+    this.frames = this.maps.map((one, i) => h("div", { class: "compared" }, this.titles[i], one.el, this.readouts[i]));
+    this.select = /** @type {HTMLSelectElement} */ (
+      h("select", { "aria-label": "compare with", onchange: () => this.#pick(this.select.value) })
+    );
+    this.pickers = [
+      new HeadPicker((layer, head) => app.choose(layer, head)),
+      new HeadPicker((layer, head) => app.store.set({ against: `${layer}.${head}` })),
+    ];
+    const picker = (/** @type {number} */ i) =>
+      h("div", {}, h("h2", {}, dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
+    this.picking = h("section", { class: "two" }, picker(0), picker(1));
+    this.heading = h("h2");
+    this.list = h("div", { class: "changes" });
+    this.note = h("p", { class: "note" });
+    this.words = h("section", { class: "keys-compared" });
+    const left = h(
+      "div",
+      { class: "left" },
+      h("p", { class: "with" }, "compare with ", this.select),
+      this.picking,
+      this.heading,
+      this.list,
+    );
+    this.stage = h("div", { class: "side-by-side" }, ...this.frames);
+    this.right = h("div", { class: "main" }, this.stage, this.note, this.words);
+    this.el = h("div", { class: "compare" }, left, this.right);
+    this.list.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** The second report or head: what was chosen, or the nearest thing to compare with. @returns {Chosen} */
+  get second() {
+    const { state } = this.app.store;
+    const { reports } = this.app.reports.page;
+    if (this.#headsOnly()) {
+      const [layer, head] = state.against.split(".").map(Number);
+      if (reports[state.report].layers[layer]?.heads[head]) return { number: state.report, layer, head };
+      const [l, i] = this.app.report.order.find(([l, i]) => l !== state.layer || i !== state.head) ?? [
+        state.layer,
+        state.head,
+      ];
+      return { number: state.report, layer: l, head: i };
+    }
+    const valid = reports[state.other] && state.other !== state.report;
+    return { number: valid ? state.other : (state.report + 1) % reports.length, layer: state.layer, head: state.head };
+  }
+
+  /** Draw everything. */
+  draw() {
+    const { app } = this;
+    const { state } = app.store;
+    const { reports } = app.reports.page;
+    this.#drawSelect();
+    const heads = this.#headsOnly();
+    const second = this.second;
+    this.picking.hidden = !heads;
+    if (heads && app.atlas) {
+      const places = [state, second];
+      this.pickers.forEach((one, i) => {
+        one.draw(app.report, /** @type {import("./pictures.js").Atlas} */ (app.atlas), 212, app.color("--ink3"));
+        one.choose(places[i].layer, places[i].head);
+      });
+    }
+    if (heads) this.#drawPairs();
+    else this.#drawChanges();
+    if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
+      this.stage.hidden = true;
+      this.words.replaceChildren();
+      attributes(this.note, { text: `${reports[second.number].title} has no head ${state.layer}.${state.head}.` });
+      return;
+    }
+    this.stage.hidden = false;
+    this.#load(second);
+    this.#drawMaps(second);
+    this.focus();
+  }
+
+  /** Show another word: outlines, numbers and its keys. */
+  focus() {
+    const { app } = this;
+    const first = this.#first();
+    if (!first) return;
+    const { weights, rows, cols } = first;
+    const { side, unit: word, other } = this.#focused();
+    const unit = this.#row(word);
+    const [row, col] = side === "query" ? [unit, other] : [-1, unit];
+    const shown = [weights, this.apart ? null : this.after.weights, this.differences];
+    this.maps.forEach((map, i) => {
+      const values = shown[i];
+      if (!values) return attributes(this.readouts[i], { text: " " });
+      map.focus(row, col);
+      const line = side === "query" ? (unit >= 0 ? values.row(unit) : []) : values.column(unit);
+      const names = side === "query" ? cols : rows;
+      const at = other >= 0 && side === "query" ? other : largestOf(line);
+      attributes(this.readouts[i], {
+        text:
+          at >= 0 && !Number.isNaN(line[at])
+            ? `${names.label(at)} ${i === 2 ? withSign(line[at]) : number(line[at])}`
+            : " ",
+      });
+    });
+    this.#drawKeys();
+    if (app.chosen && this.differences && side === "query" && other >= 0)
+      app.frame.say(this.maps[2].describe(unit, other));
+  }
+
+  /** @returns {import("./ask.js").Ask} */
+  ask() {
+    const { app } = this;
+    const { state } = app.store;
+    const { averaged, reports } = app.reports.page;
+    const second = this.second;
+    if (this.#headsOnly()) {
+      const [largest] = pairs(
+        { report: app.report, ...place(state) },
+        { report: app.report, ...place(second) },
+        averaged,
+      );
+      const chosen = [`${state.layer}.${state.head}`, `${second.layer}.${second.head}`].map((text) => ({
+        text,
+        kind: /** @type {const} */ ("chosen"),
+      }));
+      return {
+        question: [{ text: "How do heads " }, chosen[0], { text: " and " }, chosen[1], { text: " differ?" }],
+        answer: largest ? [{ text: `Most in ${largest.label}: ` }, ...arrow(largest), { text: "." }] : [],
+      };
+    }
+    const [from, to] = [app.report.title, reports[second.number].title];
+    /** @type {Part[]} */
+    const question = [{ text: "What changed from " }, { text: from }, { text: " to " }, { text: to }, { text: "?" }];
+    const list = this.#changes();
+    if (!list) return { question, answer: [{ text: "They have different heads." }] };
+    const mine = list.find((one) => one.layer === state.layer && one.head === state.head);
+    const changed = list.filter(isChanged).length;
+    const top = list[0];
+    const isTop = mine === top || !top?.size;
+    return {
+      question,
+      answer: [
+        { text: "Head " },
+        { text: `${state.layer}.${state.head}`, kind: "strong" },
+        ...(mine?.largest
+          ? [{ text: `: ${mine.largest.label} ` }, ...arrow(mine.largest), { text: ". " }]
+          : [{ text: ": no statistic in common. " }]),
+        {
+          text: `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
+          kind: "quiet",
+        },
+      ],
+    };
+  }
+
+  shade() {
+    const { weights } = this.app;
+    const { side, unit } = this.#focused();
+    if (!weights || unit < 0) return { values: null, unit: -1 };
+    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+  }
+
+  /** The word in focus; without one, the word whose attention changed most. */
+  #focused() {
+    const { shown, chosen } = this.app;
+    return chosen || this.opening < 0 ? shown : { side: /** @type {const} */ ("query"), unit: this.opening, other: -1 };
+  }
+
+  /** What is drawn of the first head: its weights, or of a long text its grid. */
+  #first() {
+    const { weights, long, rows, cols } = this.app;
+    if (weights) return { weights, rows, cols };
+    return (
+      long && { weights: long.mass, rows: Names.blocks(long.T, long.mass.T), cols: Names.blocks(long.S, long.mass.S) }
+    );
+  }
+
+  /** @param {number} unit */
+  #row(unit) {
+    return this.app.long && unit >= 0 ? this.app.long.cell(unit, 0).row : unit;
+  }
+
+  /** @param {number} row */
+  #unit(row) {
+    const { long } = this.app;
+    return long && row >= 0 ? firstOf(row, long.T, long.mass.T) : row;
+  }
+
+  /** Are two heads of one report compared? */
+  #headsOnly() {
+    return this.app.reports.page.reports.length < 2 || this.app.store.state.against !== "";
+  }
+
+  #changes() {
+    const { reports, averaged } = this.app.reports.page;
+    return changes(this.app.report, reports[this.second.number], averaged);
+  }
+
+  /** @param {string} value a report's number, or "head" */
+  #pick(value) {
+    const { layer, head } = this.app.store.state;
+    const [l, i] = this.app.report.order.find(([l, i]) => l !== layer || i !== head) ?? [layer, head];
+    this.app.store.set(value === "head" ? { against: `${l}.${i}` } : { other: Number(value), against: "" });
+  }
+
+  /**
+   * Load the second head's weights; the view is drawn again when they are here.
+   * @param {Chosen} second
+   */
+  #load(second) {
+    const { app } = this;
+    const { words } = app.store.state;
+    const key = `${second.number}.${second.layer}.${second.head}.${words}`;
+    if (this.after.key === key) return;
+    const report = app.reports.page.reports[second.number];
+    const layer = report.layers[second.layer];
+    const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
+    const [rows, cols] = [
+      new Names(sequence(layer.queries), layer.T, words),
+      new Names(sequence(layer.keys), layer.S, words),
+    ];
+    this.after = { key, weights: null, names: rows, error: "" };
+    const { number, head } = second;
+    const loaded = layer.grid
+      ? app.longs.get(number, second.layer, head).then(({ mass }) => mass)
+      : app.reports.weights(number, second.layer, head);
+    loaded.then(
+      (exact) => {
+        if (this.after.key !== key) return;
+        this.after.weights =
+          words && !layer.grid && rows.known && cols.known ? exact.merged(rows.unit, cols.unit) : exact;
+        if (app.view === this) app.redraw();
+      },
+      (error) => {
+        if (this.after.key === key) this.after.error = error.message;
+        if (app.view === this) app.redraw();
+      },
+    );
+  }
+
+  /** @param {Chosen} second */
+  #drawMaps(second) {
+    const { app } = this;
+    const { theme } = app;
+    const first = this.#first();
+    const weights = first?.weights ?? null;
+    const { state } = app.store;
+    const { reports } = app.reports.page;
+    const other = reports[second.number];
+    this.apart = whyApart({ report: app.report, ...place(state) }, { report: other, ...place(second) });
+    const after = this.after.weights;
+    this.differences = weights && after && !this.apart ? difference(weights, after) : null;
+    this.opening = this.differences ? this.#unit(mostChanged(this.differences)) : -1;
+    const blocks = app.long
+      ? "A cell is a block of tokens; single words are compared in texts of up to 512 tokens."
+      : "";
+    attributes(this.note, { text: this.after.error || this.apart || blocks });
+    this.note.hidden = !this.note.textContent;
+    const heads = this.#headsOnly();
+    const sides = [
+      { report: app.report, ...place(state) },
+      { report: other, ...place(second) },
+    ];
+    sides.forEach(({ report, layer, head }, i) => {
+      const role = report.layers[layer].heads[head].role;
+      const name = heads ? `${layer}.${head}` : report.title;
+      this.titles[i].replaceChildren(dot(i), ` ${name} `, h("span", { text: role }));
+    });
+    this.titles[2].replaceChildren(
+      dot(1),
+      " − ",
+      dot(0),
+      " ",
+      h("span", { text: heads ? "blue: more in the second" : "blue gained, ochre lost" }),
+    );
+    const width = this.right.clientWidth || 800;
+    const across = width >= 620 ? 3 : 2;
+    const size = Math.min(420, (width - GAP * (across - 1)) / across);
+    const shown = [weights, after, this.differences];
+    this.maps.forEach((map, i) => {
+      const values = shown[i];
+      this.frames[i].hidden = i === 2 && Boolean(this.apart);
+      Object.assign(this.frames[i].style, { width: `${size}px` });
+      if (!values || !first) return;
+      const fit = Math.min(LARGEST_CELL, size / Math.max(values.T, values.S));
+      const cell = fit >= 4 ? Math.floor(fit) : fit;
+      const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
+      map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
+    });
+    attributes(this.el, { "data-compared": after ? this.after.key : null });
+  }
+
+  #drawSelect() {
+    const { reports } = this.app.reports.page;
+    const { report } = this.app.store.state;
+    const options = reports.flatMap(({ title }, i) =>
+      i === report ? [] : [h("option", { value: i, text: title || `report ${i}` })],
+    );
+    options.push(h("option", { value: "head", text: "another head" }));
+    this.select.replaceChildren(...options);
+    this.select.value = this.#headsOnly() ? "head" : String(this.second.number);
+    /** @type {HTMLElement} */ (this.select.parentElement).hidden = reports.length < 2;
+  }
+
+  /** The heads of two reports, the most changed first. */
+  #drawChanges() {
+    const { app } = this;
+    const { state } = app.store;
+    const { reports } = app.reports.page;
+    const second = this.second;
+    const now = `${state.report} ${second.number} ${this.all} ${app.theme}`;
+    if (this.drawnList !== now) {
+      this.drawnList = now;
+      const list = this.#changes();
+      this.heading.replaceChildren("Heads ", h("span", { text: list ? "the most changed first" : "" }));
+      if (!list) {
+        const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
+        this.list.replaceChildren(
+          h("p", {
+            class: "note",
+            text: `Only reports of the same heads can be compared head by head; these have ${count(state.report)} and ${count(second.number)} heads.`,
+          }),
+        );
+        return;
+      }
+      const changed = list.filter(isChanged);
+      const shown = this.all || !changed.length ? list : changed;
+      const rest = changed.length ? list.length - changed.length : 0;
+      const more = h("button", {
+        class: "more",
+        onclick: () => {
+          this.all = !this.all;
+          this.draw();
+        },
+        text: this.all
+          ? `only those that changed by ${THRESHOLD} or more`
+          : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
+      });
+      this.list.replaceChildren(
+        h(
+          "p",
+          { class: "key" },
+          dot(0),
+          ` ${reports[state.report].title}  `,
+          dot(1),
+          ` ${reports[second.number].title}`,
+        ),
+        dumbbellHeading("head", "role"),
+        h(
+          "div",
+          { role: "listbox", "aria-label": "heads, the most changed first" },
+          ...shown.map((one) => this.#change(one)),
+        ),
+        ...(rest ? [more] : []),
+      );
+    }
+    let first = true;
+    for (const row of this.list.querySelectorAll("[role=option]")) {
+      const chosen = row.getAttribute("data-head") === `${state.layer}.${state.head}`;
+      attributes(row, { "aria-selected": chosen ? "true" : "false", tabindex: chosen ? 0 : -1 });
+      first = first && !chosen;
+    }
+    if (first) attributes(this.list.querySelector("[role=option]") ?? this.list, { tabindex: 0 });
+  }
+
+  /** @param {Change} change */
+  #change({ layer, head, roles, largest }) {
+    const role =
+      roles[0] === roles[1]
+        ? h("span", { class: "role-of quiet", text: roles[0] })
+        : h("span", { class: "role-of" }, roles[0], h("br"), `→ ${roles[1]}`);
+    return h(
+      "button",
+      { role: "option", class: "change", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
+      h("span", { class: "num id", text: `${layer}.${head}` }),
+      role,
+      ...(largest ? pairCells(largest, 40) : []),
+    );
+  }
+
+  /** The statistics of two heads, the most different first. */
+  #drawPairs() {
+    const { app } = this;
+    const { state } = app.store;
+    const second = this.second;
+    this.drawnList = "";
+    const list = pairs(
+      { report: app.report, ...place(state) },
+      { report: app.report, ...place(second) },
+      app.reports.page.averaged,
+    );
+    const roles = [state, second].map(({ layer, head }) => app.report.layers[layer].heads[head].role);
+    this.heading.replaceChildren("Statistics ", h("span", { text: "the most different first" }));
+    const named = [state, second].map(({ layer, head }, i) =>
+      h("span", {}, dot(i), ` ${layer}.${head} `, roleMark(roles[i]), ` ${roles[i]}  `),
+    );
+    this.list.replaceChildren(
+      h("p", { class: "key" }, ...named),
+      dumbbellHeading("", ""),
+      ...list.map((one) =>
+        h("div", { class: "change", "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
+      ),
+    );
+  }
+
+  /** The keys of the word in focus, before and after. */
+  #drawKeys() {
+    const { app } = this;
+    const { weights, rows, cols } = app;
+    const after = this.after.weights;
+    const { side, unit } = this.#focused();
+    if (!weights || !after || this.apart || unit < 0) return this.words.replaceChildren();
+    const isQuery = side === "query";
+    const line = (/** @type {Weights} */ one) => (isQuery ? one.row(unit) : one.column(unit));
+    const list = moved(line(weights), line(after), KEYS);
+    const [mine, theirs] = isQuery ? [rows, cols] : [cols, rows];
+    const { layer, head } = app.store.state;
+    const second = this.second;
+    const where = this.#headsOnly()
+      ? `in ${layer}.${head} and in ${second.layer}.${second.head}`
+      : `in head ${layer}.${head}`;
+    const width = Math.max(120, Math.min(620, (this.right.clientWidth || 800) - 260));
+    this.words.replaceChildren(
+      h(
+        "h2",
+        {},
+        isQuery ? "Where does " : "Who looks at ",
+        h("em", { text: mine.label(unit) }),
+        isQuery ? ` look, ${where}?` : `, ${where}?`,
+      ),
+      ...keyRows(
+        list.map((one) => ({ ...one, name: theirs.label(one.index) })),
+        width,
+      ),
+    );
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const rows = /** @type {HTMLElement[]} */ ([...this.list.querySelectorAll("[role=option]")]);
+    const at = rows.indexOf(/** @type {HTMLElement} */ (event.target));
+    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = rows[Math.min(rows.length - 1, Math.max(0, to))];
+    next.focus();
+    next.click();
+  }
+}

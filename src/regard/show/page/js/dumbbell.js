@@ -1,0 +1,140 @@
+// @ts-check
+// Dumbbells: two values on one scale, ○ the first and ● the second.
+
+import { h, s } from "./dom.js";
+import { number } from "./words.js";
+
+/** @typedef {import("./changes.js").Pair} Pair */
+
+const BAR = 132; // pixels from 0 to 1 in the list
+const EDGE = 6; // beside a dumbbell, for its ends
+
+/**
+ * ○ or ●: the first or the second.
+ * @param {number} i
+ */
+export function dot(i) {
+  return s(
+    "svg",
+    {
+      class: i ? "dot after" : "dot before",
+      viewBox: "0 0 10 10",
+      width: 10,
+      height: 10,
+      role: "img",
+      "aria-label": i ? "second" : "first",
+    },
+    s("circle", { cx: 5, cy: 5, r: 4 }),
+  );
+}
+
+/**
+ * A statistic's name, dumbbell and values. Means that can exceed 1 are drawn as shares of their largest value, which is named.
+ * @param {Pair} pair
+ * @param {number} [height]
+ */
+export function pairCells({ label, before, after, shares, most }, height = 28) {
+  const limit =
+    most[0] === 1 && most[1] === 1 ? "" : ` of ${[...new Set(most.map((value) => Number(number(value))))].join(", ")}`;
+  return [
+    h("span", { class: "statistic" }, label, h("span", { class: "quiet", text: limit })),
+    dumbbell(BAR, shares[0], shares[1], [0, 0.5, 1], height),
+    h("span", { class: "num values", text: `${number(before)} → ${number(after)}` }),
+  ];
+}
+
+/**
+ * ○──● on a scale from 0 to 1.
+ * @param {number} width
+ * @param {number} before
+ * @param {number} after
+ * @param {number[]} lines at which a thin line crosses
+ * @param {number} [height]
+ */
+export function dumbbell(width, before, after, lines, height = 28) {
+  const x = (/** @type {number} */ value) => EDGE + Math.min(1, Math.max(0, value)) * width;
+  return s(
+    "svg",
+    { class: "dumbbell", width: width + 2 * EDGE, height, "aria-hidden": "true" },
+    ...lines.map((at) => s("path", { class: "line", d: `M${x(at)} 0v${height}` })),
+    s("path", { class: after >= before ? "gained" : "lost", d: `M${x(before)} ${height / 2}H${x(after)}` }),
+    s("circle", { class: "before", cx: x(before), cy: height / 2, r: 4 }),
+    s("circle", { class: "after", cx: x(after), cy: height / 2, r: 4 }),
+  );
+}
+
+/**
+ * A dumbbell for each key, below one scale.
+ * @param {{index: number, name: string, before: number, after: number}[]} keys
+ * @param {number} width
+ */
+export function keyRows(keys, width) {
+  const lines = [0, 0.25, 0.5, 0.75, 1];
+  return [
+    h("div", { class: "key-row" }, h("span"), dumbbellTicks(width, lines), h("span")),
+    ...keys.map(({ index, name, before, after }) => {
+      const values = h("span", { class: "num", text: `${number(before)} → ${number(after)}` });
+      return h(
+        "div",
+        { class: "key-row", "data-key": index },
+        h("span", { class: "word", text: name }),
+        dumbbell(width, before, after, lines),
+        values,
+      );
+    }),
+  ];
+}
+
+/**
+ * The numbers above dumbbells.
+ * @param {number} width
+ * @param {number[]} at
+ */
+export function dumbbellTicks(width, at) {
+  const text = (/** @type {number} */ value) =>
+    s("text", {
+      class: "n",
+      x: EDGE + value * width,
+      y: 12,
+      "text-anchor": "middle",
+      text: String(value).replace(/^0\./, "."),
+    });
+  return s(
+    "svg",
+    { class: "dumbbell-ticks", width: width + 2 * EDGE, height: 16, "aria-hidden": "true" },
+    ...at.map(text),
+  );
+}
+
+/**
+ * @param {string} first
+ * @param {string} second
+ */
+export function dumbbellHeading(first, second) {
+  return h(
+    "div",
+    { class: "change heading" },
+    h("span", { text: first }),
+    h("span", { text: second }),
+    h("span"),
+    dumbbellTicks(BAR, [0, 0.5, 1]),
+    h("span"),
+  );
+}
+
+/**
+ * Two means as a part of an answer: 0.80 → 0.38.
+ * @param {Pair} pair
+ * @returns {import("./ask.js").Part[]}
+ */
+export function arrow({ before, after }) {
+  return [{ text: `${number(before)} → ${number(after)}`, kind: "number" }];
+}
+
+/**
+ * +0.34 or −0.87.
+ * @param {number} value
+ */
+export function withSign(value) {
+  return `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
+}

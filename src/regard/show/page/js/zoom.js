@@ -1,0 +1,435 @@
+// @ts-check
+// A map of a long text that can be zoomed: from the whole text down to single weights. Beside it the entropy of every
+// query, below it what every key receives.
+
+import { css, weightColor } from "./color.js";
+import { attributes, h, s, sizedContext } from "./dom.js";
+
+/** @typedef {import("./mass.js").LongHead} LongHead */
+/** @typedef {import("./color.js").Theme} Theme */
+/**
+ * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins
+ * @typedef {{query: number, key: number, queries: [number, number], keys: [number, number]}} Spot a place on the map: one
+ *   query and key, and the block of tokens around them that one cell shows
+ */
+
+const RIBBON = 36; // pixels of a margin
+const SINGLE = 3; // pixels of a token from which single weights are drawn instead of blocks
+const LARGEST = 22; // pixels of a token at the closest
+const DRAG = 4; // pixels that a drag must move, to be no click
+const STEP = 1.5; // of one zoom
+
+/** The map, its margins and the part of the text that it shows. */
+export class ZoomMap {
+  /**
+   * @param {{point: (spot: Spot) => void, leave: () => void, pick: (spot: Spot) => void, moved: () => void, label: string}} events
+   */
+  constructor(events) {
+    this.events = events;
+    /** @type {LongHead | null} */
+    this.long = null;
+    /** @type {ZoomOptions} */
+    this.options = { size: 0, theme: "light", triangle: false, bar: "" };
+    /** What is shown, as parts of the text: from row and col, span each way. */
+    this.part = { row: 0, col: 0, span: 1 };
+    /** @type {Map<string, OffscreenCanvas>} */
+    this.images = new Map();
+    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
+    this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "entropy" }));
+    this.received = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "received" }));
+    this.outline = s("rect", { class: "outline", visibility: "hidden" });
+    this.rings = s("g", { class: "rings" });
+    this.over = s("svg", { class: "over", "aria-hidden": "true" }, this.outline, this.rings);
+    this.cell = h("span", { role: "gridcell", tabindex: "0", class: "map-cell" });
+    this.grid = h(
+      "div",
+      { role: "grid", "aria-label": events.label, "aria-readonly": "true", class: "map-grid" },
+      h("div", { role: "row" }, this.cell),
+    );
+    this.titles = [h("span", { class: "ribbon-title" }), h("span", { class: "ribbon-title below" })];
+    this.el = h(
+      "div",
+      { class: "zoom-map" },
+      this.canvas,
+      this.entropy,
+      this.received,
+      this.over,
+      this.grid,
+      ...this.titles,
+    );
+    this.query = -1;
+    this.key = -1;
+    this.most = 1; // that a key receives, on average
+    this.#listen();
+  }
+
+  /** Pixels of a token. */
+  get scale() {
+    const { long, part, options } = this;
+    return long ? options.size / (Math.max(long.T, long.S) * part.span) : 1;
+  }
+
+  /** Are single weights drawn, or blocks? */
+  get single() {
+    return this.long !== null && (this.long.block === 1 || this.scale >= SINGLE);
+  }
+
+  /** How many cells of the grid are drawn as one, each way. */
+  get factor() {
+    const { long, part, options } = this;
+    const cells = long ? Math.max(long.mass.T, long.mass.S) * part.span : 1;
+    let factor = 1;
+    while (cells / factor > options.size * Math.max(1, globalThis.devicePixelRatio || 1)) factor *= 2;
+    return factor;
+  }
+
+  /**
+   * @param {LongHead} long
+   * @param {ZoomOptions} options
+   */
+  draw(long, options) {
+    if (this.long !== long || this.options.theme !== options.theme) this.images.clear();
+    if (this.long && (this.long.T !== long.T || this.long.S !== long.S)) this.part = { row: 0, col: 0, span: 1 };
+    this.long = long;
+    this.options = options;
+    const { size } = options;
+    Object.assign(this.el.style, { width: `${size + RIBBON + 8}px`, height: `${size + RIBBON + 24}px` });
+    for (const one of [this.over, this.grid]) Object.assign(one.style, { width: `${size}px`, height: `${size}px` });
+    Object.assign(this.entropy.style, { left: `${size + 8}px`, top: "0" });
+    Object.assign(this.received.style, { left: "0", top: `${size + 8}px` });
+    Object.assign(this.titles[0].style, { left: `${size + 8}px`, top: `${size + 4}px` });
+    Object.assign(this.titles[1].style, { left: "0", top: `${size + RIBBON + 8}px` });
+    attributes(this.titles[0], { text: "entropy" });
+    this.most = long.meanReceived.reduce((most, value) => (value > most ? value : most), 0);
+    attributes(this.titles[1], { text: `mean weight received, at most ${this.most.toPrecision(2)} (root scale)` });
+    attributes(this.grid, { "aria-rowcount": long.T, "aria-colcount": long.S });
+    this.#paint();
+  }
+
+  /**
+   * Outline a query and ring its keys; -1 is none.
+   * @param {number} query
+   * @param {number} key the one pointed at
+   * @param {{key: number, weight: number}[]} keys
+   * @param {string} said what a screen reader says of the place
+   */
+  focus(query, key, keys, said) {
+    this.query = query;
+    this.key = key;
+    const { long, options, part } = this;
+    if (!long) return;
+    const y = ((query / long.T - part.row) / part.span) * options.size;
+    const x = (/** @type {number} */ at) => ((at / long.S - part.col) / part.span) * options.size;
+    const height = Math.max(3, this.scale);
+    const last = options.triangle ? query + 1 + long.S - long.T : long.S;
+    attributes(this.outline, {
+      visibility: query >= 0 ? "visible" : "hidden",
+      x: x(0) - 0.5,
+      y: y - (height > this.scale ? 1 : 0),
+      height,
+      width: Math.max(0, x(last) - x(0)) + 1,
+    });
+    const middle = y + this.scale / 2;
+    this.rings.replaceChildren(
+      ...(query < 0 ? [] : keys)
+        .filter(({ weight }) => weight >= 0.01)
+        .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * Math.sqrt(weight) })),
+    );
+    Object.assign(this.cell.style, {
+      left: `${x(Math.max(0, key))}px`,
+      top: `${y}px`,
+      width: `${height}px`,
+      height: `${height}px`,
+    });
+    attributes(this.cell, {
+      "aria-rowindex": Math.max(0, query) + 1,
+      "aria-colindex": Math.max(0, key) + 1,
+      "aria-label": said,
+    });
+  }
+
+  /**
+   * Zoom in (by more than 1) or out, about a point of the map.
+   * @param {number} by
+   * @param {number} [x] 0 to 1
+   * @param {number} [y]
+   */
+  zoom(by, x = 0.5, y = 0.5) {
+    const { long, options, part } = this;
+    if (!long) return false;
+    const least = Math.min(1, options.size / (Math.max(long.T, long.S) * LARGEST));
+    const span = Math.min(1, Math.max(least, part.span / by));
+    if (span === part.span) return false;
+    this.#show(part.row + y * (part.span - span), part.col + x * (part.span - span), span);
+    return true;
+  }
+
+  /** Show the whole text. */
+  whole() {
+    this.#show(0, 0, 1);
+  }
+
+  /**
+   * Move so that a place is shown.
+   * @param {number} query
+   * @param {number} key
+   */
+  follow(query, key) {
+    const { long, part } = this;
+    if (!long) return;
+    const into = (/** @type {number} */ at, /** @type {number} */ from) =>
+      at < from ? at : at > from + part.span ? at - part.span : from;
+    const [row, col] = [into((query + 0.5) / long.T, part.row), into((key + 0.5) / long.S, part.col)];
+    if (row !== part.row || col !== part.col) this.#show(row, col, part.span);
+  }
+
+  /**
+   * @param {number} row
+   * @param {number} col
+   * @param {number} span
+   */
+  #show(row, col, span) {
+    const inside = (/** @type {number} */ at) => Math.min(1 - span, Math.max(0, at));
+    this.part = { row: inside(row), col: inside(col), span };
+    this.#paint();
+    this.events.moved();
+  }
+
+  #paint() {
+    const { long, options, part } = this;
+    if (!long) return;
+    const { size } = options;
+    const context = sizedContext(this.canvas, size, size);
+    context.clearRect(0, 0, size, size);
+    if (this.single && long.block > 1) this.#paintSingle(context, long);
+    else {
+      const factor = this.factor;
+      const [across, down] = [long.mass.S / factor, long.mass.T / factor];
+      context.drawImage(
+        this.#image(factor),
+        part.col * across,
+        part.row * down,
+        part.span * across,
+        part.span * down,
+        0,
+        0,
+        size,
+        size,
+      );
+    }
+    this.#ribbon(this.entropy, long.entropy, part.row, Math.log(Math.max(2, long.S)), 1, true);
+    this.#ribbon(this.received, long.meanReceived, part.col, this.most || 1, 0.5, false);
+    this.grid.style.touchAction = part.span < 1 ? "none" : "pan-y";
+  }
+
+  /**
+   * The largest weights of each query, on pale cells.
+   * @param {CanvasRenderingContext2D} context
+   * @param {LongHead} long
+   */
+  #paintSingle(context, long) {
+    const { part, scale, options } = this;
+    const { theme, triangle, size } = options;
+    const first = Math.floor(part.row * long.T);
+    const last = Math.min(long.T, Math.ceil((part.row + part.span) * long.T));
+    const gap = scale >= 8 ? 1 : 0;
+    for (let query = first; query < last; query++) {
+      const y = (query - part.row * long.T) * scale;
+      context.fillStyle = css(weightColor(0, theme));
+      const end = triangle ? (query + 1 + long.S - long.T - part.col * long.S) * scale : size;
+      if (end > 0) context.fillRect(0, y, Math.min(size, end), scale - gap);
+      for (const { key, weight } of this.#singles(long, query)) {
+        context.fillStyle = css(weightColor(weight, theme));
+        context.fillRect((key - part.col * long.S) * scale, y, scale - gap, scale - gap);
+      }
+    }
+  }
+
+  /**
+   * The weights of a query that are drawn: all that are shown where they can be computed, else its largest.
+   * @param {LongHead} long
+   * @param {number} query
+   */
+  #singles(long, query) {
+    const { exact } = long;
+    if (!exact) return long.top(query);
+    const first = Math.floor(this.part.col * long.S);
+    const last = Math.min(long.S, Math.ceil((this.part.col + this.part.span) * long.S));
+    const shown = [];
+    for (let key = first; key < last; key++) {
+      const weight = exact.at(query, key);
+      if (weight >= 0.0005) shown.push({ key, weight }); // below it the colour is that of 0
+    }
+    return shown;
+  }
+
+  /**
+   * The grid as an image, drawn once for each level.
+   * @param {number} factor
+   */
+  #image(factor) {
+    const { long, options } = this;
+    const key = `${factor} ${options.theme}`;
+    const known = this.images.get(key);
+    if (known) return known;
+    const level = /** @type {LongHead} */ (long).level(factor);
+    const image = new OffscreenCanvas(level.S, level.T);
+    const pixels = new ImageData(level.S, level.T);
+    for (let i = 0; i < level.values.length; i++) {
+      if (Number.isNaN(level.values[i])) continue;
+      const [r, g, b] = weightColor(level.values[i], options.theme);
+      pixels.data[4 * i] = r;
+      pixels.data[4 * i + 1] = g;
+      pixels.data[4 * i + 2] = b;
+      pixels.data[4 * i + 3] = 255;
+    }
+    /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
+    this.images.set(key, image);
+    return image;
+  }
+
+  /**
+   * A bar for each token, or the mean of those that share a pixel.
+   * @param {HTMLCanvasElement} canvas
+   * @param {Float32Array} values
+   * @param {number} from the part of the text that comes before
+   * @param {number} most the value of the longest bar
+   * @param {number} power
+   * @param {boolean} down are tokens below each other?
+   */
+  #ribbon(canvas, values, from, most, power, down) {
+    const { options, part } = this;
+    const { size } = options;
+    const context = sizedContext(canvas, down ? RIBBON : size, down ? size : RIBBON);
+    context.clearRect(0, 0, size, size);
+    context.fillStyle = options.bar;
+    for (let pixel = 0; pixel < size; pixel++) {
+      const at = (/** @type {number} */ place) => (from + (place / size) * part.span) * values.length;
+      const [first, last] = [
+        Math.floor(at(pixel) + 1e-6),
+        Math.max(Math.floor(at(pixel) + 1e-6) + 1, Math.floor(at(pixel + 1) + 1e-6)),
+      ];
+      let [sum, count] = [0, 0];
+      for (let token = first; token < Math.min(last, values.length); token++) {
+        if (!Number.isNaN(values[token])) [sum, count] = [sum + values[token], count + 1];
+      }
+      const length = count ? Math.min(1, Math.max(0, sum / count / most)) ** power * RIBBON : 0;
+      if (down) context.fillRect(0, pixel, length, 1);
+      else context.fillRect(pixel, 0, 1, length);
+    }
+  }
+
+  /**
+   * The place under a point of the map.
+   * @param {number} x 0 to 1
+   * @param {number} y
+   * @returns {Spot | null}
+   */
+  #spot(x, y) {
+    const { long, part } = this;
+    if (!long || x < 0 || y < 0 || x >= 1 || y >= 1) return null;
+    const place = {
+      query: Math.floor((part.row + y * part.span) * long.T),
+      key: Math.floor((part.col + x * part.span) * long.S),
+    };
+    return this.#around(place.query, place.key);
+  }
+
+  /**
+   * A place, and the block around it that one cell shows.
+   * @param {number} query
+   * @param {number} key
+   * @returns {Spot}
+   */
+  #around(query, key) {
+    const long = /** @type {LongHead} */ (this.long);
+    if (this.single && this.factor === 1) return { query, key, queries: [query, query + 1], keys: [key, key + 1] };
+    const { row, col } = long.cell(query, key);
+    const edges = (/** @type {number} */ at, /** @type {number} */ size, /** @type {number} */ cells) => {
+      const first = Math.floor(at / this.factor) * this.factor;
+      return /** @type {[number, number]} */ (
+        [first, Math.min(cells, first + this.factor)].map((cell) => Math.floor((cell * size) / cells))
+      );
+    };
+    const [queries, keys] = [edges(row, long.T, long.mass.T), edges(col, long.S, long.mass.S)];
+    return { query: long.tellingQuery(queries, keys), key, queries, keys };
+  }
+
+  #listen() {
+    const { grid, events } = this;
+    /** @type {{x: number, y: number, row: number, col: number, moved: boolean} | null} */
+    let drag = null;
+    const place = (/** @type {MouseEvent} */ event) => {
+      const box = grid.getBoundingClientRect();
+      return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+    };
+    grid.addEventListener("pointerdown", (event) => {
+      drag = { x: event.clientX, y: event.clientY, row: this.part.row, col: this.part.col, moved: false };
+    });
+    grid.addEventListener("pointermove", (event) => {
+      if (drag && event.buttons && this.part.span < 1) {
+        const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
+        if (!drag.moved && Math.hypot(dx, dy) < DRAG) return;
+        if (!drag.moved) grid.setPointerCapture(event.pointerId);
+        drag.moved = true;
+        const { span } = this.part;
+        this.#show(drag.row - (dy / this.options.size) * span, drag.col - (dx / this.options.size) * span, span);
+        return;
+      }
+      const { x, y } = place(event);
+      const spot = this.#spot(x, y);
+      if (spot) events.point(spot);
+    });
+    grid.addEventListener("pointerleave", () => events.leave());
+    grid.addEventListener("click", (event) => {
+      const dragged = drag?.moved;
+      drag = null;
+      const { x, y } = place(event);
+      const spot = dragged ? null : this.#spot(x, y);
+      if (spot) events.pick(spot);
+    });
+    grid.addEventListener(
+      "wheel",
+      (event) => {
+        const { x, y } = place(event);
+        if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return; // nothing to zoom out of: the page scrolls
+        event.preventDefault();
+        this.zoom(STEP ** (-Math.sign(event.deltaY) * Math.min(1, Math.abs(event.deltaY) / 60)), x, y);
+      },
+      { passive: false },
+    );
+    this.cell.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const { long } = this;
+    if (!long || event.ctrlKey || event.metaKey || event.altKey) return;
+    const [query, key] = [Math.max(0, this.query), Math.max(0, this.key)];
+    const by = this.single && this.factor === 1 ? 1 : long.block * this.factor;
+    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => Math.min(size - 1, Math.max(0, at));
+    /** @type {Record<string, [number, number]>} */
+    const moves = {
+      ArrowUp: [query - by, key],
+      ArrowDown: [query + by, key],
+      ArrowLeft: [query, key - by],
+      ArrowRight: [query, key + by],
+      PageUp: [query - 10 * by, key],
+      PageDown: [query + 10 * by, key],
+      Home: [query, 0],
+      End: [query, long.S - 1],
+    };
+    const to = moves[event.key];
+    if (to) {
+      const [q, k] = [clamp(to[0], long.T), clamp(to[1], long.S)];
+      this.follow(q, k);
+      this.events.point({ query: q, key: k, queries: [q, q + 1], keys: [k, k + 1] });
+    } else if (event.key === "+" || event.key === "=") this.zoom(STEP);
+    else if (event.key === "-") this.zoom(1 / STEP);
+    else if (event.key === "0") this.whole();
+    else if (event.key === "Enter" || event.key === " ") this.events.pick(this.#around(query, key));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

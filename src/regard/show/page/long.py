@@ -1,0 +1,138 @@
+"""A long text: its weights as a grid, the largest ones exactly, and what each token gives and gets.
+
+T × S weights of 16,384 tokens are 268 million numbers for each head. A page holds instead, for each head, how much of
+the attention of a block of queries is on a block of keys (512 × 512 cells, each row adds up to 1), the eight largest
+weights of each query, and for each token its entropy and what it receives. js/mass.js reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.heads.report import Seen
+from regard.show.page.encode import Encoding, encode, thumbnail
+
+LONGEST_EXACT = 512  # tokens up to which a page holds every weight
+GRID = 512  # rows and columns of the grid
+TOP = 8  # exact weights of each query
+MOST = 65_504  # tokens: a key is stored in 16 bits, and what a key receives as a 16-bit float
+
+
+@dataclass(frozen=True)
+class LongLayer:
+    """A layer of a text that is too long for all its weights.
+
+    mass: the share of a query block's attention on a key block. visible: may any query of the cell see any key of it?
+    keys, weights: the largest weights of each query and their keys; key −1 past the visible ones.
+    mean_received: received ÷ the queries that may see the key; NaN where none may.
+    """
+
+    kv_heads: int
+    mass: Float[Tensor, "H rows cols"]
+    visible: Bool[Tensor, "H rows cols"]
+    keys: Int[Tensor, "H T top"]
+    weights: Float[Tensor, "H T top"]
+    entropy: Float[Tensor, "H T"]
+    received: Float[Tensor, "H S"]
+    mean_received: Float[Tensor, "H S"]
+
+    @staticmethod
+    def of(seen: Seen, layer: int, text: int, grid: int = GRID) -> LongLayer:
+        """A layer of a report, for one text of the batch; T × S is never in memory."""
+        view = seen[layer]
+        _, _, T, S = seen.sizes()[layer][0]
+        if max(T, S) > MOST:
+            raise ValueError(f"a page holds texts of up to {MOST} tokens; this one has {max(T, S)}; watch a part of it")
+        mean = view.map(grid)[text].double().cpu()
+        columns = torch.arange(mean.shape[-1] + 1) * S // mean.shape[-1]
+        top = view.top(TOP)
+        received = view.received[text].cpu().float()
+        queries = view.queries_per_key()[text].cpu().float()
+        return LongLayer(
+            kv_heads=view.kv_heads,
+            mass=(mean * columns.diff()).nan_to_num(0.0).float(),
+            visible=view.visible_cells(grid)[text],
+            keys=top.keys[text].cpu(),
+            weights=top.weights[text].cpu().float(),
+            entropy=view.entropy[text].cpu().float(),
+            received=received,
+            mean_received=torch.where(queries > 0, received / queries, torch.nan),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(H, T, S)"""
+        return self.keys.shape[0], self.keys.shape[1], self.received.shape[1]
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the grid is stored: below the diagonal only, where the mask hides everything above."""
+        rows, cols = self.visible.shape[1:]
+        return Encoding("linear16", triangle=rows == cols and not bool(self.visible.triu(1).any()))
+
+    def grid(self) -> dict[str, int]:
+        """The size of the grid, as js/mass.js reads it."""
+        return {"rows": self.mass.shape[1], "cols": self.mass.shape[2]}
+
+    def block(self, head: int) -> bytes:
+        """One head as bytes, not compressed.
+
+        The grid; for each rank the steps from query to key, then for each rank the weights · 65535 (0 is none); entropy,
+        received and mean received as float16. Each is stored as all its high bytes, then all its low bytes, which
+        compresses better.
+        """
+        _, T, S = self.sizes
+        keys, weights = self.keys[head].numpy(), self.weights[head].double().numpy()
+        steps = (np.arange(T)[:, None] + (S - T) - keys) & 0xFFFF
+        codes = np.where(keys < 0, 0, np.rint(weights.clip(0, 1) * 65535))
+        statistics = (self.entropy[head], self.received[head], self.mean_received[head])
+        return b"".join(
+            [
+                encode(self.mass[head], self.visible[head], self.encoding),
+                _planes(steps.T.astype(np.uint16)),
+                _planes(codes.T.astype(np.uint16)),
+                *(_planes(one.half().numpy().view(np.uint16)) for one in statistics),
+            ]
+        )
+
+    def thumbnail(self, head: int, most: int) -> bytes:
+        """The head as a small picture."""
+        return thumbnail(self.mass[head], self.visible[head], most).tobytes()
+
+    def strongest(self, head: int) -> bytes:
+        """The largest weight of each query and its key."""
+        key, weight = self.keys[head, :, 0], self.weights[head, :, 0]
+        pairs = np.stack([np.where(key < 0, 0xFFFF, key), np.rint(weight.clamp(0, 1).double().numpy() * 65535)], -1)
+        return pairs.astype("<u2").tobytes()
+
+
+def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:
+    """Queries and keys of a head in 16 bits, from which a browser computes any weight: exp(scale · q·k − lse).
+
+    Returns what js/exact.js needs to read the bytes (width, scale, causal, and the largest error among the eight largest
+    weights of all queries), and the bytes: q and k as float16, lse as float32, little-endian.
+    """
+    q, k, lse, scale, causal = seen[layer, head].score_parts()
+    q, k, lse = q[text].cpu().half(), k[text].cpu().half(), lse[text].cpu().float()
+    if not (q.isfinite().all() and k.isfinite().all()):
+        raise ValueError(
+            f"queries or keys of head {layer}.{head} exceed 65504, the largest 16-bit float; leave it out of exact"
+        )
+    top = seen[layer, head].top(TOP)
+    keys, weights = top.keys[text].cpu(), top.weights[text].cpu()
+    scores = torch.stack([(q.float() * k.float()[rank.clamp(min=0)]).sum(-1) for rank in keys.T], -1) * scale
+    again = (scores - lse[:, None]).exp()
+    error = float((again - weights).abs()[(keys >= 0) & lse.isfinite()[:, None]].max())
+    content = b"".join(one.numpy().tobytes() for one in (q, k, lse))
+    return {"width": q.shape[-1], "scale": scale, "causal": causal, "error": error}, content
+
+
+def _planes(codes: np.ndarray) -> bytes:
+    """All high bytes, then all low bytes."""
+    return (codes >> 8).astype(np.uint8).tobytes() + (codes & 255).astype(np.uint8).tobytes()
