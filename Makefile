@@ -9,11 +9,11 @@ JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
-.PHONY: demo test lint types base bench clean help
+.PHONY: demo test lint types page base bench clean help
 
-demo: $(VENV)/.base ## Set up .venv and follow one sentence through attention
-	@$(BIN)/regard trace
-	@printf '\n  Next: source $(BIN)/activate, then: regard see\n'
+demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
+	@$(BIN)/regard see -o page.html
+	@printf '\n  Open page.html in a browser. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
 
 test: $(VENV)/.dev ## Set up .venv and run all tests
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"
@@ -26,6 +26,13 @@ lint: $(VENV)/.dev ## Check rules and formatting with ruff
 
 types: $(VENV)/.dev ## Check types with mypy, strict
 	$(BIN)/mypy
+
+page: ## Check the JavaScript of the page and build it (needs Node.js)
+	npm ci --silent
+	npm run --silent types
+	npm run --silent lint
+	npm test --silent
+	npm run --silent build
 
 base: ## Run every command and example of README.md from the wheel alone
 	PYTHON=$(PYTHON) .ci/base

@@ -1,4 +1,4 @@
-"""Drawing: how an object of regard looks as text and as HTML.
+"""Drawing: how an object of regard looks as text, as HTML, as a page and as a widget.
 
 Objects hold numbers; regard.show knows how to draw them and registers a function here for each type. That way the code
 that measures does not depend on the code that draws. regard.show is imported when something is drawn for the first time.
@@ -24,9 +24,21 @@ def as_html(thing: Any) -> str:
     return str(_registered(as_html.dispatch, as_html.dispatch(object), thing)(thing))
 
 
+@singledispatch
+def as_page(thing: Any, title: str = "") -> str:
+    """Draw the object as one HTML document that opens offline."""
+    return str(_registered(as_page.dispatch, as_page.dispatch(object), thing)(thing, title))
+
+
+@singledispatch
+def as_widget(thing: Any, title: str = "") -> Any:
+    """Draw the object as a widget for a notebook; needs anywidget."""
+    return _registered(as_widget.dispatch, as_widget.dispatch(object), thing)(thing, title)
+
+
 def _registered(
-    dispatch: Callable[[type], Callable[..., str]], default: Callable[..., str], thing: object
-) -> Callable[..., str]:
+    dispatch: Callable[[type], Callable[..., Any]], default: Callable[..., Any], thing: object
+) -> Callable[..., Any]:
     """The function for this type after importing regard.show, which registers all of them."""
     import_module("regard.show")
     if (draw := dispatch(type(thing))) is default:

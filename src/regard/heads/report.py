@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import as_html, as_text
+from regard.drawing import as_html, as_page, as_text, as_widget
+from regard.files import atomically
 from regard.heads import statistics
 from regard.heads.call import WatchedCall
 from regard.heads.compare import Comparison, HeadSummary, compare
@@ -340,6 +341,16 @@ class Seen:
     ) -> str:
         """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         return as_text(self, width, all=all, layer=layer, more=more)
+
+    def to_html(self, path: str | Path, title: str = "") -> None:
+        """Write the report as a page: one HTML file with every head, which opens offline."""
+        page = as_page(self, title)
+        with atomically(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+    def widget(self, title: str = "") -> Any:
+        """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]"."""
+        return as_widget(self, title)
 
     def __repr__(self) -> str:
         return as_text(self)

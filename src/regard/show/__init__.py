@@ -1,6 +1,7 @@
-"""Drawing: traces and heads as text and as HTML. Importing it registers the drawing functions of regard.drawing."""
+"""Drawing: traces and heads as text, as HTML and as a page. Importing it registers the drawing functions of regard.drawing."""
 
 from regard.show import heads as heads
 from regard.show import one_token as one_token
 from regard.show import probe as probe
 from regard.show import traces as traces
+from regard.show.page import write as write

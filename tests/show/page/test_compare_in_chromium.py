@@ -70,7 +70,9 @@ def test_a_head_shows_the_means_of_the_statistic_that_changed_most(reports, html
     with opened(html, tmp_path, f"view=compare&head={first.layer}.{first.head}") as page:
         row = page.locator("[role=option].change").first
         assert row.locator(".values").text_content() == f"{before.means[most]:.2f} → {after.means[most]:.2f}"
-        assert f"Head {first.layer}.{first.head}: {BY_NAME[most].heading or most}" in page.locator(".ask p").text_content()
+        assert (
+            f"Head {first.layer}.{first.head}: {BY_NAME[most].heading or most}" in page.locator(".ask p").text_content()
+        )
 
 
 def test_the_keys_of_a_word_are_both_weights_of_it(reports, html, tmp_path):

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { Names, relation, visible } from "../../../../src/regard/show/page/js/words.js";
 
 const ALICE = ["Al", "ice", " was", " here", ",", " Al", "ice", " was", " there", "\n"];
-const SEQUENCE = { pieces: ALICE, names: {}, names: {}, words: [0, 0, 1, 2, 3, 4, 4, 5, 6, 7] };
+const SEQUENCE = { pieces: ALICE, names: {}, words: [0, 0, 1, 2, 3, 4, 4, 5, 6, 7] };
 
 test("tokens that occur again carry their position", () => {
   const names = new Names(SEQUENCE, 10, false);

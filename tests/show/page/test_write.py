@@ -1,0 +1,64 @@
+"""A report as a page: to a file, for every text, with the steps of a layer."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import regard
+from regard.heads.report import Seen
+from regard.show.page.write import titled_texts, write_page
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regard.GPT.from_pretrained("tiny")
+
+
+def document(path):
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="regard-document">(.*?)</script>', text, flags=re.DOTALL).group(1))
+
+
+def test_a_report_writes_itself_with_its_tokens(model, tmp_path):
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([model.tokenizer.encode("The cat sat")]))
+    seen.to_html(tmp_path / "page.html", title="cats")
+    report = document(tmp_path / "page.html")["reports"][0]
+    assert report["title"] == "cats"
+    assert report["sequences"][0]["pieces"] == ["The", " cat", " sat"]
+    assert [layer["queries"] for layer in report["layers"]] == [0] * 6
+
+
+def test_every_text_and_every_forward_is_a_report():
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=2)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(2, 5, 6))
+        layer(torch.randn(1, 3, 6))
+    titles = [one.title for one in titled_texts(seen, "mine")]
+    assert titles == ["mine · forward 0 · text 0", "mine · forward 0 · text 1", "mine · forward 1"]
+
+
+def test_the_steps_of_the_chosen_layer_are_in_the_page(model, tmp_path):
+    ids = torch.tensor([model.tokenizer.encode("The cat sat")])
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    write_page(tmp_path / "page.html", seen, "tiny", model, {"ids": ids}, seen[4, 3])
+    layers = document(tmp_path / "page.html")["reports"][0]["layers"]
+    assert [layer["steps"] is not None for layer in layers] == [False] * 4 + [True, False]
+
+
+def test_a_report_of_nothing_says_so(tmp_path):
+    with pytest.raises(ValueError, match="nothing was seen yet, so there is nothing to show"):
+        Seen().to_html(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cross_attention_knows_which_tokens_are_unknown(tmp_path):
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=2, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 3, 6), torch.randn(1, 5, 6))
+    seen.to_html(tmp_path / "page.html")
+    one = document(tmp_path / "page.html")["reports"][0]["layers"][0]
+    assert (one["T"], one["S"], one["queries"], one["keys"]) == (3, 5, None, None)
