@@ -19,7 +19,7 @@ from regard.heads.copies import Copies, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.target_keys import locate
-from regard.heads.visibility import is_plain, queries_per_key, row_tiles, visible_key_counts, visible_tile
+from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts
 from regard.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -237,34 +237,6 @@ class Record:
             for name in ("visible", "even_distance")
         )
         return count, distance
-
-    def visible_keys(self, rows: Tensor) -> Tensor:
-        """(B, H, R, S) bool: which keys these queries may see; none in rows that do not count."""
-        B, H, _, S = self.sizes
-        rows = rows.cpu()
-        result = torch.zeros(B, H, len(rows), S, dtype=torch.bool)
-        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
-            mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
-            local = (rows[mine] - start).to(call.device)
-            tile = visible_tile(call, local) & on_demand.counted(call, lse)[:, :, local, None]
-            result[:, :, mine, offset : offset + call.sizes[3]] = tile.cpu()
-        return result
-
-    def visible_cells(self, n: int) -> Tensor:
-        """(B, H, rows, cols) bool: may any query of a cell see any key of it? The cells are those of map(n)."""
-        B, H, T, S = self.sizes
-        self.need(f"visible_cells({n})")
-        seen = torch.zeros(B, H, min(n, T), min(n, S))
-        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
-            lines = on_demand.cells(torch.arange(start, end), T, seen.shape[2])
-            columns = on_demand.cells(torch.arange(offset, offset + call.sizes[3]), S, seen.shape[3])
-            counts = on_demand.counted(call, lse).cpu()
-            for rows in row_tiles(call):
-                tile = visible_tile(call, rows).cpu().float()
-                narrow = tile.new_zeros(*tile.shape[:3], seen.shape[3]).index_add_(3, columns, tile)
-                rows = rows.cpu()
-                seen.index_add_(2, lines[rows], narrow.expand(B, H, -1, -1) * counts[:, :, rows, None])
-        return seen > 0
 
     def lse(self, index: int) -> Tensor:
         """The log of each row's sum, from which any weight follows; measured now where it was not collected."""

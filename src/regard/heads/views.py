@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.heads.cells import visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic
 from regard.heads.roles import Role, Tally
@@ -127,7 +128,7 @@ class Head(_View):
     def visible(self, rows: Index = None) -> Bool[Tensor, "B R S"]:
         """Which keys these queries may see; none in rows that are padding."""
         chosen = index(rows, self.record.sizes[2], "row", self.record.steps[0].call.device)
-        return self.record.visible_keys(chosen)[:, self.head]
+        return visible_keys(self.record, chosen)[:, self.head]
 
     def score_parts(self) -> ScoreParts:
         """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
@@ -211,11 +212,11 @@ class Layer(_View):
 
     def visible(self) -> Tensor:
         """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
-        return self.record.visible_keys(torch.arange(self.record.sizes[2]))
+        return visible_keys(self.record, torch.arange(self.record.sizes[2]))
 
     def visible_cells(self, n: int = MAP) -> Tensor:
         """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""
-        return self.record.visible_cells(n)
+        return visible_cells(self.record, n)
 
     def queries_per_key(self) -> Tensor:
         """(B, H, S): how many queries may see each key. received ÷ this is the mean weight that a key gets."""

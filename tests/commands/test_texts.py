@@ -1,0 +1,36 @@
+"""The text of a command: a sentence, a file, or standard input."""
+
+import io
+import sys
+
+import pytest
+
+from regard.commands.texts import REPEATED, read_text
+
+
+def test_a_sentence_a_file_and_standard_input_are_texts(tmp_path, monkeypatch):
+    (tmp_path / "note.txt").write_text("from a file", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
+    assert read_text("hello") == "hello"
+    assert read_text(str(tmp_path / "note.txt")) == "from a file"
+    assert read_text("-") == "from a pipe"
+
+
+def test_without_a_text_one_that_repeats_itself_is_read():
+    first, second = read_text(None).split("\nand ")
+    assert read_text(None) == REPEATED
+    assert second.rstrip(".\n") == first.rstrip(",")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("  ", r"the text '  ' is empty; give it at least a word"),
+        ("today.txt", r"there is no file today\.txt; give a file, a sentence in quotes, or - for standard input"),
+        ("notes/today", r"there is no file notes/today"),
+        (".", r"^\. is a directory; name a file in it"),
+    ],
+)
+def test_what_is_no_text_says_why(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_text(text)
