@@ -1,4 +1,4 @@
-"""Drawing: how an object of regard looks as text and as HTML.
+"""Drawing: how an object of regard looks as text, as HTML and as a figure.
 
 Objects hold numbers; regard.show knows how to draw them and registers a function here for each type. That way the code
 that measures does not depend on the code that draws. regard.show is imported when something is drawn for the first time.
@@ -24,9 +24,15 @@ def as_html(thing: Any) -> str:
     return str(_registered(as_html.dispatch, as_html.dispatch(object), thing)(thing))
 
 
+@singledispatch
+def as_figure(thing: Any, **options: Any) -> Any:
+    """Draw the object with matplotlib; returns the Axes."""
+    return _registered(as_figure.dispatch, as_figure.dispatch(object), thing)(thing, **options)
+
+
 def _registered(
-    dispatch: Callable[[type], Callable[..., str]], default: Callable[..., str], thing: object
-) -> Callable[..., str]:
+    dispatch: Callable[[type], Callable[..., Any]], default: Callable[..., Any], thing: object
+) -> Callable[..., Any]:
     """The function for this type after importing regard.show, which registers all of them."""
     import_module("regard.show")
     if (draw := dispatch(type(thing))) is default:
