@@ -20,7 +20,7 @@ INK, QUIET, RULE = "#1a1c20", "#6b7078", "#e2e3df"
 _HIGHEST = 9.0  # inches of a figure
 _MARGIN = 2 / 72
 _LONGEST = 16  # characters of a token's label
-# Text is text in the file, so that it can be searched and set in another font; the same figure is the same bytes.
+# Text is text in the file, so that it can be searched and set in another font; the same picture is the same bytes.
 _SAVING = {"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42, "ps.fonttype": 42}
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 

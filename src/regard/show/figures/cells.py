@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from regard.heads.on_demand import cells
-from regard.heads.views import Head, Index, Layer, index, words_to_numbers
 from regard.heads.texts import texts_of
+from regard.heads.views import Head, Index, Layer, index, words_to_numbers
 
 LONGEST = 512  # queries or keys that are drawn one by one
 _BLOCK = 64  # rows of the mask at a time
@@ -39,7 +39,9 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
     chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", torch.device("cpu"))
     keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", torch.device("cpu"))
     if not len(chosen) or not len(keys):
-        raise ValueError(f"a map needs a query and a key at least; {len(chosen)} queries and {len(keys)} keys are chosen")
+        raise ValueError(
+            f"a map needs a query and a key at least; {len(chosen)} queries and {len(keys)} keys are chosen"
+        )
     if max(len(chosen), len(keys)) > LONGEST:
         if rows is not None or cols is not None:
             raise ValueError(
@@ -59,13 +61,23 @@ def layer_cells(layer: Layer, text: int, most: int) -> list[Cells]:
     return [_pooled(head, visible[head.head], text, most) for head in layer]
 
 
+def no_cells(rows: int, cols: int) -> Any:
+    """A grid in which every cell is masked."""
+    return np.ma.array(np.zeros((rows, cols)), mask=True)
+
+
+def visible_cells(values: Any) -> list[tuple[int, int]]:
+    """(row, column) of every cell that is not masked."""
+    return [(int(row), int(col)) for row, col in np.argwhere(~np.ma.getmaskarray(values))]
+
+
 def _pooled(head: Head, visible: Any, text: int, most: int) -> Cells:
     _, _, T, S = head.record.sizes
     keys = np.bincount(_cell_of(S, most), minlength=min(S, most))
     share = head.map(most)[text].float().cpu().numpy() * keys
     pooled = max(T, S) > most
-    first = [np.unique(_cell_of(size, most), return_index=True)[1].tolist() for size in (T, S)]
-    return Cells(np.ma.array(share, mask=~visible), *first, pooled, T, S)
+    rows, cols = (np.unique(_cell_of(size, most), return_index=True)[1].tolist() for size in (T, S))
+    return Cells(np.ma.array(share, mask=~visible), rows, cols, pooled, T, S)
 
 
 def _visible(view: Head | Layer, text: int, most: int) -> Any:
@@ -76,7 +88,9 @@ def _visible(view: Head | Layer, text: int, most: int) -> Any:
     starts = np.unique(cols, return_index=True)[1]
     for block in torch.arange(T).split(_BLOCK):
         seen = view.record.visible_keys(block)[text].cpu().numpy()
-        np.logical_or.at(result, (slice(None), rows[block]), np.logical_or.reduceat(seen, starts, axis=2))
+        narrow = np.logical_or.reduceat(seen, starts, axis=2)
+        for row, line in zip(rows[block], narrow.swapaxes(0, 1), strict=True):
+            result[:, row] |= line
     return result
 
 

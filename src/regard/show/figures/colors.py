@@ -87,9 +87,7 @@ def _map(name: str, anchors: Mapping[float, str], low: int) -> Any:
     lab = np.array([_to_lab(np.array(colors.to_rgb(color))) for color in anchors.values()])
     steps = np.linspace(low, 1, STEPS)
     rgb = _to_rgb(np.stack([np.interp(steps, at, lab[:, channel]) for channel in range(3)], 1))
-    scale = colors.ListedColormap(rgb, f"regard {name}")
-    scale.set_bad((0, 0, 0, 0))
-    return scale
+    return colors.ListedColormap(rgb, f"regard {name}").with_extremes(bad=(0, 0, 0, 0))
 
 
 def _to_lab(rgb: Any) -> Any:

@@ -15,7 +15,7 @@ from regard.heads.report import Seen
 from regard.heads.roles import NAMES
 from regard.heads.views import place
 from regard.show.figures import canvas
-from regard.show.figures.cells import layer_cells
+from regard.show.figures.cells import layer_cells, no_cells, visible_cells
 from regard.show.figures.colors import ROLES, amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.layers import axis_name, draw_layers
 from regard.show.figures.one_head import TICKS, draw_bar
@@ -51,7 +51,7 @@ def _draw(
 def means(portraits: Mapping[tuple[int, int], HeadSummary], by: str, others: Sequence[str] = ()) -> Any:
     """(layers, heads): the mean of a statistic in each head, masked where there is no head or no value."""
     canvas.refuse_unknown("the statistic", by, (*AVERAGED, *others))
-    values = np.ma.masked_all((1 + max(layer for layer, _ in portraits), 1 + max(head for _, head in portraits)))
+    values = no_cells(1 + max(layer for layer, _ in portraits), 1 + max(head for _, head in portraits))
     for key, one in portraits.items():
         if not math.isnan(mean := one.means.get(by, math.nan)):
             values[key] = mean
@@ -65,12 +65,15 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     """A small map of every head, with its number and role."""
     if len(seen.forwards) > 1:
         raise ValueError(f"{len(seen.forwards)} forwards were seen; choose one: seen.forwards[0].plot()")
-    layers = [layer_cells(one, place(text, one.record.sizes[0], "text", f"there are {one.record.sizes[0]}"), _MAP) for one in seen]
+    layers = [
+        layer_cells(one, place(text, one.record.sizes[0], "text", f"there are {one.record.sizes[0]}"), _MAP)
+        for one in seen
+    ]
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     across = max(map(len, layers))
     _frame(axes, len(layers), across)
     axes.set_aspect("equal")
-    image = axes.imshow(np.ma.masked_all((1, 1)), extent=(0, 0, 0, 0), **weight_scale())
+    image = axes.imshow(no_cells(1, 1), extent=(0, 0, 0, 0), **weight_scale())
     draw_bar(axes, image, inside=False)
     image.remove()
     wide = canvas.size_of(axes)[0] / across
@@ -85,10 +88,11 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
             edges = (head + _GAP, head + 1 - _GAP, low + 1 - _GAP, low + _GAP)
             axes.imshow(one.values, extent=edges, interpolation="nearest", **weight_scale())
             role = roles[layer, head]
-            text = _caption((layer, head), role.name, causal) if fit else _CODES[role.name] if role.clear else ""
+            caption = _caption((layer, head), role.name, causal) if fit else _CODES[role.name] if role.clear else ""
             corner = {"ha": "right", "va": "top"} if causal else {"ha": "left", "va": "bottom"}
-            x, color = edges[1] if causal else edges[0], canvas.INK if role.clear else canvas.QUIET
-            canvas.write(axes, x, edges[3], text, fontsize=_SMALL, color=color, linespacing=1.1, **corner)
+            x, y = (edges[1], edges[3]) if causal else (edges[0], edges[3] - 1 / wide)
+            look = {"fontsize": _SMALL, "color": canvas.INK if role.clear else canvas.QUIET, "linespacing": 1.1}
+            canvas.write(axes, x, y, caption, **look, **corner)
     _frame(axes, len(layers), across, top)
     if not fit:
         canvas.note(axes, _legend(role.name for role in roles.values() if role.clear))
@@ -141,13 +145,18 @@ def _grid(values: Any, by: str, ax: Any, width: float | None) -> Any:
     layers, heads = values.shape
     is_weight = BY_NAME[by].unit == "weight"
     scale = weight_scale() if is_weight else amount_scale(float(values.max()))
-    mesh = axes.pcolormesh(np.arange(heads + 1), np.arange(layers + 1), values, edgecolors="white", linewidth=0.8, **scale)
+    mesh = axes.pcolormesh(
+        np.arange(heads + 1), np.arange(layers + 1), values, edgecolors="white", linewidth=0.8, **scale
+    )
     _frame(axes, layers, heads, title=f"mean {axis_name(by)}")
     axes.set_aspect(_CELL)
     draw_bar(axes, mesh, False, "", TICKS if is_weight else None)
     wide, high = canvas.size_of(axes)
-    texts = {key: canvas.number(value) for key, value in np.ma.ndenumerate(values)}
-    if max(canvas.text_width(axes, text) for text in texts.values()) + 3 <= wide / heads and high / layers > canvas.LINE:
+    texts = {key: canvas.number(float(values[key])) for key in visible_cells(values)}
+    if (
+        max(canvas.text_width(axes, text) for text in texts.values()) + 3 <= wide / heads
+        and high / layers > canvas.LINE
+    ):
         for (layer, head), text in texts.items():
             ink = ink_on(mesh.cmap(mesh.norm(values[layer, head])))
             canvas.write(axes, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=ink)
@@ -161,7 +170,7 @@ def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: flo
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     layers, heads = (1 + max(key[axis] for key in portraits) for axis in (0, 1))
     roles = {key: one.role.name for key, one in portraits.items()}
-    numbers = np.ma.masked_all((layers, heads))
+    numbers = no_cells(layers, heads)
     for key, role in roles.items():
         numbers[key] = NAMES.index(role)
     colors = [tint(ROLES[name], _TINT if name != "mixed" else _TINT / 4) for name in NAMES]

@@ -19,7 +19,9 @@ def draw_layers(values: Any, statistic: str, ax: Any, width: float | None) -> An
     axes = canvas.axes_for(ax, width, canvas.COLUMN)
     layers, heads = np.nonzero(~np.ma.getmaskarray(values))
     blue = WEIGHTS[0.5]
-    axes.scatter(layers, values[layers, heads], s=12, color=blue, alpha=0.45, linewidths=0, label="a head", clip_on=False)
+    axes.scatter(
+        layers, values[layers, heads], s=12, color=blue, alpha=0.45, linewidths=0, label="a head", clip_on=False
+    )
     axes.plot(range(len(values)), values.mean(axis=1), color=canvas.INK, linewidth=1, label="mean of the layer")
     canvas.name_axes(axes, "layer", axis_name(statistic))
     axes.spines[["top", "right"]].set_visible(False)

@@ -12,7 +12,7 @@ import numpy as np
 from regard.drawing import as_figure
 from regard.heads.views import Head, Index, place
 from regard.show.figures import canvas
-from regard.show.figures.cells import Cells, head_cells
+from regard.show.figures.cells import Cells, head_cells, visible_cells
 from regard.show.figures.colors import ink_on, weight_scale
 from regard.tokens import TextTokens
 
@@ -62,9 +62,7 @@ def draw_cells(ax: Any, cells: Cells) -> Any:
     return mesh
 
 
-def draw_bar(
-    ax: Any, mesh: Any, inside: bool, title: str = "weight", ticks: Sequence[float] | None = TICKS
-) -> Any:
+def draw_bar(ax: Any, mesh: Any, inside: bool, title: str = "weight", ticks: Sequence[float] | None = TICKS) -> Any:
     """A small scale of the colours, at the right of the map or in its corner."""
     wide, high = _BAR[0], min(_BAR[1], max(canvas.size_of(ax)[1] / 72, _BAR[1] / 2))
     if ticks is not None and high < 0.9 * _BAR[1]:
@@ -90,14 +88,14 @@ def _labels(texts: Sequence[TextTokens] | None, places: Sequence[int], text: int
 
 def _label(ax: Any, queries: Sequence[str], keys: Sequence[str]) -> None:
     """Every token, or every nth where there are many."""
-    for every in ((1, 1), None):
+    down, across = 1, 1
+    for _ in range(2):  # with all labels first, then with as many as fit what they leave of the map
+        canvas.label_axis(ax.yaxis, [i + 0.5 for i in range(0, len(queries), down)], queries[::down])
         wide, high = canvas.size_of(ax)
-        if every is None:
-            every = tuple(math.ceil(canvas.LINE * n / size) for n, size in ((len(queries), high), (len(keys), wide)))
-        widest = max(canvas.text_width(ax, key) for key in keys)
-        upright = len(keys) >= _UPRIGHT or wide / len(keys) < widest + 4
-        canvas.label_axis(ax.yaxis, [i + 0.5 for i in range(len(queries))][:: every[0]], queries[:: every[0]])
-        canvas.label_axis(ax.xaxis, [i + 0.5 for i in range(len(keys))][:: every[1]], keys[:: every[1]], upright)
+        upright = len(keys) >= _UPRIGHT or wide / len(keys) < canvas.text_width(ax, max(keys, key=len)) + 4
+        canvas.label_axis(ax.xaxis, [i + 0.5 for i in range(0, len(keys), across)], keys[::across], upright)
+        wide, high = canvas.size_of(ax)
+        down, across = (math.ceil(canvas.LINE * n / size) for n, size in ((len(queries), high), (len(keys), wide)))
 
 
 def _label_pooled(ax: Any, cells: Cells) -> None:
@@ -112,7 +110,10 @@ def _corner_is_free(ax: Any, cells: Cells) -> bool:
     """Has the upper right corner no cells, as in causal attention, and room for the bar?"""
     rows, cols = cells.values.shape
     wide, high = canvas.size_of(ax)
-    across, down = (math.ceil(72 * inches * n / size) for inches, n, size in zip(_AROUND_BAR, (cols, rows), (wide, high), strict=True))
+    across, down = (
+        math.ceil(72 * inches * n / size)
+        for inches, n, size in zip(_AROUND_BAR, (cols, rows), (wide, high), strict=True)
+    )
     return down < rows and across < cols and bool(np.ma.getmaskarray(cells.values)[:down, -across:].all())
 
 
@@ -126,6 +127,9 @@ def _write_numbers(ax: Any, mesh: Any, cells: Cells) -> None:
     rows, cols = cells.values.shape
     if min(size / n for size, n in zip(canvas.size_of(ax), (cols, rows), strict=True)) < _NUMBERS:
         return
-    for (row, col), weight in np.ma.ndenumerate(cells.values):
+    for row, col in visible_cells(cells.values):
+        weight = float(cells.values[row, col])
         ink = ink_on(mesh.cmap(mesh.norm(weight)))
-        canvas.write(ax, col + 0.5, row + 0.5, canvas.number(weight), ha="center", va="center_baseline", color=ink, fontsize=7)
+        canvas.write(
+            ax, col + 0.5, row + 0.5, canvas.number(weight), ha="center", va="center_baseline", color=ink, fontsize=7
+        )

@@ -6,7 +6,7 @@ from step to step.
 
 from __future__ import annotations
 
-import textwrap
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ from regard.show.figures import canvas
 from regard.show.figures.colors import signed_scale, weight_scale
 from regard.show.step_matrix import heads_of, matrix_of
 from regard.show.table import shorten
+from regard.show.traces import shown_steps
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
 from regard.traces.trace import Step, Trace
 
 _PICTURE = 60.0  # points of the longer side
 _CELL = 10.0  # points of a cell at most
-_COLUMN = 92.0  # points of a picture with the space beside it, at least
+_COLUMN = 76.0  # points of a picture with the space beside it, at least
 _LINE, _SPACE = 8.5, 12.0  # points of a line of small text, and below a picture with its text
 _SMALL = 7
 _LINES = 2  # of an operation
@@ -53,7 +54,8 @@ def _draw(trace: Trace, ax: Any, text: int, head: int, width: float | None) -> A
     wide, high = canvas.size_of(axes)
     across = max(1, int(wide // _COLUMN))
     rows = [pictures[i : i + across] for i in range(0, len(pictures), across)]
-    needed = sum(_height(row) for row in rows) + 2 * canvas.LINE
+    note = canvas.note(axes, _LEGEND)
+    needed = sum(_height(row, wide / across) for row in rows) + canvas.LINE * (1 + note.get_text().count("\n"))
     if ax is None:
         axes.figure.set_size_inches(axes.figure.get_figwidth(), needed / 72)
         high = needed
@@ -66,16 +68,15 @@ def _draw(trace: Trace, ax: Any, text: int, head: int, width: float | None) -> A
     for row in rows:
         for column, picture in enumerate(row):
             _place(axes, picture, column * wide / across, top, wide / across)
-        top += _height(row)
+        top += _height(row, wide / across)
     axes.set(xlim=(0, wide), ylim=(high, 0), aspect="equal", anchor="NW")
-    note = canvas.note(axes, _LEGEND)
-    note.set(transform=axes.transData, position=(0, top - 4))
+    note.set(transform=axes.transData, position=(0, top))
     return axes
 
 
 def _pictures(trace: Trace, text: int, head: int) -> list[_Picture]:
     """What is drawn of each step."""
-    steps = trace.steps
+    steps = shown_steps(trace)
     if not steps:
         raise ValueError("this trace has no steps, so there is nothing to plot; run a layer inside it")
     if not trace.has_names and (text or head):
@@ -111,21 +112,32 @@ def _matrix(step: Step, text: int, head: int) -> Any:
     return value.reshape(-1, value.shape[-1] if value.dim() else 1).double().cpu().numpy()
 
 
-def _height(row: list[_Picture]) -> float:
-    return 2 * canvas.LINE + max(one.high for one in row) + (_LINES + 0.5) * _LINE + _SPACE
+def _height(row: list[_Picture], wide: float) -> float:
+    lines = max(len(_operation(one.step, wide)) for one in row)
+    return 2 * canvas.LINE + max(one.high for one in row) + lines * _LINE + _SPACE
+
+
+def _operation(step: Step, wide: float) -> list[str]:
+    """The operation in lines that fit the width, in points."""
+    letters = int((wide - 6) / _LETTER)
+    lines = [""]
+    for part in re.findall(r"[^\s(.,]*[(.,]?\s*", step.operation):  # a line may end after a bracket, point or comma
+        if len((lines[-1] + part).rstrip()) <= letters:
+            lines[-1] += part
+        else:
+            lines.append(part)
+    return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], shorten("".join(lines[_LINES - 1 :]), letters)]
 
 
 def _place(ax: Any, picture: _Picture, left: float, top: float, wide: float) -> None:
     """A picture with its name and shape above, and its operation below."""
     step, values = picture.step, picture.values
-    letters = int((wide - 8) / _LETTER)
-    canvas.write(ax, left, top, shorten(step.name, letters), va="top", weight="bold")
+    canvas.write(ax, left, top, shorten(step.name, int(wide / _LETTER)), va="top", weight="bold")
     canvas.write(ax, left, top + canvas.LINE, shape_text(step.shape), va="top", fontsize=_SMALL, color=canvas.QUIET)
     upper = top + 2 * canvas.LINE + 1
     scale = weight_scale() if picture.is_weights else signed_scale(float(np.abs(values).max() or 0))
     sharp = {"interpolation": "nearest"} if max(values.shape) <= _NEAREST else {}
     ax.imshow(values, extent=(left, left + picture.wide, upper + picture.high, upper), aspect="auto", **scale, **sharp)
-    lines = textwrap.wrap(step.operation, letters) or [""]
-    lines = [*lines[: _LINES - 1], shorten(" ".join(lines[_LINES - 1 :]), letters)]
+    small = {"fontsize": _SMALL, "color": canvas.QUIET, "va": "top", "linespacing": 1.1}
     below = upper + picture.high + 2
-    canvas.write(ax, left, below, "\n".join(lines), va="top", fontsize=_SMALL, family="monospace", color=canvas.QUIET)
+    canvas.write(ax, left, below, "\n".join(_operation(step, wide)), family="monospace", **small)
