@@ -45,14 +45,14 @@ def test_a_figure_changes_no_settings_keeps_its_width_and_draws_into_given_axes(
     assert plt.get_fignums() == opened
     assert figure.get_size_inches().tolist() == mpl.rcParams["figure.figsize"]
     assert dict(mpl.rcParams) == before
-    with pytest.raises(ValueError, match=r"width=5 is for a new figure, and the Axes given as ax has its own"):
-        draw(seen, ax=mine, width=5)
+    with pytest.raises(ValueError, match=r"width=5\.0 is for a new figure, and the Axes given as ax has its own"):
+        draw(seen, ax=mine, width=5.0)
     with pytest.raises(
         ValueError, match=r"ax must be a matplotlib Axes, not a Figure; figure\.add_subplot\(\) makes one"
     ):
         draw(seen, ax=figure)
-    with pytest.raises(ValueError, match=r"width=-2 must be in inches, such as 3\.3 for a column or 6\.9 for a page"):
-        draw(seen, width=-2)
+    with pytest.raises(ValueError, match=r"width=-2\.0 must be in inches, such as 3\.3 for a column or 6\.9 for a page"):
+        draw(seen, width=-2.0)
 
 
 def test_text_in_svg_is_text_also_with_dollars(tmp_path, watched):

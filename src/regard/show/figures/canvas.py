@@ -14,7 +14,7 @@ from regard.files import atomically
 from regard.show.weights import short_label
 
 COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
-POINTS = 8  # of all text
+POINTS = 8.0  # of all text
 LINE = 9.5  # points from one line to the next
 INK, QUIET, RULE = "#1a1c20", "#6b7078", "#e2e3df"
 _HIGHEST = 9.0  # inches of a figure
@@ -53,7 +53,7 @@ def size_of(ax: Any) -> tuple[float, float]:
     figure.draw_without_rendering()
     ax.apply_aspect()
     box = ax.get_window_extent()
-    return 72 * box.width / figure.dpi, 72 * box.height / figure.dpi
+    return float(72 * box.width / figure.dpi), float(72 * box.height / figure.dpi)
 
 
 def fit_height(ax: Any) -> None:
@@ -81,7 +81,7 @@ def note(ax: Any, text: str) -> Any:
         else:
             lines.append(part)
     offset = matplotlib("transforms").ScaledTranslation(0, -4 / 72, ax.figure.dpi_scale_trans)
-    return write(ax, 0, 0, "\n".join(lines), transform=ax.transAxes + offset, va="top", color=QUIET)
+    return write(ax, 0.0, 0.0, "\n".join(lines), transform=ax.transAxes + offset, va="top", color=QUIET)
 
 
 def text_width(ax: Any, text: str, points: float = POINTS) -> float:

@@ -15,15 +15,15 @@ from regard.show.figures.canvas import matplotlib
 
 POWER = 0.6
 STEPS = 256
-WEIGHTS = {0: "#f0f3f7", 0.02: "#d0def2", 0.1: "#9abcef", 0.25: "#5e93e2", 0.5: "#2a63b5", 1: "#122745"}
+WEIGHTS = {0.0: "#f0f3f7", 0.02: "#d0def2", 0.1: "#9abcef", 0.25: "#5e93e2", 0.5: "#2a63b5", 1.0: "#122745"}
 SIGNED = {
-    -1: "#5a3300",
+    -1.0: "#5a3300",
     -0.5: "#a8690f",
     -0.1: "#e5cfa8",
-    0: "#f3f3f1",
+    0.0: "#f3f3f1",
     0.1: "#bcd3f5",
     0.5: "#2a63b5",
-    1: "#122745",
+    1.0: "#122745",
 }
 ROLES = {
     "induction": "#b84a00",

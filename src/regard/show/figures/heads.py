@@ -24,7 +24,7 @@ _MAP = 64  # rows and columns of a small map
 _GAP = 0.06  # of a small map, around it
 _CELL = 0.62  # of its width, the height of a cell
 _TINT = 0.3  # of a role's colour in its cells
-_SMALL = 7  # points of a caption
+_SMALL = 7.0  # points of a caption
 _FREE = 0.62  # of a small map's width, free for its caption
 _CODES = {name: name[:2].capitalize() for name in NAMES}  # where the names of roles do not fit
 
@@ -81,7 +81,7 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     causal = all(_has_free_corner(one.values) for cells in layers for one in cells)
     names = max(canvas.text_width(axes, _caption(key, role.name, causal), _SMALL) for key, role in roles.items())
     fit = names < wide * (_FREE if causal else 1)
-    top = 0 if causal else 1.3 * _SMALL / wide  # the height of a caption above its map
+    top = 0.0 if causal else 1.3 * _SMALL / wide  # the height of a caption above its map
     for layer, cells in enumerate(layers):
         for head, one in enumerate(cells):
             low = layer * (1 + top) + top
@@ -118,7 +118,7 @@ def _legend(roles: Iterable[str]) -> str:
     return "   ".join(f"{_CODES[name]} {name}" for name in NAMES if name in given)
 
 
-def _frame(ax: Any, layers: int, heads: int, top: float = 0, title: str = "") -> None:
+def _frame(ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "") -> None:
     """Layers down, heads across; top: what a row has above its cells, for cells of height 1."""
     ax.set(xlim=(0, heads), ylim=(layers * (1 + top), 0))
     canvas.bare(ax)

@@ -16,7 +16,7 @@ from regard.show.figures.cells import Cells, head_cells, visible_cells
 from regard.show.figures.colors import ink_on, weight_scale
 from regard.tokens import TextTokens
 
-TICKS = (0, 0.02, 0.1, 0.25, 0.5, 1)
+TICKS = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0)
 _UPRIGHT = 15  # keys from which their labels are upright
 _NUMBERS = 17  # points of a cell from which it has its number
 _VECTOR = 64  # rows or columns up to which cells are drawn as shapes; more are pixels in SVG and PDF
