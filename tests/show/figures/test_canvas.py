@@ -9,7 +9,7 @@ import pytest
 
 from regard.show.figures import canvas, save_figure
 
-WORDS = ["The", " cat", " sat", " $5", " $7"]
+WORDS = ["The", " cat", " sat", " $5", " $x_1$"]
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch, watched):
@@ -59,7 +59,7 @@ def test_text_in_svg_is_text_also_with_dollars(tmp_path, watched):
     axes = watched(T=5, tokens=WORDS)[0, 1].plot()
     save_figure(axes, tmp_path / "head.svg")
     content = (tmp_path / "head.svg").read_text()
-    for word in ("The", "cat", "$5", "$7", "0.1 "):
+    for word in ("The", "cat", "$5", "$x_1$", "0.1 "):
         assert f">{word}" in content
     assert 'width="237.6pt"' in content  # 3.3 inches
 

@@ -20,6 +20,7 @@ def page_colors(block):
 
 def test_anchors_are_those_of_the_page():
     script = (PAGE / "js" / "color.js").read_text()
+    assert f"const POWER = {colors.POWER};" in script
     assert page_colors(re.search(r"ANCHORS = \{\s*light: \{(.*?)\}", script, re.DOTALL)[1]) == colors.WEIGHTS
     assert page_colors(re.search(r"SIGNED = \{\s*light: \{(.*?)\}", script, re.DOTALL)[1]) == colors.SIGNED
 
