@@ -51,7 +51,9 @@ def test_a_figure_changes_no_settings_keeps_its_width_and_draws_into_given_axes(
         ValueError, match=r"ax must be a matplotlib Axes, not a Figure; figure\.add_subplot\(\) makes one"
     ):
         draw(seen, ax=figure)
-    with pytest.raises(ValueError, match=r"width=-2\.0 must be in inches, such as 3\.3 for a column or 6\.9 for a page"):
+    with pytest.raises(
+        ValueError, match=r"width=-2\.0 must be in inches, such as 3\.3 for a column or 6\.9 for a page"
+    ):
         draw(seen, width=-2.0)
 
 
