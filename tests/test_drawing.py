@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from regard.drawing import as_html, as_text
+from regard.drawing import as_figure, as_html, as_text
 
 
 class Thing:
@@ -15,11 +15,14 @@ class Thing:
 def test_a_registered_function_draws_its_type_and_gets_the_options():
     as_text.register(Thing, lambda thing, width=None, **options: f"{width} {options}")
     as_html.register(Thing, lambda thing: "<p>thing</p>")
+    as_figure.register(Thing, lambda thing, **options: [thing, options])
     assert as_text(Thing(), 37, layer=2) == "37 {'layer': 2}"
     assert as_html(Thing()) == "<p>thing</p>"
+    thing = Thing()
+    assert as_figure(thing, ax=5) == [thing, {"ax": 5}]
 
 
-@pytest.mark.parametrize("draw", [as_text, as_html])
+@pytest.mark.parametrize("draw", [as_text, as_html, as_figure])
 def test_what_nobody_draws_is_refused_by_its_type(draw):
     with pytest.raises(TypeError, match=r"regard\.show cannot draw a complex"):
         draw(3j)

@@ -1,4 +1,4 @@
-"""Drawing: how an object of regard looks as text, as HTML, as a page and as a widget.
+"""Drawing: how an object of regard looks as text, as HTML, as a figure, as a page and as a widget.
 
 Objects hold numbers; regard.show knows how to draw them and registers a function here for each type. That way the code
 that measures does not depend on the code that draws. regard.show is imported when something is drawn for the first time.
@@ -34,6 +34,12 @@ def as_page(thing: Any, title: str = "") -> str:
 def as_widget(thing: Any, title: str = "") -> Any:
     """Draw the object as a widget for a notebook; needs anywidget."""
     return _registered(as_widget.dispatch, as_widget.dispatch(object), thing)(thing, title)
+
+
+@singledispatch
+def as_figure(thing: Any, **options: Any) -> Any:
+    """Draw the object with matplotlib; returns the Axes."""
+    return _registered(as_figure.dispatch, as_figure.dispatch(object), thing)(thing, **options)
 
 
 def _registered(

@@ -4,7 +4,7 @@ import torch
 
 from regard import MultiHeadAttention, trace
 from regard.ladder import SENTENCE, VECTORS, simplified_attention
-from regard.show.step_matrix import belongs_to_a_head, heads_of, step_matrix
+from regard.show.step_matrix import belongs_to_a_head, heads_of, matrix_of, step_matrix
 
 WORDS = ["The", "cat", "sat"]  # as many as there are heads, so that the axes cannot be told apart by size
 
@@ -62,3 +62,14 @@ def test_the_first_rung_has_no_batch():
         simplified_attention(VECTORS)
     table, _ = step_matrix(t.find("weights"), SENTENCE, head=0, heads=1, digits=4)
     assert "journey   0.1385   0.2379   0.2333   0.1240   0.1082   0.1581" in table
+
+
+def test_one_text_and_one_head_are_chosen_also_in_the_second_run_of_a_layer():
+    layer = MultiHeadAttention(d_in=5, d_out=6, context_length=7, dropout=0.0, num_heads=3)
+    with trace() as t:
+        for _ in range(2):
+            layer(torch.randn(2, 3, 5))
+    for name in ("split", "split 2"):
+        assert torch.equal(matrix_of(t.find(name), head=2, text=1), t[name][1, :, 2])
+    assert torch.equal(matrix_of(t.find("scores 2"), head=2, text=1), t["scores 2"][1, 2])
+    assert torch.equal(matrix_of(t.find("out"), head=0, text=1), t["out"][1])

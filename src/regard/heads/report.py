@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import as_html, as_page, as_text, as_widget
+from regard.drawing import as_figure, as_html, as_page, as_text, as_widget
 from regard.files import atomically
 from regard.heads import statistics
 from regard.heads.call import WatchedCall
@@ -351,6 +351,14 @@ class Seen:
     def widget(self, title: str = "") -> Any:
         """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]"."""
         return as_widget(self, title)
+
+    def plot(self, by: str | None = None, ax: Any = None, text: int | None = None, width: float | None = None) -> Any:
+        """Every head as a small map, or as a cell coloured by "role" or the mean of a statistic: docs/figures.md."""
+        return as_figure(self, by=by, ax=ax, text=text, width=width)
+
+    def plot_layers(self, statistic: str, ax: Any = None, width: float | None = None) -> Any:
+        """The mean of a statistic over layers: a dot for each head, and their mean as a line."""
+        return as_figure(self, by=statistic, over="layers", ax=ax, width=width)
 
     def __repr__(self) -> str:
         return as_text(self)

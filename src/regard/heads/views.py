@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.drawing import as_figure
 from regard.heads.cells import visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic
@@ -144,6 +145,16 @@ class Head(_View):
         shared = call.q.shape[1] // call.k.shape[1]
         q, k = call.q[:, self.head], call.k[:, self.head // shared]
         return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), call.scale, parts.causal)
+
+    def plot(
+        self, ax: Any = None, text: int = 0, rows: Index = None, cols: Index = None, width: float | None = None
+    ) -> Any:
+        """The weights as a heat map; returns its matplotlib Axes.
+
+        text: the text of the batch. rows, cols: queries and keys, as in weights(). ax: draw into this Axes, else into a
+        new figure that is `width` inches wide. [default: 3.3] More than 512 queries or keys are drawn pooled.
+        """
+        return as_figure(self, ax=ax, text=text, rows=rows, cols=cols, width=width)
 
     def __repr__(self) -> str:
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)

@@ -1,5 +1,6 @@
-"""Drawing: traces and heads as text, as HTML and as a page. Importing it registers the drawing functions of regard.drawing."""
+"""Everything that draws. Importing it registers the drawing functions of regard.drawing."""
 
+from regard.show import figures as figures
 from regard.show import heads as heads
 from regard.show import one_token as one_token
 from regard.show import probe as probe

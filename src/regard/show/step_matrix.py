@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -24,12 +25,20 @@ _MEANINGS = {
 def heads_of(step: Step) -> int:
     """How many matrices this step has; 1 where heads are not told apart."""
     value = _one_text(step.value)
-    return 1 if value.dim() < 3 else value.shape[1 if step.name in _TOKENS_FIRST else 0]
+    return 1 if value.dim() < 3 else value.shape[1 if re.sub(r" \d+$", "", step.name) in _TOKENS_FIRST else 0]
 
 
 def belongs_to_a_head(step: Step) -> bool:
     """Is the matrix of this step another for each head?"""
     return heads_of(step) > 1 or step.name in _HEADS_JOINED
+
+
+def matrix_of(step: Step, head: int, text: int = 0) -> Tensor:
+    """The matrix of one head and one text; where heads or texts are not told apart, there is one for all."""
+    value = step.value[text] if step.value.dim() > 2 else step.value
+    if value.dim() == 3:
+        value = value[:, head] if re.sub(r" \d+$", "", step.name) in _TOKENS_FIRST else value[head]
+    return value
 
 
 def step_matrix(
@@ -40,9 +49,7 @@ def step_matrix(
     tokens: their labels. head, heads: which head of how many. Of queries, keys, values and concat, which hold all heads
     side by side, the channels of this head are shown; of x and out, which belong to no head, the first channels.
     """
-    value = _one_text(step.value)
-    if value.dim() == 3:
-        value = value[:, head] if step.name in _TOKENS_FIRST else value[head]
+    value = matrix_of(step, head)
     if step.name in MATRICES:
         table = weights_table(value, tokens, tokens, width, digits, zero_is_hidden=step.name in ("weights", "dropout"))
         legend = "Row: the token that looks, its query. Column: the token it looks at, its key."

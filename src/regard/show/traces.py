@@ -8,7 +8,7 @@ import shutil
 from regard.drawing import as_html, as_text
 from regard.show.table import html_table, shorten, text_table
 from regard.traces.operation_text import shape_text
-from regard.traces.trace import Trace
+from regard.traces.trace import Step, Trace
 
 COLUMNS = ("step", "operation", "shape", "why")
 
@@ -33,11 +33,15 @@ def _heading(trace: Trace) -> str:
 
 
 def _rows(trace: Trace) -> list[tuple[str, str, str, str]]:
-    """One row per step; what happens to keys and values exactly as to queries is shown once."""
-    rows: list[tuple[str, str, str, str]] = []
+    return [(step.name, step.operation, shape_text(step.shape), step.why) for step in shown_steps(trace)]
+
+
+def shown_steps(trace: Trace) -> list[Step]:
+    """The steps that are drawn; what happens to keys and values exactly as to queries is shown once."""
+    steps: list[Step] = []
     for step in trace:
-        row = (step.name, step.operation, shape_text(step.shape), step.why)
         parent = re.sub(r" (keys|values)(?=( \d+)?$)", "", step.name)  # "split keys", and "split keys 2"
-        if parent == step.name or (parent, *row[1:3]) not in [other[:3] for other in rows]:
-            rows.append(row)
-    return rows
+        known = [(other.name, other.operation, other.shape) for other in steps]
+        if parent == step.name or (parent, step.operation, step.shape) not in known:
+            steps.append(step)
+    return steps

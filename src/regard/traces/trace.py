@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.drawing import as_html, as_text
+from regard.drawing import as_figure, as_html, as_text
 from regard.steps import collecting
 from regard.traces.differences import Difference, find_difference
 from regard.traces.failures import explain_failure
@@ -172,6 +172,13 @@ class Trace:
     def table(self, width: int = 80) -> str:
         """The steps as aligned text, at most `width` columns wide."""
         return as_text(self, width)
+
+    def plot(self, ax: Any = None, text: int = 0, head: int = 0, width: float | None = None) -> Any:
+        """The tensors of one text and one head as small pictures, in order; returns the matplotlib Axes.
+
+        ax: draw into this Axes, else into a new figure that is `width` inches wide. [default: 6.9]
+        """
+        return as_figure(self, ax=ax, text=text, head=head, width=width)
 
     def __repr__(self) -> str:
         return as_text(self)

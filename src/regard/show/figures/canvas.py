@@ -1,0 +1,163 @@
+"""What all figures share: matplotlib on demand, sizes in inches, text that is never read as a formula, files.
+
+Nothing here changes rcParams or shows a window: fonts come from the caller's settings, sizes are given to each text.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.files import atomically
+from regard.show.weights import short_label
+
+COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
+POINTS = 8.0  # of all text
+LINE = 9.5  # points from one line to the next
+INK, QUIET, RULE = "#1a1c20", "#6b7078", "#e2e3df"
+_HIGHEST = 9.0  # inches of a figure
+_MARGIN = 2 / 72
+_LONGEST = 16  # characters of a token's label
+# Text is text in the file, so that it can be searched and set in another font; the same picture is the same bytes.
+_SAVING = {"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42, "ps.fonttype": 42}
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def matplotlib(module: str = "pyplot") -> Any:
+    """A module of matplotlib, imported now."""
+    try:
+        return importlib.import_module(f"matplotlib.{module}")
+    except ImportError:
+        raise ImportError('figures need matplotlib, which is not installed; pip install "regard[plot]"') from None
+
+
+def axes_for(ax: Any, width: float | None, usual: float) -> Any:
+    """The given Axes, or one in a new figure of this width, or of the usual one."""
+    plt = matplotlib()
+    if ax is None:
+        figure = plt.figure(figsize=(_checked(usual if width is None else width), _HIGHEST), layout="constrained")
+        figure.get_layout_engine().set(w_pad=_MARGIN, h_pad=_MARGIN)
+        return figure.add_subplot()
+    if width is not None:
+        raise ValueError(f"width={width} is for a new figure, and the Axes given as ax has its own; leave out one")
+    if not isinstance(ax, matplotlib("axes").Axes):
+        raise ValueError(f"ax must be a matplotlib Axes, not a {type(ax).__name__}; figure.add_subplot() makes one")
+    return ax
+
+
+def size_of(ax: Any) -> tuple[float, float]:
+    """Width and height of an Axes in points, after its figure was laid out."""
+    figure = _root(ax)
+    figure.draw_without_rendering()
+    ax.apply_aspect()
+    box = ax.get_window_extent()
+    return float(72 * box.width / figure.dpi), float(72 * box.height / figure.dpi)
+
+
+def fit_height(ax: Any) -> None:
+    """Make a new figure as high as what it shows."""
+    figure = _root(ax)
+    figure.draw_without_rendering()
+    box = figure.get_tightbbox()
+    figure.set_size_inches(figure.get_figwidth(), min(box.height + 2 * _MARGIN, _HIGHEST))
+    figure.draw_without_rendering()
+
+
+def write(ax: Any, x: float, y: float, text: str, **options: Any) -> Any:
+    """Text that is shown as it is: "$" and "_" are characters of tokens, not marks of formulas."""
+    options = {"fontsize": POINTS, "color": INK} | options
+    return ax.text(x, y, text, parse_math=False, usetex=False, **options)
+
+
+def note(ax: Any, text: str) -> Any:
+    """Quiet text below an Axes, in as many lines as it needs."""
+    lines, wide = [""], size_of(ax)[0]
+    for part in text.split("   "):
+        longer = f"{lines[-1]}   {part}".strip()
+        if text_width(ax, longer) <= wide:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    offset = matplotlib("transforms").ScaledTranslation(0, -4 / 72, ax.figure.dpi_scale_trans)
+    return write(ax, 0.0, 0.0, "\n".join(lines), transform=ax.transAxes + offset, va="top", color=QUIET)
+
+
+def text_width(ax: Any, text: str, points: float = POINTS) -> float:
+    """How wide this text is, in points."""
+    figure = _root(ax)
+    sample = figure.text(0, 0, text, fontsize=points, parse_math=False, usetex=False)
+    width = sample.get_window_extent(figure.canvas.get_renderer()).width
+    sample.remove()
+    return float(72 * width / figure.dpi)
+
+
+def label_axis(axis: Any, places: Sequence[float], labels: Sequence[str], upright: bool = False) -> None:
+    """Write these labels along an axis, in full up to 16 characters."""
+    axis.set_ticks(
+        places,
+        [short_label(label, _LONGEST) for label in labels],
+        parse_math=False,
+        usetex=False,
+        fontsize=POINTS,
+        rotation=90 if upright else 0,
+    )
+
+
+def name_axes(ax: Any, across: str, down: str, title: str = "") -> None:
+    """Names of both axes, and a title at the left."""
+    ax.set_xlabel(across, fontsize=POINTS, color=QUIET, labelpad=2)
+    ax.set_ylabel(down, fontsize=POINTS, color=QUIET, labelpad=3)
+    ax.set_title(title, loc="left", fontsize=POINTS, color=INK, pad=4, parse_math=False, usetex=False)
+
+
+def number(value: float) -> str:
+    """A number in few characters.
+
+    >>> number(0.0), number(0.934), number(1.0), number(1.5), number(12.34), number(123.4)
+    ('.00', '.93', '1', '1.50', '12.3', '123')
+    """
+    if value == 1:
+        return "1"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}".removeprefix("0")
+
+
+def bare(ax: Any) -> None:
+    """No frame and no tick marks."""
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=POINTS, pad=2, colors=INK)
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Save a figure, or the figure of an Axes, as SVG, PDF or PNG, by the end of the path.
+
+    Text stays text in SVG, and TrueType in PDF; PNG has 300 dots per inch.
+    """
+    matplotlib()
+    root, kind = _root(figure), Path(path).suffix.removeprefix(".").lower()
+    known = root.canvas.get_supported_filetypes()
+    if kind not in known:
+        raise ValueError(f"{path} must end in .svg, .pdf, .png or another format of matplotlib: {', '.join(known)}")
+    with importlib.import_module("matplotlib").rc_context(_SAVING), atomically(path) as temporary:
+        root.savefig(temporary, format=kind, dpi=300, metadata=_UNDATED.get(kind))
+
+
+def refuse_unknown(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise where the value is none of these."""
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
+
+
+def _root(thing: Any) -> Any:
+    """The figure at the top, of an Axes, a figure or a part of one."""
+    figure = getattr(thing, "figure", None)
+    if figure is None or not hasattr(figure, "canvas"):
+        raise ValueError(f"a figure or an Axes is saved, not a {type(thing).__name__}")
+    return figure.canvas.figure
+
+
+def _checked(width: float) -> float:
+    if not 0 < width < 100:
+        raise ValueError(f"width={width} must be in inches, such as {COLUMN} for a column or {PAGE} for a page")
+    return width

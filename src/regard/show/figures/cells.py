@@ -1,0 +1,90 @@
+"""The cells of maps: weights as arrays in which what the mask hides is masked, exact or pooled.
+
+A pooled cell is the share of its queries' weight that is on its keys, as on the page: rows still add up to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.heads import cells as report_cells
+from regard.heads.on_demand import cells
+from regard.heads.texts import texts_of
+from regard.heads.views import Head, Index, Layer, index, words_to_numbers
+
+LONGEST = 512  # queries or keys that are drawn one by one
+_BLOCK = 64  # rows of the mask at a time
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What a map shows."""
+
+    values: Any  # a masked array, rows × columns
+    rows: list[int]  # the query of each row, or the first of several
+    cols: list[int]
+    pooled: bool = False
+    queries: int = 0  # of the text
+    keys: int = 0
+
+
+def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
+    """The weights of these queries and keys; of a long text all of them, pooled."""
+    head.record.need("plot()")
+    _, _, T, S = head.record.sizes
+    texts = texts_of(head.record)
+    chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", torch.device("cpu"))
+    keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", torch.device("cpu"))
+    if not len(chosen) or not len(keys):
+        raise ValueError(
+            f"a map needs a query and a key at least; {len(chosen)} queries and {len(keys)} keys are chosen"
+        )
+    if max(len(chosen), len(keys)) > LONGEST:
+        if rows is not None or cols is not None:
+            raise ValueError(
+                f"at most {LONGEST} rows and columns are drawn one by one, and {len(chosen)} rows and {len(keys)} columns "
+                f"are chosen; choose fewer with rows=slice(0, {LONGEST}), cols=…, or neither for a pooled map"
+            )
+        return _pooled(head, _visible(head, text, LONGEST)[head.head], text, LONGEST)
+    weights = head.weights(chosen, keys, text)[0].float().cpu().numpy()
+    hidden = ~head.visible(chosen)[text][:, keys].cpu().numpy()
+    return Cells(np.ma.array(weights, mask=hidden), chosen.tolist(), keys.tolist(), False, T, S)
+
+
+def layer_cells(layer: Layer, text: int, most: int) -> list[Cells]:
+    """A small map of each head, of at most so many rows and columns."""
+    layer.record.need("plot()")
+    visible = _visible(layer, text, most)
+    return [_pooled(head, visible[head.head], text, most) for head in layer]
+
+
+def no_cells(rows: int, cols: int) -> Any:
+    """A grid in which every cell is masked."""
+    return np.ma.array(np.zeros((rows, cols)), mask=True)
+
+
+def visible_cells(values: Any) -> list[tuple[int, int]]:
+    """(row, column) of every cell that is not masked."""
+    return [(int(row), int(col)) for row, col in np.argwhere(~np.ma.getmaskarray(values))]
+
+
+def _pooled(head: Head, visible: Any, text: int, most: int) -> Cells:
+    _, _, T, S = head.record.sizes
+    keys = np.bincount(_cell_of(S, most), minlength=min(S, most))
+    share = head.map(most)[text].float().cpu().numpy() * keys
+    pooled = max(T, S) > most
+    rows, cols = (np.unique(_cell_of(size, most), return_index=True)[1].tolist() for size in (T, S))
+    return Cells(np.ma.array(share, mask=~visible), rows, cols, pooled, T, S)
+
+
+def _visible(view: Head | Layer, text: int, most: int) -> Any:
+    """(H, rows, cols) bool: the cells with at least one key that a query may see."""
+    return report_cells.visible_cells(view.record, most)[text].numpy()
+
+
+def _cell_of(size: int, most: int) -> Any:
+    return cells(torch.arange(size), size, min(size, most)).numpy()
