@@ -10,6 +10,7 @@ import { download, fileName, pngOf, svgOf } from "./export.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
+import { pressKey } from "./keys.js";
 import { LongView } from "./long.js";
 import { LongHeads, viewFor } from "./mass.js";
 import { atlas } from "./pictures.js";
@@ -250,9 +251,11 @@ export class App {
 
   #listen() {
     const { signal } = this.aborter;
-    this.root.addEventListener("keydown", (event) => this.#key(event), { signal });
+    this.root.addEventListener("keydown", (event) => pressKey(this, event), { signal });
     if (!this.address) return;
-    document.addEventListener("keydown", (event) => event.target === document.body && this.#key(event), { signal });
+    document.addEventListener("keydown", (event) => event.target === document.body && pressKey(this, event), {
+      signal,
+    });
     const follow = () => {
       this.store.set(fromHash(location.hash));
       this.#repair();
@@ -355,55 +358,6 @@ export class App {
   #resize() {
     if (this.root.clientWidth !== this.width && (this.weights || this.long)) this.#drawView();
   }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.frame.legend.open) return;
-    const { unit, side } = this.shown;
-    const view = VIEWS[Number(event.key) - 1]?.name;
-    if (event.key === "Escape") this.store.set({ pinned: false, focus: -1, step: "" });
-    else if (event.key === "?") this.frame.legend.showModal();
-    else if (event.key === "/") this.frame.find.select();
-    else if (view) this.store.set({ view });
-    else if (event.key === "[" || event.key === "]") this.#stepHead(event.key === "]" ? 1 : -1);
-    else if (event.key === "ArrowLeft" || event.key === "ArrowRight")
-      this.#stepWord(event.key === "ArrowRight" ? 1 : -1);
-    else if (event.key === "Enter" && !isControl(event.target) && unit >= 0) this.pick(side, unit);
-    else return;
-    event.preventDefault();
-  }
-
-  /**
-   * The next word, or the one before.
-   * @param {number} by
-   */
-  #stepWord(by) {
-    const { side, unit } = this.shown;
-    const names = side === "query" ? this.rows : this.cols;
-    const next = Math.min(names.size - 1, Math.max(0, unit + by));
-    if (this.store.state.pinned) this.store.set({ focus: names.first[next] });
-    else this.point(side, next);
-  }
-
-  /**
-   * The next head, or the one before.
-   * @param {number} by
-   */
-  #stepHead(by) {
-    const all = this.report.layers.flatMap((layer, l) => layer.heads.map((_, i) => ({ layer: l, head: i })));
-    const { state } = this.store;
-    const at = all.findIndex(({ layer, head }) => layer === state.layer && head === state.head);
-    const next = all[(at + by + all.length) % all.length];
-    if (next) this.choose(next.layer, next.head);
-  }
-}
-
-/** @param {EventTarget | null} target */
-function isControl(target) {
-  return (
-    target instanceof Element &&
-    Boolean(target.closest("button, input, select, textarea, [role=option], [role=gridcell]"))
-  );
 }
 
 /** Start the page: its data are in the document. */

@@ -1,27 +1,17 @@
 // @ts-check
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
-import {
-  changes,
-  difference,
-  isChanged,
-  largestOf,
-  mostChanged,
-  moved,
-  pairs,
-  THRESHOLD,
-  whyApart,
-} from "./changes.js";
+import { ChangeList } from "./changelist.js";
+import { changes, difference, isChanged, largestOf, mostChanged, moved, pairs, whyApart } from "./changes.js";
 import { attributes, h } from "./dom.js";
-import { arrow, dot, dumbbellHeading, keyRows, pairCells, withSign } from "./dumbbell.js";
+import { arrow, dot, keyRows, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
-import { HeadPicker, roleMark } from "./side.js";
+import { HeadPicker } from "./side.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
-/** @typedef {import("./changes.js").Change} Change */
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
 
@@ -35,14 +25,12 @@ export class CompareView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.all = false; // show every head in the list
     /** The second head's weights, and what they are of. @type {{key: string, weights: Weights | null, names: Names, error: string}} */
     this.after = { key: "", weights: null, names: new Names(null, 0, false), error: "" };
     /** @type {Weights | null} */
     this.differences = null;
     this.apart = "";
     this.opening = -1;
-    this.drawnList = "";
     const map = (/** @type {string} */ label) =>
       new WeightMap({
         label,
@@ -64,8 +52,7 @@ export class CompareView {
     const picker = (/** @type {number} */ i) =>
       h("div", {}, h("h2", {}, dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
     this.picking = h("section", { class: "two" }, picker(0), picker(1));
-    this.heading = h("h2");
-    this.list = h("div", { class: "changes" });
+    this.list = new ChangeList(app);
     this.note = h("p", { class: "note" });
     this.words = h("section", { class: "keys-compared" });
     const left = h(
@@ -73,13 +60,12 @@ export class CompareView {
       { class: "left" },
       h("p", { class: "with" }, "compare with ", this.select),
       this.picking,
-      this.heading,
-      this.list,
+      this.list.heading,
+      this.list.el,
     );
     this.stage = h("div", { class: "side-by-side" }, ...this.frames);
     this.right = h("div", { class: "main" }, this.stage, this.note, this.words);
     this.el = h("div", { class: "compare" }, left, this.right);
-    this.list.addEventListener("keydown", (event) => this.#key(event));
   }
 
   /** The second report or head: what was chosen, or the nearest thing to compare with. @returns {Chosen} */
@@ -115,8 +101,8 @@ export class CompareView {
         one.choose(places[i].layer, places[i].head);
       });
     }
-    if (heads) this.#drawPairs();
-    else this.#drawChanges();
+    if (heads) this.list.drawPairs(second);
+    else this.list.drawChanges(second.number);
     if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
       this.stage.hidden = true;
       this.words.replaceChildren();
@@ -353,107 +339,6 @@ export class CompareView {
     /** @type {HTMLElement} */ (this.select.parentElement).hidden = reports.length < 2;
   }
 
-  /** The heads of two reports, the most changed first. */
-  #drawChanges() {
-    const { app } = this;
-    const { state } = app.store;
-    const { reports } = app.reports.page;
-    const second = this.second;
-    const now = `${state.report} ${second.number} ${this.all} ${app.theme}`;
-    if (this.drawnList !== now) {
-      this.drawnList = now;
-      const list = this.#changes();
-      this.heading.replaceChildren("Heads ", h("span", { text: list ? "the most changed first" : "" }));
-      if (!list) {
-        const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
-        this.list.replaceChildren(
-          h("p", {
-            class: "note",
-            text: `Only reports of the same heads can be compared head by head; these have ${count(state.report)} and ${count(second.number)} heads.`,
-          }),
-        );
-        return;
-      }
-      const changed = list.filter(isChanged);
-      const shown = this.all || !changed.length ? list : changed;
-      const rest = changed.length ? list.length - changed.length : 0;
-      const more = h("button", {
-        class: "more",
-        onclick: () => {
-          this.all = !this.all;
-          this.draw();
-        },
-        text: this.all
-          ? `only those that changed by ${THRESHOLD} or more`
-          : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
-      });
-      this.list.replaceChildren(
-        h(
-          "p",
-          { class: "key" },
-          dot(0),
-          ` ${reports[state.report].title}  `,
-          dot(1),
-          ` ${reports[second.number].title}`,
-        ),
-        dumbbellHeading("head", "role"),
-        h(
-          "div",
-          { role: "listbox", "aria-label": "heads, the most changed first" },
-          ...shown.map((one) => this.#change(one)),
-        ),
-        ...(rest ? [more] : []),
-      );
-    }
-    let first = true;
-    for (const row of this.list.querySelectorAll("[role=option]")) {
-      const chosen = row.getAttribute("data-head") === `${state.layer}.${state.head}`;
-      attributes(row, { "aria-selected": chosen ? "true" : "false", tabindex: chosen ? 0 : -1 });
-      first = first && !chosen;
-    }
-    if (first) attributes(this.list.querySelector("[role=option]") ?? this.list, { tabindex: 0 });
-  }
-
-  /** @param {Change} change */
-  #change({ layer, head, roles, largest }) {
-    const role =
-      roles[0] === roles[1]
-        ? h("span", { class: "role-of quiet", text: roles[0] })
-        : h("span", { class: "role-of" }, roles[0], h("br"), `→ ${roles[1]}`);
-    return h(
-      "button",
-      { role: "option", class: "change", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
-      h("span", { class: "num id", text: `${layer}.${head}` }),
-      role,
-      ...(largest ? pairCells(largest, 40) : []),
-    );
-  }
-
-  /** The statistics of two heads, the most different first. */
-  #drawPairs() {
-    const { app } = this;
-    const { state } = app.store;
-    const second = this.second;
-    this.drawnList = "";
-    const list = pairs(
-      { report: app.report, ...place(state) },
-      { report: app.report, ...place(second) },
-      app.reports.page.averaged,
-    );
-    const roles = [state, second].map(({ layer, head }) => app.report.layers[layer].heads[head].role);
-    this.heading.replaceChildren("Statistics ", h("span", { text: "the most different first" }));
-    const named = [state, second].map(({ layer, head }, i) =>
-      h("span", {}, dot(i), ` ${layer}.${head} `, roleMark(roles[i]), ` ${roles[i]}  `),
-    );
-    this.list.replaceChildren(
-      h("p", { class: "key" }, ...named),
-      dumbbellHeading("", ""),
-      ...list.map((one) =>
-        h("div", { class: "change", "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
-      ),
-    );
-  }
-
   /** The keys of the word in focus, before and after. */
   #drawKeys() {
     const { app } = this;
@@ -484,19 +369,5 @@ export class CompareView {
         width,
       ),
     );
-  }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
-    const rows = /** @type {HTMLElement[]} */ ([...this.list.querySelectorAll("[role=option]")]);
-    const at = rows.indexOf(/** @type {HTMLElement} */ (event.target));
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const next = rows[Math.min(rows.length - 1, Math.max(0, to))];
-    next.focus();
-    next.click();
   }
 }

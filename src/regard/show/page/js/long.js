@@ -2,25 +2,24 @@
 // A long text: a map to zoom, the largest weights of the word in focus in their context, and the text.
 
 import { position } from "./ask.js";
-import { css, weightColor } from "./color.js";
 import { attributes, h } from "./dom.js";
+import { byName, LookedList } from "./looked.js";
 import { LongHead } from "./mass.js";
 import { weightScale } from "./scale.js";
 import { TextLine } from "./text.js";
-import { number, visible } from "./words.js";
+import { number } from "./words.js";
 import { ZoomMap } from "./zoom.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./zoom.js").Spot} Spot */
-/** @typedef {{unit: number, weight: number}} Looked a word that is looked at, or that looks */
+/** @typedef {import("./looked.js").Looked} Looked */
 
 const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
 const LEAST_SHOWN = 0.005; // weight of a row
-const AROUND = 6; // words of context on each side
 
 /** The view of one head of a long text. */
 export class LongView {
@@ -75,9 +74,7 @@ export class LongView {
       { class: "foot" },
       ...keys.flatMap(([key, does]) => [h("span", { class: "keys" }, h("kbd", { text: key }), does), " "]),
     );
-    this.heading = h("h2");
-    this.rows = Array.from({ length: ROWS }, () => this.#row());
-    this.list = h("table", { class: "looked" }, h("tbody", {}, ...this.rows.map((row) => row.el)));
+    this.looked = new LookedList(ROWS);
     this.text = new TextLine({
       point: (unit) => app.point("query", this.#first() + unit),
       pick: (unit) => app.pick("query", this.#first() + unit),
@@ -103,7 +100,7 @@ export class LongView {
       { class: "long" },
       h("p", { class: "long-head" }, "head ", this.select, this.about),
       this.main,
-      h("div", { class: "long-right" }, h("section", {}, this.heading, this.list), this.words),
+      h("div", { class: "long-right" }, this.looked.el, this.words),
     );
   }
 
@@ -167,7 +164,7 @@ export class LongView {
     this.map.focus(isQuery ? unit : -1, other >= 0 ? other : (keys[0]?.key ?? 0), keys, said);
     attributes(this.readout, { text: said || " " });
     attributes(this.cells, { text: this.#cellsText(head) });
-    this.#drawList(list);
+    this.looked.draw(list, app);
     this.#shadeText(list);
     if (app.chosen && said) app.frame.say(said);
   }
@@ -274,55 +271,6 @@ export class LongView {
     this.app.choose(layer, head);
   }
 
-  #row() {
-    const weight = h("td", { class: "num" });
-    const bar = h("span", { class: "bar-of" });
-    const [before, word, after] = [h("span"), h("b"), h("span")];
-    const distance = h("td", { class: "num far" });
-    const context = h("td", { class: "context", dir: "auto" }, before, word, after);
-    const el = h("tr", {}, weight, h("td", { class: "bars" }, bar), context, distance);
-    return { el, weight, bar, before, word, after, distance };
-  }
-
-  /** @param {Looked[]} list */
-  #drawList(list) {
-    const { app } = this;
-    const { side, unit } = app.shown;
-    const isQuery = side === "query";
-    const names = isQuery ? app.cols : app.rows;
-    const title = isQuery ? "It looks at " : "It is looked at by ";
-    const rest = isQuery
-      ? "the largest weights, exact, each in its context"
-      : "the largest weights on it, each in its context";
-    if (this.heading.dataset.side !== side) this.heading.replaceChildren(title, h("span", { text: rest }));
-    this.heading.dataset.side = side;
-    this.rows.forEach((row, i) => {
-      const one = list[i];
-      attributes(row.el, { "data-unit": one ? one.unit : null });
-      row.el.style.visibility = one ? "visible" : "hidden";
-      if (!one) return;
-      attributes(row.weight, { text: number(one.weight) });
-      Object.assign(row.bar.style, {
-        width: `${Math.max(1, one.weight * 100)}%`,
-        background: css(weightColor(Math.max(0.2, one.weight), app.theme)),
-      });
-      const around = (/** @type {number} */ from, /** @type {number} */ to) =>
-        inLine(names.texts.slice(Math.max(0, from), Math.max(0, to)));
-      attributes(row.before, { text: names.known ? around(one.unit - AROUND, one.unit) : "" });
-      attributes(row.word, {
-        text: !names.known
-          ? `token ${one.unit}`
-          : names.texts[one.unit].trim()
-            ? inLine([names.texts[one.unit]])
-            : visible(names.texts[one.unit]),
-      });
-      attributes(row.after, { text: names.known ? around(one.unit + 1, one.unit + 1 + AROUND) : "" });
-      attributes(row.distance, {
-        text: distanceText(isQuery ? unit : one.unit, isQuery ? one.unit : unit, app.rows, app.cols),
-      });
-    });
-  }
-
   /** The page of the text follows what is pinned, never the pointer. */
   #choosePage() {
     const { app } = this;
@@ -385,46 +333,4 @@ export class LongView {
       attributes(node, { "data-looked": weight === undefined ? null : number(weight).replace(/^0/, "") });
     });
   }
-}
-
-/**
- * Words that are the same text, their weights added up, the heaviest first.
- * @param {Looked[]} list
- * @param {Names} names
- */
-export function byName(list, names) {
-  /** @type {Map<string, {name: string, weight: number, times: number}>} */
-  const groups = new Map();
-  for (const { unit, weight } of list) {
-    if (weight < 0.005) continue;
-    const name = names.names[unit];
-    const group = groups.get(name) ?? { name, weight: 0, times: 0 };
-    groups.set(name, { name, weight: group.weight + weight, times: group.times + 1 });
-  }
-  return [...groups.values()].sort((a, b) => b.weight - a.weight);
-}
-
-/**
- * "261 tokens back". Words are counted from their first token.
- * @param {number} query
- * @param {number} key
- * @param {Names} rows
- * @param {Names} cols
- */
-export function distanceText(query, key, rows, cols) {
-  if (rows.known !== cols.known) return "";
-  const back = rows.first[query] + cols.length - rows.length - cols.first[key];
-  if (!back) return "itself";
-  return `${Math.abs(back)} token${Math.abs(back) === 1 ? "" : "s"} ${back > 0 ? "back" : "ahead"}`;
-}
-
-/**
- * Text in one line: line breaks are written / so that the context stays one.
- * @param {string[]} texts
- */
-function inLine(texts) {
-  return texts
-    .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
-    .map((text) => (text.trim() ? text : text ? " " : visible(text)))
-    .join("");
 }

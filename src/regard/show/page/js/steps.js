@@ -4,6 +4,7 @@
 import { position } from "./ask.js";
 import { attributes, h, s } from "./dom.js";
 import { Flow, keyColumns } from "./follow.js";
+import { KeyNames } from "./keynames.js";
 import { drawLanes } from "./lanes.js";
 import { HeadPicker } from "./side.js";
 import { StepItem } from "./steprow.js";
@@ -46,12 +47,7 @@ export class StepsView {
     this.titles = h("div", { class: "step step-titles", "aria-hidden": "true" });
     this.lanes = s("svg", { class: "lanes", "aria-hidden": "true" });
     this.list = h("ol", { class: "step-rows" });
-    this.keyNames = h("div", {
-      class: "key-names",
-      role: "listbox",
-      "aria-label": "key: the word that is looked at",
-      tabindex: "-1",
-    });
+    this.keyNames = new KeyNames((key) => this.#pin(key, this.pinned.number));
     this.pieces = h("p", {
       class: "note",
       text: "Steps are those of tokens: of a word in pieces, the first piece is shown.",
@@ -71,7 +67,6 @@ export class StepsView {
     this.sizes = { whole: 0, high: 0, part: 0, column: COLUMN };
     this.pointedKey = -1;
     this.pointedNumber = -1;
-    this.keyNames.addEventListener("keydown", (event) => this.#keyDown(event));
     this.list.addEventListener("keydown", (event) => this.#numberDown(event));
     this.list.addEventListener("pointermove", (event) => this.#point(event));
     this.list.addEventListener("pointerleave", () => this.#leave());
@@ -239,48 +234,14 @@ export class StepsView {
     const written = { query: names.rows.names[query], key: names.cols.names[key] };
     const rows = flow.rows(choice, { query: names.rows.label(query), key: names.cols.label(key), names: written });
     rows.forEach((row, i) => this.items[i].focus(row, choice, this.keys, app.theme));
-    this.#drawKeyNames(choice);
+    // Once, above the scores.
+    const line = this.items.find((one) => one.made.at(-1)?.kind === "keys")?.made.at(-1);
+    const short = app.width < ONE_COLUMN;
+    if (line)
+      this.keyNames.draw(line.body, { keys: this.keys, key, names: names.cols, column: this.sizes.column, short });
     this.#drawSlider(choice, flow);
     if (app.chosen || this.pinned.key >= 0)
       app.frame.say(`${names.rows.label(query)} → ${names.cols.label(key)}, weight ${shortNumber(weights[key])}`);
-  }
-
-  /**
-   * The words over the columns, once, above the scores.
-   * @param {Choice} choice
-   */
-  #drawKeyNames(choice) {
-    const item = this.items.find((one) => one.made.at(-1)?.kind === "keys");
-    const line = item?.made.at(-1);
-    if (!line) return;
-    const held = this.keyNames.contains(document.activeElement);
-    const { cols } = this.names;
-    if (this.keyNames.parentElement !== line.body) line.body.prepend(this.keyNames);
-    const note =
-      this.keys.length < cols.size
-        ? `${this.keys.length} of ${cols.size}${this.app.width < ONE_COLUMN ? "" : " keys"}`
-        : "";
-    attributes(this.keyNames, {
-      "data-note": note,
-      title: note ? "the keys with the largest weights, in the order of the text" : null,
-    });
-    if (this.keyNames.children.length !== this.keys.length) {
-      this.keyNames.replaceChildren(...this.keys.map(() => h("span", { class: "key-name", role: "option" })));
-    }
-    this.keys.forEach((key, i) => {
-      const on = key === choice.key;
-      attributes(this.keyNames.children[i], {
-        "data-key": key,
-        "data-on": on,
-        "aria-selected": on ? "true" : "false",
-        tabindex: on ? 0 : -1,
-        text: cols.names[key],
-        title: cols.label(key),
-        style: { width: `${this.sizes.column}px` },
-      });
-    });
-    if (held)
-      /** @type {HTMLElement | null} */ (this.keyNames.querySelector("[data-on]"))?.focus({ preventScroll: true });
   }
 
   /**
@@ -404,25 +365,6 @@ export class StepsView {
     const { query } = this.#choice().choice;
     const step = key < 0 && number < 0 ? "" : `${key < 0 ? "" : key}.${number < 0 ? "" : number}`;
     this.app.store.set({ step, side: "query", focus: query, pinned: true });
-  }
-
-  /** @param {KeyboardEvent} event */
-  #keyDown(event) {
-    const at = this.keys.indexOf(this.#choice().choice.key);
-    const next =
-      event.key === "ArrowLeft"
-        ? at - 1
-        : event.key === "ArrowRight"
-          ? at + 1
-          : event.key === "Home"
-            ? 0
-            : event.key === "End"
-              ? this.keys.length - 1
-              : -1;
-    if (next < 0 || next >= this.keys.length) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.#pin(this.keys[next], this.pinned.number);
   }
 
   /** @param {KeyboardEvent} event */

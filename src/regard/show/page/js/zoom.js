@@ -2,18 +2,16 @@
 // A map of a long text that can be zoomed: from the whole text down to single weights. Beside it the entropy of every
 // query, below it what every key receives.
 
-import { css, weightColor } from "./color.js";
+import { blockImage, paintRibbon, paintSingle, RIBBON } from "./blocks.js";
 import { attributes, h, s, sizedContext } from "./dom.js";
 
 /** @typedef {import("./mass.js").LongHead} LongHead */
-/** @typedef {import("./color.js").Theme} Theme */
+/** @typedef {import("./blocks.js").ZoomOptions} ZoomOptions */
 /**
- * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins
  * @typedef {{query: number, key: number, queries: [number, number], keys: [number, number]}} Spot a place on the map: one
  *   query and key, and the block of tokens around them that one cell shows
  */
 
-const RIBBON = 36; // pixels of a margin
 const SINGLE = 3; // pixels of a token from which single weights are drawn instead of blocks
 const LARGEST = 22; // pixels of a token at the closest
 const DRAG = 4; // pixels that a drag must move, to be no click
@@ -30,9 +28,9 @@ export class ZoomMap {
     this.long = null;
     /** @type {ZoomOptions} */
     this.options = { size: 0, theme: "light", triangle: false, bar: "" };
-    /** What is shown, as parts of the text: from row and col, span each way. */
+    /** @type {import("./blocks.js").ZoomPart} */
     this.part = { row: 0, col: 0, span: 1 };
-    /** @type {Map<string, OffscreenCanvas>} */
+    /** The grid as an image, for each number of cells drawn as one. @type {Map<number, OffscreenCanvas>} */
     this.images = new Map();
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
     this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "entropy" }));
@@ -201,12 +199,14 @@ export class ZoomMap {
     const { size } = options;
     const context = sizedContext(this.canvas, size, size);
     context.clearRect(0, 0, size, size);
-    if (this.single && long.block > 1) this.#paintSingle(context, long);
+    if (this.single && long.block > 1) paintSingle(context, long, part, options, this.scale);
     else {
       const factor = this.factor;
       const [across, down] = [long.mass.S / factor, long.mass.T / factor];
+      const image = this.images.get(factor) ?? blockImage(long.level(factor), options.theme);
+      this.images.set(factor, image);
       context.drawImage(
-        this.#image(factor),
+        image,
         part.col * across,
         part.row * down,
         part.span * across,
@@ -217,106 +217,12 @@ export class ZoomMap {
         size,
       );
     }
-    this.#ribbon(this.entropy, long.entropy, part.row, Math.log(Math.max(2, long.S)), 1, true);
-    this.#ribbon(this.received, long.meanReceived, part.col, this.most || 1, 0.5, false);
+    const { row, col, span } = part;
+    const most = Math.log(Math.max(2, long.S));
+    paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
+    const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };
+    paintRibbon(this.received, long.meanReceived, options, received);
     this.grid.style.touchAction = part.span < 1 ? "none" : "pan-y";
-  }
-
-  /**
-   * The largest weights of each query, on pale cells.
-   * @param {CanvasRenderingContext2D} context
-   * @param {LongHead} long
-   */
-  #paintSingle(context, long) {
-    const { part, scale, options } = this;
-    const { theme, triangle, size } = options;
-    const first = Math.floor(part.row * long.T);
-    const last = Math.min(long.T, Math.ceil((part.row + part.span) * long.T));
-    const gap = scale >= 8 ? 1 : 0;
-    for (let query = first; query < last; query++) {
-      const y = (query - part.row * long.T) * scale;
-      context.fillStyle = css(weightColor(0, theme));
-      const end = triangle ? (query + 1 + long.S - long.T - part.col * long.S) * scale : size;
-      if (end > 0) context.fillRect(0, y, Math.min(size, end), scale - gap);
-      for (const { key, weight } of this.#singles(long, query)) {
-        context.fillStyle = css(weightColor(weight, theme));
-        context.fillRect((key - part.col * long.S) * scale, y, scale - gap, scale - gap);
-      }
-    }
-  }
-
-  /**
-   * The weights of a query that are drawn: all that are shown where they can be computed, else its largest.
-   * @param {LongHead} long
-   * @param {number} query
-   */
-  #singles(long, query) {
-    const { exact } = long;
-    if (!exact) return long.top(query);
-    const first = Math.floor(this.part.col * long.S);
-    const last = Math.min(long.S, Math.ceil((this.part.col + this.part.span) * long.S));
-    const shown = [];
-    for (let key = first; key < last; key++) {
-      const weight = exact.at(query, key);
-      if (weight >= 0.0005) shown.push({ key, weight }); // below it the colour is that of 0
-    }
-    return shown;
-  }
-
-  /**
-   * The grid as an image, drawn once for each level.
-   * @param {number} factor
-   */
-  #image(factor) {
-    const { long, options } = this;
-    const key = `${factor} ${options.theme}`;
-    const known = this.images.get(key);
-    if (known) return known;
-    const level = /** @type {LongHead} */ (long).level(factor);
-    const image = new OffscreenCanvas(level.S, level.T);
-    const pixels = new ImageData(level.S, level.T);
-    for (let i = 0; i < level.values.length; i++) {
-      if (Number.isNaN(level.values[i])) continue;
-      const [r, g, b] = weightColor(level.values[i], options.theme);
-      pixels.data[4 * i] = r;
-      pixels.data[4 * i + 1] = g;
-      pixels.data[4 * i + 2] = b;
-      pixels.data[4 * i + 3] = 255;
-    }
-    /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-    this.images.set(key, image);
-    return image;
-  }
-
-  /**
-   * A bar for each token, or the mean of those that share a pixel.
-   * @param {HTMLCanvasElement} canvas
-   * @param {Float32Array} values
-   * @param {number} from the part of the text that comes before
-   * @param {number} most the value of the longest bar
-   * @param {number} power
-   * @param {boolean} down are tokens below each other?
-   */
-  #ribbon(canvas, values, from, most, power, down) {
-    const { options, part } = this;
-    const { size } = options;
-    const context = sizedContext(canvas, down ? RIBBON : size, down ? size : RIBBON);
-    context.clearRect(0, 0, size, size);
-    context.fillStyle = options.bar;
-    for (let pixel = 0; pixel < size; pixel++) {
-      const at = (/** @type {number} */ place) => (from + (place / size) * part.span) * values.length;
-      const [first, last] = [
-        Math.floor(at(pixel) + 1e-6),
-        Math.max(Math.floor(at(pixel) + 1e-6) + 1, Math.floor(at(pixel + 1) + 1e-6)),
-      ];
-      let [sum, count] = [0, 0];
-      for (let token = first; token < Math.min(last, values.length); token++) {
-        if (!Number.isNaN(values[token])) [sum, count] = [sum + values[token], count + 1];
-      }
-      const length = count ? Math.min(1, Math.max(0, sum / count / most)) ** power * RIBBON : 0;
-      if (down) context.fillRect(0, pixel, length, 1);
-      else context.fillRect(pixel, 0, 1, length);
-    }
   }
 
   /**
