@@ -5,7 +5,7 @@ import { telling, tellingLong } from "./ask.js";
 import { preferredTheme, themeAround } from "./color.js";
 import { CompareView } from "./compare.js";
 import { embedded, Reports } from "./data.js";
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { download, fileName, pngOf, svgOf } from "./export.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
@@ -233,7 +233,7 @@ export class App {
     this.stop();
     this.observer.disconnect();
     this.aborter.abort();
-    this.root.replaceChildren();
+    fill(this.root);
   }
 
   /** A state from an address may name what is not here. */
@@ -308,7 +308,7 @@ export class App {
     } catch (error) {
       if (request !== this.request) return;
       const text = error instanceof Error ? error.message : String(error);
-      this.frame.view.replaceChildren(h("p", { class: "error", role: "alert", text }));
+      fill(this.frame.view, h("p.error", { role: "alert" }, text));
     }
   }
 
@@ -324,7 +324,7 @@ export class App {
 
   #drawView() {
     const { view } = this.frame;
-    if (view.firstChild !== this.view.el) view.replaceChildren(this.view.el);
+    if (view.firstChild !== this.view.el) fill(view, this.view.el);
     this.root.dataset.view = this.viewName;
     this.frame.text.el.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
     this.width = this.root.clientWidth;

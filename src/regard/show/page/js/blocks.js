@@ -3,6 +3,7 @@
 
 import { css, weightColor } from "./color.js";
 import { sizedContext } from "./dom.js";
+import { ceil, floor, isMissing, max, min } from "./numbers.js";
 
 /** @typedef {import("./mass.js").LongHead} LongHead */
 /** @typedef {import("./color.js").Theme} Theme */
@@ -20,14 +21,14 @@ export const RIBBON = 36; // pixels of a margin
  * @param {number} scale pixels of a token
  */
 export function paintSingle(context, long, part, { theme, triangle, size }, scale) {
-  const first = Math.floor(part.row * long.T);
-  const last = Math.min(long.T, Math.ceil((part.row + part.span) * long.T));
+  const first = floor(part.row * long.T);
+  const last = min(long.T, ceil((part.row + part.span) * long.T));
   const gap = scale >= 8 ? 1 : 0;
   for (let query = first; query < last; query++) {
     const y = (query - part.row * long.T) * scale;
     context.fillStyle = css(weightColor(0, theme));
     const end = triangle ? (query + 1 + long.S - long.T - part.col * long.S) * scale : size;
-    if (end > 0) context.fillRect(0, y, Math.min(size, end), scale - gap);
+    if (end > 0) context.fillRect(0, y, min(size, end), scale - gap);
     for (const { key, weight } of singles(long, query, part)) {
       context.fillStyle = css(weightColor(weight, theme));
       context.fillRect((key - part.col * long.S) * scale, y, scale - gap, scale - gap);
@@ -44,8 +45,8 @@ export function paintSingle(context, long, part, { theme, triangle, size }, scal
 function singles(long, query, part) {
   const { exact } = long;
   if (!exact) return long.top(query);
-  const first = Math.floor(part.col * long.S);
-  const last = Math.min(long.S, Math.ceil((part.col + part.span) * long.S));
+  const first = floor(part.col * long.S);
+  const last = min(long.S, ceil((part.col + part.span) * long.S));
   const shown = [];
   for (let key = first; key < last; key++) {
     const weight = exact.at(query, key);
@@ -63,7 +64,7 @@ export function blockImage({ T, S, values }, theme) {
   const image = new OffscreenCanvas(S, T);
   const pixels = new ImageData(S, T);
   for (let i = 0; i < values.length; i++) {
-    if (Number.isNaN(values[i])) continue;
+    if (isMissing(values[i])) continue;
     const [r, g, b] = weightColor(values[i], theme);
     pixels.data[4 * i] = r;
     pixels.data[4 * i + 1] = g;
@@ -86,15 +87,15 @@ export function paintRibbon(canvas, values, { size, bar }, { from, span, most, p
   const context = sizedContext(canvas, down ? RIBBON : size, down ? size : RIBBON);
   context.clearRect(0, 0, size, size);
   context.fillStyle = bar;
-  const token = (/** @type {number} */ pixel) => Math.floor((from + (pixel / size) * span) * values.length + 1e-6);
+  const token = (/** @type {number} */ pixel) => floor((from + (pixel / size) * span) * values.length + 1e-6);
   for (let pixel = 0; pixel < size; pixel++) {
     const first = token(pixel);
-    const last = Math.max(first + 1, token(pixel + 1));
+    const last = max(first + 1, token(pixel + 1));
     let [sum, count] = [0, 0];
-    for (let i = first; i < Math.min(last, values.length); i++) {
-      if (!Number.isNaN(values[i])) [sum, count] = [sum + values[i], count + 1];
+    for (let i = first; i < min(last, values.length); i++) {
+      if (!isMissing(values[i])) [sum, count] = [sum + values[i], count + 1];
     }
-    const length = count ? Math.min(1, Math.max(0, sum / count / most)) ** power * RIBBON : 0;
+    const length = count ? min(1, max(0, sum / count / most)) ** power * RIBBON : 0;
     if (down) context.fillRect(0, pixel, length, 1);
     else context.fillRect(pixel, 0, 1, length);
   }

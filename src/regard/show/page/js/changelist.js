@@ -2,8 +2,9 @@
 // The list beside two maps: the heads of two reports, or the statistics of two heads, the largest change first.
 
 import { changes, isChanged, pairs, THRESHOLD } from "./changes.js";
-import { attributes, h } from "./dom.js";
+import { attributes, fill, finish, h, isPlain } from "./dom.js";
 import { dot, dumbbellHeading, pairCells } from "./dumbbell.js";
+import { max, min } from "./numbers.js";
 import { roleMark } from "./side.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -17,7 +18,7 @@ export class ChangeList {
     this.all = false; // show every head
     this.drawn = ""; // what the rows are of
     this.heading = h("h2");
-    this.el = h("div", { class: "changes" });
+    this.el = h("div.changes");
     this.el.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -35,7 +36,7 @@ export class ChangeList {
     const rows = this.#rows();
     const chosen = rows.find((row) => row.dataset.head === `${state.layer}.${state.head}`);
     for (const row of rows)
-      attributes(row, { "aria-selected": String(row === chosen), tabindex: row === (chosen ?? rows[0]) ? 0 : -1 });
+      attributes(row, { "aria-selected": row === chosen, tabindex: row === (chosen ?? rows[0]) ? 0 : -1 });
   }
 
   /** @param {number} second */
@@ -44,27 +45,30 @@ export class ChangeList {
     const { reports, averaged } = app.reports.page;
     const { report } = app.store.state;
     const list = changes(app.report, reports[second], averaged);
-    this.heading.replaceChildren("Heads ", h("span", { text: list ? "the most changed first" : "" }));
+    fill(this.heading, "Heads ", h("span", list ? "the most changed first" : ""));
     if (!list) {
       const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
       const text = `Only reports of the same heads can be compared head by head; these have ${count(report)} and ${count(second)} heads.`;
-      return this.el.replaceChildren(h("p", { class: "note", text }));
+      return fill(this.el, h("p.note", text));
     }
     const changed = list.filter(isChanged);
     const rest = changed.length ? list.length - changed.length : 0;
-    const more = h("button", {
-      class: "more",
-      onclick: () => {
-        this.all = !this.all;
-        this.drawChanges(second);
+    const more = h(
+      "button.more",
+      {
+        onclick: () => {
+          this.all = !this.all;
+          this.drawChanges(second);
+        },
       },
-      text: this.all
+      this.all
         ? `only those that changed by ${THRESHOLD} or more`
         : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
-    });
+    );
     const rows = (this.all || !changed.length ? list : changed).map((one) => this.#change(one));
-    this.el.replaceChildren(
-      h("p", { class: "key" }, dot(0), ` ${reports[report].title}  `, dot(1), ` ${reports[second].title}`),
+    fill(
+      this.el,
+      h("p.key", dot(0), ` ${reports[report].title}  `, dot(1), ` ${reports[second].title}`),
       dumbbellHeading("head", "role"),
       h("div", { role: "listbox", "aria-label": "heads, the most changed first" }, ...rows),
       ...(rest ? [more] : []),
@@ -74,13 +78,11 @@ export class ChangeList {
   /** @param {Change} change */
   #change({ layer, head, roles, largest }) {
     const role =
-      roles[0] === roles[1]
-        ? h("span", { class: "role-of quiet", text: roles[0] })
-        : h("span", { class: "role-of" }, roles[0], h("br"), `→ ${roles[1]}`);
+      roles[0] === roles[1] ? h("span.role-of.quiet", roles[0]) : h("span.role-of", roles[0], h("br"), `→ ${roles[1]}`);
     return h(
-      "button",
-      { role: "option", class: "change", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
-      h("span", { class: "num id", text: `${layer}.${head}` }),
+      "button.change",
+      { role: "option", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
+      h("span.num.id", `${layer}.${head}`),
       role,
       ...(largest ? pairCells(largest, 40) : []),
     );
@@ -94,16 +96,17 @@ export class ChangeList {
     const { report, store, reports } = this.app;
     this.drawn = "";
     const heads = [store.state, second].map(({ layer, head }) => ({ report, layer, head }));
-    this.heading.replaceChildren("Statistics ", h("span", { text: "the most different first" }));
+    fill(this.heading, "Statistics ", h("span", "the most different first"));
     const named = heads.map(({ layer, head }, i) => {
       const { role } = report.layers[layer].heads[head];
-      return h("span", {}, dot(i), ` ${layer}.${head} `, roleMark(role), ` ${role}  `);
+      return h("span", dot(i), ` ${layer}.${head} `, roleMark(role), ` ${role}  `);
     });
-    this.el.replaceChildren(
-      h("p", { class: "key" }, ...named),
+    fill(
+      this.el,
+      h("p.key", ...named),
       dumbbellHeading("", ""),
       ...pairs(heads[0], heads[1], reports.page.averaged).map((one) =>
-        h("div", { class: "change", "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
+        h("div.change", { "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
       ),
     );
   }
@@ -116,12 +119,11 @@ export class ChangeList {
   #key(event) {
     const rows = this.#rows();
     const at = rows.indexOf(/** @type {HTMLElement} */ (event.target));
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (at < 0 || !isPlain(event)) return;
     const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[event.key];
     if (to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const next = rows[Math.min(rows.length - 1, Math.max(0, to))];
+    finish(event);
+    const next = rows[min(rows.length - 1, max(0, to))];
     next.focus();
     next.click();
   }

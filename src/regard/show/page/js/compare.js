@@ -1,12 +1,14 @@
 // @ts-check
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
+import { quiet, strong } from "./ask.js";
 import { ChangeList } from "./changelist.js";
 import { changes, difference, isChanged, largestOf, mostChanged, moved, pairs, whyApart } from "./changes.js";
-import { attributes, h } from "./dom.js";
+import { attributes, fill, h, styles } from "./dom.js";
 import { arrow, dot, keyRows, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
+import { floor, isMissing, max, min } from "./numbers.js";
 import { HeadPicker } from "./side.js";
 import { Names, number } from "./words.js";
 
@@ -40,8 +42,8 @@ export class CompareView {
       });
     this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
     this.titles = this.maps.map(() => h("h2"));
-    this.readouts = this.maps.map(() => h("p", { class: "num at" }));
-    this.frames = this.maps.map((one, i) => h("div", { class: "compared" }, this.titles[i], one.el, this.readouts[i]));
+    this.readouts = this.maps.map(() => h("p.num.at"));
+    this.frames = this.maps.map((one, i) => h("div.compared", this.titles[i], one.el, this.readouts[i]));
     this.select = /** @type {HTMLSelectElement} */ (
       h("select", { "aria-label": "compare with", onchange: () => this.#pick(this.select.value) })
     );
@@ -50,22 +52,21 @@ export class CompareView {
       new HeadPicker((layer, head) => app.store.set({ against: `${layer}.${head}` })),
     ];
     const picker = (/** @type {number} */ i) =>
-      h("div", {}, h("h2", {}, dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
-    this.picking = h("section", { class: "two" }, picker(0), picker(1));
+      h("div", h("h2", dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
+    this.picking = h("section.two", picker(0), picker(1));
     this.list = new ChangeList(app);
-    this.note = h("p", { class: "note" });
-    this.words = h("section", { class: "keys-compared" });
+    this.note = h("p.note");
+    this.words = h("section.keys-compared");
     const left = h(
-      "div",
-      { class: "left" },
-      h("p", { class: "with" }, "compare with ", this.select),
+      "div.left",
+      h("p.with", "compare with ", this.select),
       this.picking,
       this.list.heading,
       this.list.el,
     );
-    this.stage = h("div", { class: "side-by-side" }, ...this.frames);
-    this.right = h("div", { class: "main" }, this.stage, this.note, this.words);
-    this.el = h("div", { class: "compare" }, left, this.right);
+    this.stage = h("div.side-by-side", ...this.frames);
+    this.right = h("div.main", this.stage, this.note, this.words);
+    this.el = h("div.compare", left, this.right);
   }
 
   /** The second report or head: what was chosen, or the nearest thing to compare with. @returns {Chosen} */
@@ -105,7 +106,7 @@ export class CompareView {
     else this.list.drawChanges(second.number);
     if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
       this.stage.hidden = true;
-      this.words.replaceChildren();
+      fill(this.words);
       attributes(this.note, { text: `${reports[second.number].title} has no head ${state.layer}.${state.head}.` });
       return;
     }
@@ -134,7 +135,7 @@ export class CompareView {
       const at = other >= 0 && side === "query" ? other : largestOf(line);
       attributes(this.readouts[i], {
         text:
-          at >= 0 && !Number.isNaN(line[at])
+          at >= 0 && !isMissing(line[at])
             ? `${names.label(at)} ${i === 2 ? withSign(line[at]) : number(line[at])}`
             : " ",
       });
@@ -161,15 +162,15 @@ export class CompareView {
         kind: /** @type {const} */ ("chosen"),
       }));
       return {
-        question: [{ text: "How do heads " }, chosen[0], { text: " and " }, chosen[1], { text: " differ?" }],
-        answer: largest ? [{ text: `Most in ${largest.label}: ` }, ...arrow(largest), { text: "." }] : [],
+        question: ["How do heads ", chosen[0], " and ", chosen[1], " differ?"],
+        answer: largest ? [`Most in ${largest.label}: `, ...arrow(largest), "."] : [],
       };
     }
     const [from, to] = [app.report.title, reports[second.number].title];
     /** @type {Part[]} */
-    const question = [{ text: "What changed from " }, { text: from }, { text: " to " }, { text: to }, { text: "?" }];
+    const question = ["What changed from ", from, " to ", to, "?"];
     const list = this.#changes();
-    if (!list) return { question, answer: [{ text: "They have different heads." }] };
+    if (!list) return { question, answer: ["They have different heads."] };
     const mine = list.find((one) => one.layer === state.layer && one.head === state.head);
     const changed = list.filter(isChanged).length;
     const top = list[0];
@@ -177,15 +178,14 @@ export class CompareView {
     return {
       question,
       answer: [
-        { text: "Head " },
-        { text: `${state.layer}.${state.head}`, kind: "strong" },
+        "Head ",
+        strong(`${state.layer}.${state.head}`),
         ...(mine?.largest
-          ? [{ text: `: ${mine.largest.label} ` }, ...arrow(mine.largest), { text: ". " }]
-          : [{ text: ": no statistic in common. " }]),
-        {
-          text: `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
-          kind: "quiet",
-        },
+          ? [`: ${mine.largest.label} `, ...arrow(mine.largest), ". "]
+          : [": no statistic in common. "]),
+        quiet(
+          `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
+        ),
       ],
     };
   }
@@ -301,26 +301,27 @@ export class CompareView {
     sides.forEach(({ report, layer, head }, i) => {
       const role = report.layers[layer].heads[head].role;
       const name = heads ? `${layer}.${head}` : report.title;
-      this.titles[i].replaceChildren(dot(i), ` ${name} `, h("span", { text: role }));
+      fill(this.titles[i], dot(i), ` ${name} `, h("span", role));
     });
-    this.titles[2].replaceChildren(
+    fill(
+      this.titles[2],
       dot(1),
       " − ",
       dot(0),
       " ",
-      h("span", { text: heads ? "blue: more in the second" : "blue gained, ochre lost" }),
+      h("span", heads ? "blue: more in the second" : "blue gained, ochre lost"),
     );
     const width = this.right.clientWidth || 800;
     const across = width >= 620 ? 3 : 2;
-    const size = Math.min(420, (width - GAP * (across - 1)) / across);
+    const size = min(420, (width - GAP * (across - 1)) / across);
     const shown = [weights, after, this.differences];
     this.maps.forEach((map, i) => {
       const values = shown[i];
       this.frames[i].hidden = i === 2 && Boolean(this.apart);
-      Object.assign(this.frames[i].style, { width: `${size}px` });
+      styles(this.frames[i], { width: size });
       if (!values || !first) return;
-      const fit = Math.min(LARGEST_CELL, size / Math.max(values.T, values.S));
-      const cell = fit >= 4 ? Math.floor(fit) : fit;
+      const fit = min(LARGEST_CELL, size / max(values.T, values.S));
+      const cell = fit >= 4 ? floor(fit) : fit;
       const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
@@ -331,10 +332,10 @@ export class CompareView {
     const { reports } = this.app.reports.page;
     const { report } = this.app.store.state;
     const options = reports.flatMap(({ title }, i) =>
-      i === report ? [] : [h("option", { value: i, text: title || `report ${i}` })],
+      i === report ? [] : [h("option", { value: i }, title || `report ${i}`)],
     );
-    options.push(h("option", { value: "head", text: "another head" }));
-    this.select.replaceChildren(...options);
+    options.push(h("option", { value: "head" }, "another head"));
+    fill(this.select, ...options);
     this.select.value = this.#headsOnly() ? "head" : String(this.second.number);
     /** @type {HTMLElement} */ (this.select.parentElement).hidden = reports.length < 2;
   }
@@ -345,7 +346,7 @@ export class CompareView {
     const { weights, rows, cols } = app;
     const after = this.after.weights;
     const { side, unit } = this.#focused();
-    if (!weights || !after || this.apart || unit < 0) return this.words.replaceChildren();
+    if (!weights || !after || this.apart || unit < 0) return fill(this.words);
     const isQuery = side === "query";
     const line = (/** @type {Weights} */ one) => (isQuery ? one.row(unit) : one.column(unit));
     const list = moved(line(weights), line(after), KEYS);
@@ -355,13 +356,13 @@ export class CompareView {
     const where = this.#headsOnly()
       ? `in ${layer}.${head} and in ${second.layer}.${second.head}`
       : `in head ${layer}.${head}`;
-    const width = Math.max(120, Math.min(620, (this.right.clientWidth || 800) - 260));
-    this.words.replaceChildren(
+    const width = max(120, min(620, (this.right.clientWidth || 800) - 260));
+    fill(
+      this.words,
       h(
         "h2",
-        {},
         isQuery ? "Where does " : "Who looks at ",
-        h("em", { text: mine.label(unit) }),
+        h("em", mine.label(unit)),
         isQuery ? ` look, ${where}?` : `, ${where}?`,
       ),
       ...keyRows(

@@ -4,6 +4,8 @@
 // The document's JSON (`Page`) names everything; weights are in blocks of bytes that a transport hands over: from the
 // file itself, from a notebook's kernel or from a server. A hidden cell (masked) is NaN, which no weight is.
 
+import { floor } from "./numbers.js";
+
 /**
  * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
  * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
@@ -116,7 +118,7 @@ export class Weights {
     return new Weights(
       T,
       S,
-      Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[Math.floor(at / S)] : HIDDEN)),
+      Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[floor(at / S)] : HIDDEN)),
     );
   }
 }

@@ -5,6 +5,7 @@
 // written into them. No foreignObject: editors of drawings do not know it.
 
 import { attributes, s, textWidth } from "./dom.js";
+import { abs, max, min } from "./numbers.js";
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
 
@@ -86,13 +87,8 @@ export class Drawing {
     this.styles.set(key, name);
     const { up, down } = this.#ascent(font);
     const y = box.y + (box.height - up - down) / 2 + up;
-    const node = s("text", {
-      class: name,
-      x: round(x - this.page.x),
-      y: round(y - this.page.y),
-      text: printable(text),
-    });
-    if (width && Math.abs(textWidth(text, font) - width) > 1) node.setAttribute("textLength", String(round(width)));
+    const node = s("text", { class: name, x: round(x - this.page.x), y: round(y - this.page.y) }, printable(text));
+    if (width && abs(textWidth(text, font) - width) > 1) node.setAttribute("textLength", String(round(width)));
     this.root.append(node);
   }
 
@@ -130,7 +126,7 @@ export class Drawing {
       range.setEnd(node, match.index + match[0].length);
       const box = range.getBoundingClientRect();
       const last = lines.at(-1);
-      if (last && Math.abs(last.box.y - box.y) < 2) {
+      if (last && abs(last.box.y - box.y) < 2) {
         Object.assign(last, {
           text: last.text + node.data.slice(last.end, match.index).replace(/\s+/g, " ") + match[0],
           right: box.right,
@@ -219,8 +215,7 @@ export class Drawing {
    * @param {Box} clip
    */
   #svg(svg, box, clip) {
-    if (!overlaps({ ...box, x: box.x, y: box.y, width: Math.max(1, box.width), height: Math.max(1, box.height) }, clip))
-      return;
+    if (!overlaps({ ...box, x: box.x, y: box.y, width: max(1, box.width), height: max(1, box.height) }, clip)) return;
     const copy = /** @type {SVGElement | null} */ (styledCopy(svg));
     if (!copy) return;
     const overflow = getComputedStyle(svg).overflow === "visible" ? "visible" : "hidden";
@@ -244,8 +239,8 @@ export class Drawing {
         height: round(height),
         viewBox: `0 0 ${round(width)} ${round(height)}`,
       },
-      s("title", { text: title }),
-      s("style", { text: rules }),
+      s("title", title),
+      s("style", rules),
       this.defs,
       s("rect", { width: round(width), height: round(height), fill: background }),
       this.root,
@@ -294,12 +289,12 @@ export function printable(text) {
  * @returns {Box}
  */
 export function intersection(a, b) {
-  const [x, y] = [Math.max(a.x, b.x), Math.max(a.y, b.y)];
+  const [x, y] = [max(a.x, b.x), max(a.y, b.y)];
   return {
     x,
     y,
-    width: Math.max(0, Math.min(a.x + a.width, b.x + b.width) - x),
-    height: Math.max(0, Math.min(a.y + a.height, b.y + b.height) - y),
+    width: max(0, min(a.x + a.width, b.x + b.width) - x),
+    height: max(0, min(a.y + a.height, b.y + b.height) - y),
   };
 }
 
@@ -310,7 +305,7 @@ export function intersection(a, b) {
  */
 export function overlaps(box, clip) {
   const inside = intersection(box, clip);
-  return inside.width > 0 && inside.height > 0.4 * Math.min(box.height, clip.height);
+  return inside.width > 0 && inside.height > 0.4 * min(box.height, clip.height);
 }
 
 /** @param {string} color */

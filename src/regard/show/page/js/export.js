@@ -2,6 +2,7 @@
 // Export: what a view shows as one SVG file with selectable text, or as a PNG of it.
 
 import { Drawing } from "./drawing.js";
+import { max, min, round } from "./numbers.js";
 
 const MARGIN = 24;
 const DENSITY = 2; // pixels of the PNG for one of the page
@@ -14,8 +15,8 @@ const DENSITY = 2; // pixels of the PNG for one of the page
  */
 export function svgOf(elements, { background, title }) {
   const boxes = elements.filter((one) => one.getClientRects().length).map((one) => one.getBoundingClientRect());
-  const [left, top] = [Math.min(...boxes.map((box) => box.left)), Math.min(...boxes.map((box) => box.top))];
-  const [right, bottom] = [Math.max(...boxes.map((box) => box.right)), Math.max(...boxes.map((box) => box.bottom))];
+  const [left, top] = [min(...boxes.map((box) => box.left)), min(...boxes.map((box) => box.top))];
+  const [right, bottom] = [max(...boxes.map((box) => box.right)), max(...boxes.map((box) => box.bottom))];
   const page = {
     x: left - MARGIN,
     y: top - MARGIN,
@@ -39,8 +40,8 @@ export async function pngOf(svg) {
     image.src = url;
     await image.decode();
     const canvas = document.createElement("canvas");
-    canvas.width = Math.round(image.naturalWidth * DENSITY);
-    canvas.height = Math.round(image.naturalHeight * DENSITY);
+    canvas.width = round(image.naturalWidth * DENSITY);
+    canvas.height = round(image.naturalHeight * DENSITY);
     /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(
       image,
       0,

@@ -1,7 +1,7 @@
 // @ts-check
 // The words over the columns of a step: the keys, one of which is chosen.
 
-import { attributes, h } from "./dom.js";
+import { attributes, fill, finish, h } from "./dom.js";
 
 /** @typedef {import("./words.js").Names} Names */
 
@@ -13,8 +13,7 @@ export class KeyNames {
     /** @type {number[]} */
     this.keys = [];
     this.key = -1; // the chosen one
-    this.el = h("div", {
-      class: "key-names",
+    this.el = h("div.key-names", {
       role: "listbox",
       "aria-label": "key: the word that is looked at",
       tabindex: "-1",
@@ -36,18 +35,17 @@ export class KeyNames {
     const note = keys.length < names.size ? `${keys.length} of ${names.size}${short ? "" : " keys"}` : "";
     const title = note ? "the keys with the largest weights, in the order of the text" : null;
     attributes(el, { "data-note": note, title });
-    if (el.children.length !== keys.length)
-      el.replaceChildren(...keys.map(() => h("span", { class: "key-name", role: "option" })));
+    if (el.children.length !== keys.length) fill(el, ...keys.map(() => h("span.key-name", { role: "option" })));
     keys.forEach((key, i) => {
       const on = key === chosen;
       attributes(el.children[i], {
         "data-key": key,
         "data-on": on,
-        "aria-selected": String(on),
+        "aria-selected": on,
         tabindex: on ? 0 : -1,
         text: names.names[key],
         title: names.label(key),
-        style: { width: `${column}px` },
+        style: { width: column },
       });
     });
     if (held) /** @type {HTMLElement | null} */ (el.querySelector("[data-on]"))?.focus({ preventScroll: true });
@@ -59,8 +57,7 @@ export class KeyNames {
     const at = keys.indexOf(this.key);
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: keys.length - 1 }[event.key];
     if (to === undefined || !(to in keys)) return;
-    event.preventDefault();
-    event.stopPropagation();
+    finish(event);
     this.pin(keys[to]);
   }
 }

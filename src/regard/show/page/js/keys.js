@@ -1,6 +1,10 @@
 // @ts-check
 // The keys of the page: what each does where no control has used it.
 
+import { isPlain } from "./dom.js";
+
+import { max, min } from "./numbers.js";
+
 /** @typedef {import("./app.js").App} App */
 
 /**
@@ -10,7 +14,7 @@
  */
 export function pressKey(app, event) {
   const { key } = event;
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || app.frame.legend.open) return;
+  if (event.defaultPrevented || !isPlain(event) || app.frame.legend.open) return;
   const { unit, side } = app.shown;
   const view = Object.keys(app.views)[Number(key) - 1];
   if (key === "Escape") app.store.set({ pinned: false, focus: -1, step: "" });
@@ -32,7 +36,7 @@ export function pressKey(app, event) {
 function stepWord(app, by) {
   const { side, unit } = app.shown;
   const names = side === "query" ? app.rows : app.cols;
-  const next = Math.min(names.size - 1, Math.max(0, unit + by));
+  const next = min(names.size - 1, max(0, unit + by));
   if (app.store.state.pinned) app.store.set({ focus: names.first[next] });
   else app.point(side, next);
 }

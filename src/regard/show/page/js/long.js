@@ -1,17 +1,17 @@
 // @ts-check
 // A long text: a map to zoom, the largest weights of the word in focus in their context, and the text.
 
-import { position } from "./ask.js";
-import { attributes, h } from "./dom.js";
+import { chosen, listed, quiet } from "./ask.js";
+import { attributes, fill, h, styles } from "./dom.js";
 import { byName, LookedList } from "./looked.js";
 import { LongHead } from "./mass.js";
+import { ceil, floor, isMissing, max, min } from "./numbers.js";
 import { weightScale } from "./scale.js";
 import { TextLine } from "./text.js";
 import { number } from "./words.js";
 import { ZoomMap } from "./zoom.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./zoom.js").Spot} Spot */
 /** @typedef {import("./looked.js").Looked} Looked */
@@ -51,17 +51,16 @@ export class LongView {
     );
     this.about = h("span");
     const zoom = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act) =>
-      h("button", { text, "aria-label": label, title: label, onclick: act });
+      h("button", { "aria-label": label, title: label, onclick: act }, text);
     const tools = h(
-      "span",
-      { class: "zooms" },
+      "span.zooms",
       zoom("−", "zoom out", () => this.map.zoom(1 / 1.5)),
       zoom("+", "zoom in", () => this.map.zoom(1.5)),
       zoom("all", "all of the text", () => this.map.whole()),
     );
-    this.cells = h("span", { class: "cells" });
-    this.readout = h("p", { class: "num readout-line" });
-    this.scale = h("div", { class: "scale" });
+    this.cells = h("span.cells");
+    this.readout = h("p.num.readout-line");
+    this.scale = h("div.scale");
     const keys = [
       ["wheel", "zoom"],
       ["drag", "move"],
@@ -69,11 +68,7 @@ export class LongView {
       ["Esc", "unpin"],
       ["[ ]", "head"],
     ];
-    this.foot = h(
-      "p",
-      { class: "foot" },
-      ...keys.flatMap(([key, does]) => [h("span", { class: "keys" }, h("kbd", { text: key }), does), " "]),
-    );
+    this.foot = h("p.foot", ...keys.flatMap(([key, does]) => [h("span.keys", h("kbd", key), does), " "]));
     this.looked = new LookedList(ROWS);
     this.text = new TextLine({
       point: (unit) => app.point("query", this.#first() + unit),
@@ -82,25 +77,23 @@ export class LongView {
     });
     this.range = h("span");
     const turn = (/** @type {string} */ text, /** @type {number} */ by) =>
-      h("button", { text, onclick: () => this.#turn(by) });
-    this.turns = h("span", { class: "turns" }, turn("earlier", -1), turn("later", 1));
-    this.textTitle = h("h2", {}, "The text ", this.range, this.turns);
+      h("button", { onclick: () => this.#turn(by) }, text);
+    this.turns = h("span.turns", turn("earlier", -1), turn("later", 1));
+    this.textTitle = h("h2", "The text ", this.range, this.turns);
     this.main = h(
-      "div",
-      { class: "long-map" },
+      "div.long-map",
       this.map.el,
       this.readout,
-      h("p", { class: "long-zoom" }, tools, this.cells),
+      h("p.long-zoom", tools, this.cells),
       this.scale,
       this.foot,
     );
-    this.words = h("section", { class: "long-text" }, this.textTitle, this.text.el);
+    this.words = h("section.long-text", this.textTitle, this.text.el);
     this.el = h(
-      "div",
-      { class: "long" },
-      h("p", { class: "long-head" }, "head ", this.select, this.about),
+      "div.long",
+      h("p.long-head", "head ", this.select, this.about),
       this.main,
-      h("div", { class: "long-right" }, this.looked.el, this.words),
+      h("div.long-right", this.looked.el, this.words),
     );
   }
 
@@ -119,8 +112,8 @@ export class LongView {
     this.#drawHeads();
     if (!head) return;
     const narrow = app.width <= COLUMN;
-    const room = narrow ? app.width - 80 : Math.min(app.width * 0.46, Math.max(360, app.height - 330));
-    const size = Math.max(220, Math.floor(Math.min(860, room)));
+    const room = narrow ? app.width - 80 : min(app.width * 0.46, max(360, app.height - 330));
+    const size = max(220, floor(min(860, room)));
     const layer = app.report.layers[state.layer];
     this.map.draw(head, {
       size,
@@ -138,16 +131,17 @@ export class LongView {
       app.report.precision,
     ];
     attributes(this.about, { text: facts.join(" · ") });
-    this.scale.replaceChildren(
-      h("p", {
-        text:
-          head.block > 1
-            ? "How much of the attention of a row of tokens is in each cell; a row adds up to 1."
-            : "A row is a word; its cells add up to 1.",
-      }),
+    fill(
+      this.scale,
+      h(
+        "p",
+        head.block > 1
+          ? "How much of the attention of a row of tokens is in each cell; a row adds up to 1."
+          : "A row is a word; its cells add up to 1.",
+      ),
       ...weightScale(app.theme),
     );
-    Object.assign(this.scale.style, { width: `${Math.min(320, size)}px` });
+    styles(this.scale, { width: min(320, size) });
     this.words.hidden = !app.rows.known;
     this.focus();
   }
@@ -174,34 +168,22 @@ export class LongView {
     const { app, head } = this;
     const { side, unit } = app.shown;
     const names = side === "query" ? app.rows : app.cols;
-    if (!head || unit < 0 || unit >= names.size)
-      return { question: [{ text: "Where does each word look?" }], answer: [] };
-    const chosen = { text: names.names[unit], kind: /** @type {const} */ ("chosen"), sup: position(names, unit) };
+    if (!head || unit < 0 || unit >= names.size) return { question: ["Where does each word look?"], answer: [] };
+    const word = chosen(names, unit);
     const list = this.#looked();
     const others = side === "query" ? app.cols : app.rows;
     const groups = byName(list, others).slice(0, 3);
-    /** @type {Part[]} */
-    const answer = groups.flatMap(({ name, weight, times }, i) => [
-      { text: i ? " · " : side === "query" ? "At " : "" },
-      { text: name, kind: /** @type {const} */ ("strong") },
-      { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
-      { text: times > 1 ? ` in ${times} places` : "" },
-    ]);
+    const answer = listed(groups.map((one) => ({ ...one, after: one.times > 1 ? ` in ${one.times} places` : "" })));
+    if (side === "query" && answer.length) answer.unshift("At ");
     const size = `${side === "query" ? head.S : head.T} ${app.store.state.words && !app.long ? "words" : "tokens"}`;
     if (side === "key") {
-      const sum = {
-        text: `${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`,
-        kind: /** @type {const} */ ("quiet"),
-      };
-      return { question: [{ text: "Who looks at " }, chosen, { text: `, among ${size}?` }], answer: [...answer, sum] };
+      const sum = quiet(`${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`);
+      return { question: ["Who looks at ", word, `, among ${size}?`], answer: [...answer, sum] };
     }
-    if (!answer.length) answer.push({ text: "Nowhere: the mask hides every key" });
+    if (!answer.length) answer.push("Nowhere: the mask hides every key");
     const held = list.reduce((sum, one) => sum + one.weight, 0);
-    answer.push(
-      { text: "." },
-      { text: list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : "", kind: "quiet" },
-    );
-    return { question: [{ text: "Where does " }, chosen, { text: ` look, among ${size}?` }], answer };
+    answer.push(".", quiet(list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : ""));
+    return { question: ["Where does ", word, ` look, among ${size}?`], answer };
   }
 
   shade() {
@@ -229,16 +211,15 @@ export class LongView {
     if (queries[1] - queries[0] > 1 || keys[1] - keys[0] > 1) {
       const { row, col } = head.cell(queries[0], keys[0]);
       const { factor } = this.map;
-      const mass = head.level(factor).at(Math.floor(row / factor), Math.floor(col / factor));
+      const mass = head.level(factor).at(floor(row / factor), floor(col / factor));
       const range = (/** @type {[number, number]} */ [first, after]) =>
         after - first > 1 ? `${first}–${after - 1}` : String(first);
-      if (Number.isNaN(mass)) return `tokens ${range(queries)} → ${range(keys)}: hidden by the mask`;
+      if (isMissing(mass)) return `tokens ${range(queries)} → ${range(keys)}: hidden by the mask`;
       return `tokens ${range(queries)} → ${range(keys)}: ${number(mass)} of their attention`;
     }
     const found = head.top(query).find((one) => one.key === key);
     const exact = head.block === 1 ? head.mass.at(query, key) : (found?.weight ?? head.exact?.at(query, key));
-    if (exact !== undefined && Number.isNaN(exact))
-      return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
+    if (exact !== undefined && isMissing(exact)) return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
     return `${rows.label(query)} → ${cols.label(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
   }
 
@@ -257,9 +238,10 @@ export class LongView {
     const { layer, head } = app.store.state;
     if (this.select.dataset.report !== String(app.store.state.report)) {
       this.select.dataset.report = String(app.store.state.report);
-      this.select.replaceChildren(
+      fill(
+        this.select,
         ...app.report.order.map(([l, i]) =>
-          h("option", { value: `${l}.${i}`, text: `${l}.${i} ${app.report.layers[l].heads[i].role}` }),
+          h("option", { value: `${l}.${i}` }, `${l}.${i} ${app.report.layers[l].heads[i].role}`),
         ),
       );
     }
@@ -280,18 +262,18 @@ export class LongView {
     this.pagedFor = key;
     const { side, unit } = app.shown;
     const at = state.pinned ? unit : app.opening;
-    this.page = Math.floor(Math.max(0, side === "query" || !state.pinned ? at : unit) / PAGE);
+    this.page = floor(max(0, side === "query" || !state.pinned ? at : unit) / PAGE);
     this.#drawText();
   }
 
   #first() {
-    return Math.max(0, this.page) * PAGE;
+    return max(0, this.page) * PAGE;
   }
 
   /** @param {number} by */
   #turn(by) {
-    const last = Math.ceil(this.app.rows.size / PAGE) - 1;
-    this.page = Math.min(last, Math.max(0, this.page + by));
+    const last = ceil(this.app.rows.size / PAGE) - 1;
+    this.page = min(last, max(0, this.page + by));
     this.#drawText();
     this.#shadeText(this.#looked());
   }
@@ -320,7 +302,7 @@ export class LongView {
     const { side, unit } = app.shown;
     const same = app.cols.size === app.rows.size;
     const values = same
-      ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (Number.isNaN(value) ? 0 : value))
+      ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (isMissing(value) ? 0 : value))
       : null;
     this.text.shade(values, unit - first, app.store.state.pinned, app.theme);
     const marks = new Map(

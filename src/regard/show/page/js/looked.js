@@ -2,7 +2,8 @@
 // The largest weights of a word of a long text, each with the words around it.
 
 import { css, weightColor } from "./color.js";
-import { attributes, h } from "./dom.js";
+import { attributes, fill, h } from "./dom.js";
+import { abs, max } from "./numbers.js";
 import { number, visible } from "./words.js";
 
 /** @typedef {import("./words.js").Names} Names */
@@ -16,17 +17,17 @@ export class LookedList {
   constructor(length) {
     this.heading = h("h2");
     this.rows = Array.from({ length }, () => this.#row());
-    const body = h("tbody", {}, ...this.rows.map((row) => row.el));
-    this.el = h("section", {}, this.heading, h("table", { class: "looked" }, body));
+    const body = h("tbody", ...this.rows.map((row) => row.el));
+    this.el = h("section", this.heading, h("table.looked", body));
   }
 
   #row() {
-    const weight = h("td", { class: "num" });
-    const bar = h("span", { class: "bar-of" });
+    const weight = h("td.num");
+    const bar = h("span.bar-of");
     const [before, word, after] = [h("span"), h("b"), h("span")];
-    const distance = h("td", { class: "num far" });
-    const context = h("td", { class: "context", dir: "auto" }, before, word, after);
-    const el = h("tr", {}, weight, h("td", { class: "bars" }, bar), context, distance);
+    const distance = h("td.num.far");
+    const context = h("td.context", { dir: "auto" }, before, word, after);
+    const el = h("tr", weight, h("td.bars", bar), context, distance);
     return { el, weight, bar, before, word, after, distance };
   }
 
@@ -42,7 +43,7 @@ export class LookedList {
     const rest = isQuery
       ? "the largest weights, exact, each in its context"
       : "the largest weights on it, each in its context";
-    if (this.heading.dataset.side !== side) this.heading.replaceChildren(title, h("span", { text: rest }));
+    if (this.heading.dataset.side !== side) fill(this.heading, title, h("span", rest));
     this.heading.dataset.side = side;
     this.rows.forEach((row, i) => {
       const one = list[i];
@@ -50,10 +51,10 @@ export class LookedList {
       if (!one) return;
       const { unit: at, weight } = one;
       attributes(row.weight, { text: number(weight) });
-      const background = css(weightColor(Math.max(0.2, weight), theme));
-      attributes(row.bar, { style: { width: `${Math.max(1, weight * 100)}%`, background } });
+      const background = css(weightColor(max(0.2, weight), theme));
+      attributes(row.bar, { style: { width: `${max(1, weight * 100)}%`, background } });
       const text = (/** @type {number} */ from, /** @type {number} */ to) =>
-        inLine(names.texts.slice(Math.max(0, from), Math.max(0, to)));
+        inLine(names.texts.slice(max(0, from), max(0, to)));
       const known = names.known;
       attributes(row.before, { text: known ? text(at - AROUND, at) : "" });
       const word = () => (names.texts[at].trim() ? text(at, at + 1) : visible(names.texts[at]));
@@ -94,7 +95,7 @@ export function distanceText(query, key, rows, cols) {
   if (rows.known !== cols.known) return "";
   const back = rows.first[query] + cols.length - rows.length - cols.first[key];
   if (!back) return "itself";
-  return `${Math.abs(back)} token${Math.abs(back) === 1 ? "" : "s"} ${back > 0 ? "back" : "ahead"}`;
+  return `${abs(back)} token${abs(back) === 1 ? "" : "s"} ${back > 0 ? "back" : "ahead"}`;
 }
 
 /**

@@ -3,7 +3,8 @@
 // query, below it what every key receives.
 
 import { blockImage, paintRibbon, paintSingle, RIBBON } from "./blocks.js";
-import { attributes, h, s, sizedContext } from "./dom.js";
+import { attributes, fill, finish, h, isPlain, moveIn, s, sizedContext, styles } from "./dom.js";
+import { abs, floor, max, min, sqrt } from "./numbers.js";
 
 /** @typedef {import("./mass.js").LongHead} LongHead */
 /** @typedef {import("./blocks.js").ZoomOptions} ZoomOptions */
@@ -33,28 +34,19 @@ export class ZoomMap {
     /** The grid as an image, for each number of cells drawn as one. @type {Map<number, OffscreenCanvas>} */
     this.images = new Map();
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-    this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "entropy" }));
-    this.received = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "received" }));
-    this.outline = s("rect", { class: "outline", visibility: "hidden" });
-    this.rings = s("g", { class: "rings" });
-    this.over = s("svg", { class: "over", "aria-hidden": "true" }, this.outline, this.rings);
-    this.cell = h("span", { role: "gridcell", tabindex: "0", class: "map-cell" });
+    this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas.entropy"));
+    this.received = /** @type {HTMLCanvasElement} */ (h("canvas.received"));
+    this.outline = s("rect.outline", { visibility: "hidden" });
+    this.rings = s("g.rings");
+    this.over = s("svg.over", { "aria-hidden": true }, this.outline, this.rings);
+    this.cell = h("span.map-cell", { role: "gridcell", tabindex: "0" });
     this.grid = h(
-      "div",
-      { role: "grid", "aria-label": events.label, "aria-readonly": "true", class: "map-grid" },
+      "div.map-grid",
+      { role: "grid", "aria-label": events.label, "aria-readonly": true },
       h("div", { role: "row" }, this.cell),
     );
-    this.titles = [h("span", { class: "ribbon-title" }), h("span", { class: "ribbon-title below" })];
-    this.el = h(
-      "div",
-      { class: "zoom-map" },
-      this.canvas,
-      this.entropy,
-      this.received,
-      this.over,
-      this.grid,
-      ...this.titles,
-    );
+    this.titles = [h("span.ribbon-title"), h("span.ribbon-title.below")];
+    this.el = h("div.zoom-map", this.canvas, this.entropy, this.received, this.over, this.grid, ...this.titles);
     this.query = -1;
     this.key = -1;
     this.most = 1; // that a key receives, on average
@@ -64,7 +56,7 @@ export class ZoomMap {
   /** Pixels of a token. */
   get scale() {
     const { long, part, options } = this;
-    return long ? options.size / (Math.max(long.T, long.S) * part.span) : 1;
+    return long ? options.size / (max(long.T, long.S) * part.span) : 1;
   }
 
   /** Are single weights drawn, or blocks? */
@@ -75,9 +67,9 @@ export class ZoomMap {
   /** How many cells of the grid are drawn as one, each way. */
   get factor() {
     const { long, part, options } = this;
-    const cells = long ? Math.max(long.mass.T, long.mass.S) * part.span : 1;
+    const cells = long ? max(long.mass.T, long.mass.S) * part.span : 1;
     let factor = 1;
-    while (cells / factor > options.size * Math.max(1, globalThis.devicePixelRatio || 1)) factor *= 2;
+    while (cells / factor > options.size * max(1, globalThis.devicePixelRatio || 1)) factor *= 2;
     return factor;
   }
 
@@ -91,12 +83,12 @@ export class ZoomMap {
     this.long = long;
     this.options = options;
     const { size } = options;
-    Object.assign(this.el.style, { width: `${size + RIBBON + 8}px`, height: `${size + RIBBON + 24}px` });
-    for (const one of [this.over, this.grid]) Object.assign(one.style, { width: `${size}px`, height: `${size}px` });
-    Object.assign(this.entropy.style, { left: `${size + 8}px`, top: "0" });
-    Object.assign(this.received.style, { left: "0", top: `${size + 8}px` });
-    Object.assign(this.titles[0].style, { left: `${size + 8}px`, top: `${size + 4}px` });
-    Object.assign(this.titles[1].style, { left: "0", top: `${size + RIBBON + 8}px` });
+    styles(this.el, { width: size + RIBBON + 8, height: size + RIBBON + 24 });
+    for (const one of [this.over, this.grid]) styles(one, { width: size, height: size });
+    styles(this.entropy, { left: size + 8, top: "0" });
+    styles(this.received, { left: "0", top: size + 8 });
+    styles(this.titles[0], { left: size + 8, top: size + 4 });
+    styles(this.titles[1], { left: "0", top: size + RIBBON + 8 });
     attributes(this.titles[0], { text: "entropy" });
     this.most = long.meanReceived.reduce((most, value) => (value > most ? value : most), 0);
     attributes(this.titles[1], { text: `mean weight received, at most ${this.most.toPrecision(2)} (root scale)` });
@@ -118,30 +110,31 @@ export class ZoomMap {
     if (!long) return;
     const y = ((query / long.T - part.row) / part.span) * options.size;
     const x = (/** @type {number} */ at) => ((at / long.S - part.col) / part.span) * options.size;
-    const height = Math.max(3, this.scale);
+    const height = max(3, this.scale);
     const last = options.triangle ? query + 1 + long.S - long.T : long.S;
     attributes(this.outline, {
       visibility: query >= 0 ? "visible" : "hidden",
       x: x(0) - 0.5,
       y: y - (height > this.scale ? 1 : 0),
       height,
-      width: Math.max(0, x(last) - x(0)) + 1,
+      width: max(0, x(last) - x(0)) + 1,
     });
     const middle = y + this.scale / 2;
-    this.rings.replaceChildren(
+    fill(
+      this.rings,
       ...(query < 0 ? [] : keys)
         .filter(({ weight }) => weight >= 0.01)
-        .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * Math.sqrt(weight) })),
+        .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * sqrt(weight) })),
     );
-    Object.assign(this.cell.style, {
-      left: `${x(Math.max(0, key))}px`,
-      top: `${y}px`,
-      width: `${height}px`,
-      height: `${height}px`,
+    styles(this.cell, {
+      left: x(max(0, key)),
+      top: y,
+      width: height,
+      height: height,
     });
     attributes(this.cell, {
-      "aria-rowindex": Math.max(0, query) + 1,
-      "aria-colindex": Math.max(0, key) + 1,
+      "aria-rowindex": max(0, query) + 1,
+      "aria-colindex": max(0, key) + 1,
       "aria-label": said,
     });
   }
@@ -155,8 +148,8 @@ export class ZoomMap {
   zoom(by, x = 0.5, y = 0.5) {
     const { long, options, part } = this;
     if (!long) return false;
-    const least = Math.min(1, options.size / (Math.max(long.T, long.S) * LARGEST));
-    const span = Math.min(1, Math.max(least, part.span / by));
+    const least = min(1, options.size / (max(long.T, long.S) * LARGEST));
+    const span = min(1, max(least, part.span / by));
     if (span === part.span) return false;
     this.#show(part.row + y * (part.span - span), part.col + x * (part.span - span), span);
     return true;
@@ -187,7 +180,7 @@ export class ZoomMap {
    * @param {number} span
    */
   #show(row, col, span) {
-    const inside = (/** @type {number} */ at) => Math.min(1 - span, Math.max(0, at));
+    const inside = (/** @type {number} */ at) => min(1 - span, max(0, at));
     this.part = { row: inside(row), col: inside(col), span };
     this.#paint();
     this.events.moved();
@@ -218,7 +211,7 @@ export class ZoomMap {
       );
     }
     const { row, col, span } = part;
-    const most = Math.log(Math.max(2, long.S));
+    const most = Math.log(max(2, long.S));
     paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
     const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };
     paintRibbon(this.received, long.meanReceived, options, received);
@@ -235,8 +228,8 @@ export class ZoomMap {
     const { long, part } = this;
     if (!long || x < 0 || y < 0 || x >= 1 || y >= 1) return null;
     const place = {
-      query: Math.floor((part.row + y * part.span) * long.T),
-      key: Math.floor((part.col + x * part.span) * long.S),
+      query: floor((part.row + y * part.span) * long.T),
+      key: floor((part.col + x * part.span) * long.S),
     };
     return this.#around(place.query, place.key);
   }
@@ -252,9 +245,9 @@ export class ZoomMap {
     if (this.single && this.factor === 1) return { query, key, queries: [query, query + 1], keys: [key, key + 1] };
     const { row, col } = long.cell(query, key);
     const edges = (/** @type {number} */ at, /** @type {number} */ size, /** @type {number} */ cells) => {
-      const first = Math.floor(at / this.factor) * this.factor;
+      const first = floor(at / this.factor) * this.factor;
       return /** @type {[number, number]} */ (
-        [first, Math.min(cells, first + this.factor)].map((cell) => Math.floor((cell * size) / cells))
+        [first, min(cells, first + this.factor)].map((cell) => floor((cell * size) / cells))
       );
     };
     const [queries, keys] = [edges(row, long.T, long.mass.T), edges(col, long.S, long.mass.S)];
@@ -300,7 +293,7 @@ export class ZoomMap {
         const { x, y } = place(event);
         if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return; // nothing to zoom out of: the page scrolls
         event.preventDefault();
-        this.zoom(STEP ** (-Math.sign(event.deltaY) * Math.min(1, Math.abs(event.deltaY) / 60)), x, y);
+        this.zoom(STEP ** (-Math.sign(event.deltaY) * min(1, abs(event.deltaY) / 60)), x, y);
       },
       { passive: false },
     );
@@ -310,22 +303,11 @@ export class ZoomMap {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const { long } = this;
-    if (!long || event.ctrlKey || event.metaKey || event.altKey) return;
-    const [query, key] = [Math.max(0, this.query), Math.max(0, this.key)];
+    if (!long || !isPlain(event)) return;
+    const [query, key] = [max(0, this.query), max(0, this.key)];
     const by = this.single && this.factor === 1 ? 1 : long.block * this.factor;
-    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => Math.min(size - 1, Math.max(0, at));
-    /** @type {Record<string, [number, number]>} */
-    const moves = {
-      ArrowUp: [query - by, key],
-      ArrowDown: [query + by, key],
-      ArrowLeft: [query, key - by],
-      ArrowRight: [query, key + by],
-      PageUp: [query - 10 * by, key],
-      PageDown: [query + 10 * by, key],
-      Home: [query, 0],
-      End: [query, long.S - 1],
-    };
-    const to = moves[event.key];
+    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => min(size - 1, max(0, at));
+    const to = moveIn(event.key, query, key, long.S - 1, by);
     if (to) {
       const [q, k] = [clamp(to[0], long.T), clamp(to[1], long.S)];
       this.follow(q, k);
@@ -335,7 +317,6 @@ export class ZoomMap {
     else if (event.key === "0") this.whole();
     else if (event.key === "Enter" || event.key === " ") this.events.pick(this.#around(query, key));
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    finish(event);
   }
 }
