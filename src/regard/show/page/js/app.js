@@ -278,9 +278,7 @@ export class App {
     this.request = request;
     const info = this.report.layers[layer];
     const words = this.store.state.words && !info.grid;
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : this.report.sequences[at]);
-    this.rows = new Names(sequence(info.queries), info.T, words);
-    this.cols = new Names(sequence(info.keys), info.S, words);
+    Object.assign(this, Names.of(this.report, info, words));
     this.#drawFrame();
     try {
       if (info.grid) {

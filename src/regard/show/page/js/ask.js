@@ -1,6 +1,7 @@
 // @ts-check
 // Questions: every view opens with one, and with its answer. Answers state facts of position and weights, nothing more.
 
+import { largest } from "./data.js";
 import { fill, h } from "./dom.js";
 import { isMissing, max } from "./numbers.js";
 import { number, relation } from "./words.js";
@@ -186,9 +187,5 @@ export function askHeads(report, found, word) {
  * @param {Names} names
  */
 function strongest(values, names) {
-  return Array.from(values, (weight, index) => ({ weight, index }))
-    .filter(({ weight }) => weight >= 0.005)
-    .sort((a, b) => b.weight - a.weight)
-    .slice(0, 3)
-    .map(({ weight, index }) => ({ weight, index, name: names.names[index] }));
+  return largest(values, 3, 0.005).map(({ index, value }) => ({ index, weight: value, name: names.names[index] }));
 }

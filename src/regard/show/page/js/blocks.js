@@ -56,26 +56,6 @@ function singles(long, query, part) {
 }
 
 /**
- * Weights as an image, a pixel for each.
- * @param {import("./data.js").Weights} weights
- * @param {Theme} theme
- */
-export function blockImage({ T, S, values }, theme) {
-  const image = new OffscreenCanvas(S, T);
-  const pixels = new ImageData(S, T);
-  for (let i = 0; i < values.length; i++) {
-    if (isMissing(values[i])) continue;
-    const [r, g, b] = weightColor(values[i], theme);
-    pixels.data[4 * i] = r;
-    pixels.data[4 * i + 1] = g;
-    pixels.data[4 * i + 2] = b;
-    pixels.data[4 * i + 3] = 255;
-  }
-  /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-  return image;
-}
-
-/**
  * A bar for each token, or the mean of those that share a pixel.
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} values

@@ -200,3 +200,24 @@ function toRgb([L, a, b]) {
     gamma(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * t),
   ];
 }
+
+/**
+ * An image with a pixel for each value, row by row; a value without a colour has none.
+ * @param {number} width
+ * @param {number} height
+ * @param {ArrayLike<number>} values
+ * @param {(value: number) => number[] | null} color
+ * @returns {OffscreenCanvas}
+ */
+export function pixelImage(width, height, values, color) {
+  const image = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
+  const pixels = new ImageData(image.width, image.height);
+  for (let i = 0; i < values.length; i++) {
+    const found = color(values[i]);
+    if (!found) continue;
+    for (let channel = 0; channel < 3; channel++) pixels.data[4 * i + channel] = found[channel];
+    pixels.data[4 * i + 3] = 255;
+  }
+  /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
+  return image;
+}

@@ -194,7 +194,7 @@ export class CompareView {
     const { weights } = this.app;
     const { side, unit } = this.#focused();
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+    return { values: weights.line(side, unit), unit };
   }
 
   /** The word in focus; without one, the word whose attention changed most. */
@@ -251,11 +251,7 @@ export class CompareView {
     if (this.after.key === key) return;
     const report = app.reports.page.reports[second.number];
     const layer = report.layers[second.layer];
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
-    const [rows, cols] = [
-      new Names(sequence(layer.queries), layer.T, words),
-      new Names(sequence(layer.keys), layer.S, words),
-    ];
+    const { rows, cols } = Names.of(report, layer, words);
     this.after = { key, weights: null, names: rows, error: "" };
     const { number, head } = second;
     const loaded = layer.grid
@@ -348,8 +344,7 @@ export class CompareView {
     const { side, unit } = this.#focused();
     if (!weights || !after || this.apart || unit < 0) return fill(this.words);
     const isQuery = side === "query";
-    const line = (/** @type {Weights} */ one) => (isQuery ? one.row(unit) : one.column(unit));
-    const list = moved(line(weights), line(after), KEYS);
+    const list = moved(weights.line(side, unit), after.line(side, unit), KEYS);
     const [mine, theirs] = isQuery ? [rows, cols] : [cols, rows];
     const { layer, head } = app.store.state;
     const second = this.second;

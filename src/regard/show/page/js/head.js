@@ -2,6 +2,7 @@
 // One head: the words and the lines between them, and the exact map beside them, row by row on one axis.
 
 import { askHead } from "./ask.js";
+import { largest } from "./data.js";
 import { attributes, fill, h, s, styles, textWidth } from "./dom.js";
 import { Lines } from "./lines.js";
 import { LABEL_FONT, WeightMap } from "./map.js";
@@ -135,7 +136,7 @@ export class HeadView {
     const { weights, shown } = this.app;
     const { side, unit } = shown;
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+    return { values: weights.line(side, unit), unit };
   }
 
   #triangular() {
@@ -196,12 +197,8 @@ export class HeadView {
     const { weights, rows, cols, shown } = this.app;
     if (!weights || shown.unit < 0) return;
     const isQuery = shown.side === "query";
-    const values = isQuery ? weights.row(shown.unit) : weights.column(shown.unit);
     const names = isQuery ? cols : rows;
-    const best = Array.from(values, (weight, index) => ({ weight, index }))
-      .filter(({ weight }) => weight >= 0.005)
-      .sort((a, b) => b.weight - a.weight)
-      .slice(0, 8);
+    const best = largest(weights.line(shown.side, shown.unit), 8, 0.005);
     const title = isQuery ? `Where ${rows.label(shown.unit)} looks` : `Who looks at ${cols.label(shown.unit)}`;
     const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) =>
       h("tr", ...cells.map((text) => h(tag, text)));
@@ -211,7 +208,7 @@ export class HeadView {
       h(
         "tbody",
         line("th", ["word", "weight"]),
-        ...best.map(({ weight, index }) => line("td", [names.label(index), number(weight)])),
+        ...best.map(({ index, value }) => line("td", [names.label(index), number(value)])),
       ),
     );
   }

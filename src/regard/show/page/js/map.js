@@ -1,7 +1,7 @@
 // @ts-check
 // The map: a row for each query, a column for each key, a cell for each weight. Masked is no cell; zero is a pale one.
 
-import { css, inkOn, signedColor, weightColor } from "./color.js";
+import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
 import { attributes, fill, finish, fitText, h, isPlain, moveIn, s, sizedContext, styles, textWidth } from "./dom.js";
 import { abs, ceil, floor, isMissing, max, min, round } from "./numbers.js";
 import { Names, number } from "./words.js";
@@ -182,15 +182,10 @@ export class WeightMap {
    * @param {MapOptions} options
    */
   #pixels(context, weights, { cell, theme, signed }) {
-    const image = new ImageData(weights.S, weights.T);
-    for (let i = 0; i < weights.values.length; i++) {
-      const value = weights.values[i];
-      if (isMissing(value)) continue;
-      const [r, g, b] = signed ? signedColor(value, theme) : weightColor(value, theme);
-      image.data.set([r, g, b, 255], i * 4);
-    }
-    const small = new OffscreenCanvas(weights.S, weights.T);
-    /** @type {OffscreenCanvasRenderingContext2D} */ (small.getContext("2d")).putImageData(image, 0, 0);
+    const color = signed ? signedColor : weightColor;
+    const small = pixelImage(weights.S, weights.T, weights.values, (value) =>
+      isMissing(value) ? null : color(value, theme),
+    );
     context.drawImage(small, 0, 0, weights.S * cell, weights.T * cell);
   }
 

@@ -5,6 +5,7 @@
 import { decodeWeights, HIDDEN, largest, Weights } from "./data.js";
 import { decodeExact, fromHalf } from "./exact.js";
 import { ceil, floor, isMissing, max, min } from "./numbers.js";
+import { Recent } from "./recent.js";
 
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
 /** @typedef {import("./data.js").Reports} Reports */
@@ -135,8 +136,8 @@ export class LongHeads {
   /** @param {Reports} reports */
   constructor(reports) {
     this.reports = reports;
-    /** @type {Map<string, Promise<LongHead>>} */
-    this.decoded = new Map();
+    /** @type {Recent<LongHead>} */
+    this.decoded = new Recent(REMEMBERED);
   }
 
   /**
@@ -147,19 +148,8 @@ export class LongHeads {
    */
   get(report, layer, head) {
     const key = `${report}.${layer}.${head}`;
-    let promise = this.decoded.get(key);
-    if (!promise) {
-      const info = this.reports.page.reports[report].layers[layer];
-      promise = this.#decode(key, info, info.exact[head]);
-      promise.catch(() => this.decoded.delete(key));
-    }
-    this.decoded.delete(key); // the last used comes last
-    this.decoded.set(key, promise);
-    for (const old of this.decoded.keys()) {
-      if (this.decoded.size <= REMEMBERED) break;
-      this.decoded.delete(old);
-    }
-    return promise;
+    const info = this.reports.page.reports[report].layers[layer];
+    return this.decoded.get(key, () => this.#decode(key, info, info.exact[head]));
   }
 
   /**

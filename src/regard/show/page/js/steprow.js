@@ -1,7 +1,7 @@
 // @ts-check
 // One step: its name, a picture of the whole tensor, one word's part of it, and the number we follow.
 
-import { css, inkOn, signedColor, weightColor } from "./color.js";
+import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
 import { attributes, fill, h, s, sizedContext, styles } from "./dom.js";
 import { abs, floor, max, min, round } from "./numbers.js";
 import { MINUS, shortNumber } from "./sums.js";
@@ -98,23 +98,16 @@ export class StepItem {
    */
   #image(theme, blocks, rows, cols, at) {
     const isWeights = this.tensor.name === "weights" || this.tensor.name === "dropout";
-    const pixels = new ImageData(max(1, blocks * cols), max(1, rows));
     const values = new Float32Array(blocks * cols * rows);
     for (let r = 0; r < rows; r++)
       for (let b = 0; b < blocks; b++) for (let c = 0; c < cols; c++) values[(r * blocks + b) * cols + c] = at(b, r, c);
     // A few very large numbers would leave all others pale.
     const sorted = values.filter(Number.isFinite).map(abs).sort();
     const most = sorted[floor((sorted.length - 1) * 0.98)] || 1;
-    for (let i = 0; i < values.length; i++) {
-      if (!Number.isFinite(values[i]) || (isWeights && values[i] === 0)) continue;
-      const [r, g, b] = isWeights
-        ? weightColor(values[i], theme)
-        : signedColor(max(-1, min(1, values[i] / most)) * 0.7, theme);
-      pixels.data.set([r, g, b, 255], i * 4);
-    }
-    const image = new OffscreenCanvas(pixels.width, pixels.height);
-    /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-    return image;
+    return pixelImage(blocks * cols, rows, values, (value) => {
+      if (!Number.isFinite(value) || (isWeights && value === 0)) return null;
+      return isWeights ? weightColor(value, theme) : signedColor(max(-1, min(1, value / most)) * 0.7, theme);
+    });
   }
 
   /**

@@ -73,11 +73,7 @@ export class StepsView {
     if (app.atlas) this.picker.draw(app.report, app.atlas, 212, app.color("--ink3"));
     this.picker.choose(layer, head);
     const info = app.report.layers[layer];
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : app.report.sequences[at]);
-    this.names = {
-      rows: new Names(sequence(info.queries), info.T, false),
-      cols: new Names(sequence(info.keys), info.S, false),
-    };
+    this.names = Names.of(app.report, info, false);
     const key = `${report}.${layer}`;
     const flow = info.steps ? this.flows.get(key) : undefined;
     this.stage.hidden = !flow;

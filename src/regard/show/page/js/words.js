@@ -60,6 +60,20 @@ export class Names {
   }
 
   /**
+   * The names of a layer's queries and keys.
+   * @param {Report} report
+   * @param {import("./data.js").LayerInfo} layer
+   * @param {boolean} words
+   */
+  static of(report, layer, words) {
+    const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
+    return {
+      rows: new Names(sequence(layer.queries), layer.T, words),
+      cols: new Names(sequence(layer.keys), layer.S, words),
+    };
+  }
+
+  /**
    * The name of a unit for a sentence: with its position where the name occurs more than once.
    * @param {number} unit
    */

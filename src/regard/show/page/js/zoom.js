@@ -2,9 +2,10 @@
 // A map of a long text that can be zoomed: from the whole text down to single weights. Beside it the entropy of every
 // query, below it what every key receives.
 
-import { blockImage, paintRibbon, paintSingle, RIBBON } from "./blocks.js";
+import { paintRibbon, paintSingle, RIBBON } from "./blocks.js";
+import { pixelImage, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, moveIn, s, sizedContext, styles } from "./dom.js";
-import { abs, floor, max, min, sqrt } from "./numbers.js";
+import { abs, floor, isMissing, max, min, sqrt } from "./numbers.js";
 
 /** @typedef {import("./mass.js").LongHead} LongHead */
 /** @typedef {import("./blocks.js").ZoomOptions} ZoomOptions */
@@ -186,6 +187,11 @@ export class ZoomMap {
     this.events.moved();
   }
 
+  /** @param {import("./data.js").Weights} weights */
+  #image({ T, S, values }) {
+    return pixelImage(S, T, values, (value) => (isMissing(value) ? null : weightColor(value, this.options.theme)));
+  }
+
   #paint() {
     const { long, options, part } = this;
     if (!long) return;
@@ -196,7 +202,7 @@ export class ZoomMap {
     else {
       const factor = this.factor;
       const [across, down] = [long.mass.S / factor, long.mass.T / factor];
-      const image = this.images.get(factor) ?? blockImage(long.level(factor), options.theme);
+      const image = this.images.get(factor) ?? this.#image(long.level(factor));
       this.images.set(factor, image);
       context.drawImage(
         image,
