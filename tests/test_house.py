@@ -137,7 +137,8 @@ def test_no_function_hides_a_module_of_its_name():
 
 
 def test_no_file_is_too_long_to_read():
-    files = [*MODULES, *TESTS.rglob("*.py"), *SOURCE.rglob("*.js")]
+    built = SOURCE / "show" / "page" / "page.js"  # made of js/ by `make page`
+    files = [*MODULES, *TESTS.rglob("*.py"), *(path for path in SOURCE.rglob("*.js") if path != built)]
     assert [f"{path.name}: {n}" for path in files if (n := path.read_text().count("\n")) > LONGEST] == []
 
 

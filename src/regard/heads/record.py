@@ -343,8 +343,7 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else copy_of(value)
         return RecordedCall(replace(call, **copied, **_copied_texts(call)), True, measured)
-    B, H, T, S = call.sizes
-    device = call.device
+    (B, H, T, S), device = call.sizes, call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
         measured["visible"], measured["even_distance"] = visible_key_counts(call)

@@ -5,11 +5,12 @@ import { telling, tellingLong } from "./ask.js";
 import { preferredTheme, themeAround } from "./color.js";
 import { CompareView } from "./compare.js";
 import { embedded, Reports } from "./data.js";
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { download, fileName, pngOf, svgOf } from "./export.js";
 import { Frame } from "./frame.js";
 import { HeadView } from "./head.js";
 import { HeadsView } from "./heads.js";
+import { pressKey } from "./keys.js";
 import { LongView } from "./long.js";
 import { LongHeads, viewFor } from "./mass.js";
 import { atlas } from "./pictures.js";
@@ -232,7 +233,7 @@ export class App {
     this.stop();
     this.observer.disconnect();
     this.aborter.abort();
-    this.root.replaceChildren();
+    fill(this.root);
   }
 
   /** A state from an address may name what is not here. */
@@ -250,9 +251,11 @@ export class App {
 
   #listen() {
     const { signal } = this.aborter;
-    this.root.addEventListener("keydown", (event) => this.#key(event), { signal });
+    this.root.addEventListener("keydown", (event) => pressKey(this, event), { signal });
     if (!this.address) return;
-    document.addEventListener("keydown", (event) => event.target === document.body && this.#key(event), { signal });
+    document.addEventListener("keydown", (event) => event.target === document.body && pressKey(this, event), {
+      signal,
+    });
     const follow = () => {
       this.store.set(fromHash(location.hash));
       this.#repair();
@@ -275,9 +278,7 @@ export class App {
     this.request = request;
     const info = this.report.layers[layer];
     const words = this.store.state.words && !info.grid;
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : this.report.sequences[at]);
-    this.rows = new Names(sequence(info.queries), info.T, words);
-    this.cols = new Names(sequence(info.keys), info.S, words);
+    Object.assign(this, Names.of(this.report, info, words));
     this.#drawFrame();
     try {
       if (info.grid) {
@@ -305,7 +306,7 @@ export class App {
     } catch (error) {
       if (request !== this.request) return;
       const text = error instanceof Error ? error.message : String(error);
-      this.frame.view.replaceChildren(h("p", { class: "error", role: "alert", text }));
+      fill(this.frame.view, h("p.error", { role: "alert" }, text));
     }
   }
 
@@ -321,7 +322,7 @@ export class App {
 
   #drawView() {
     const { view } = this.frame;
-    if (view.firstChild !== this.view.el) view.replaceChildren(this.view.el);
+    if (view.firstChild !== this.view.el) fill(view, this.view.el);
     this.root.dataset.view = this.viewName;
     this.frame.text.el.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
     this.width = this.root.clientWidth;
@@ -355,55 +356,6 @@ export class App {
   #resize() {
     if (this.root.clientWidth !== this.width && (this.weights || this.long)) this.#drawView();
   }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.frame.legend.open) return;
-    const { unit, side } = this.shown;
-    const view = VIEWS[Number(event.key) - 1]?.name;
-    if (event.key === "Escape") this.store.set({ pinned: false, focus: -1, step: "" });
-    else if (event.key === "?") this.frame.legend.showModal();
-    else if (event.key === "/") this.frame.find.select();
-    else if (view) this.store.set({ view });
-    else if (event.key === "[" || event.key === "]") this.#stepHead(event.key === "]" ? 1 : -1);
-    else if (event.key === "ArrowLeft" || event.key === "ArrowRight")
-      this.#stepWord(event.key === "ArrowRight" ? 1 : -1);
-    else if (event.key === "Enter" && !isControl(event.target) && unit >= 0) this.pick(side, unit);
-    else return;
-    event.preventDefault();
-  }
-
-  /**
-   * The next word, or the one before.
-   * @param {number} by
-   */
-  #stepWord(by) {
-    const { side, unit } = this.shown;
-    const names = side === "query" ? this.rows : this.cols;
-    const next = Math.min(names.size - 1, Math.max(0, unit + by));
-    if (this.store.state.pinned) this.store.set({ focus: names.first[next] });
-    else this.point(side, next);
-  }
-
-  /**
-   * The next head, or the one before.
-   * @param {number} by
-   */
-  #stepHead(by) {
-    const all = this.report.layers.flatMap((layer, l) => layer.heads.map((_, i) => ({ layer: l, head: i })));
-    const { state } = this.store;
-    const at = all.findIndex(({ layer, head }) => layer === state.layer && head === state.head);
-    const next = all[(at + by + all.length) % all.length];
-    if (next) this.choose(next.layer, next.head);
-  }
-}
-
-/** @param {EventTarget | null} target */
-function isControl(target) {
-  return (
-    target instanceof Element &&
-    Boolean(target.closest("button, input, select, textarea, [role=option], [role=gridcell]"))
-  );
 }
 
 /** Start the page: its data are in the document. */

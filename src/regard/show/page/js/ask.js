@@ -1,13 +1,15 @@
 // @ts-check
 // Questions: every view opens with one, and with its answer. Answers state facts of position and weights, nothing more.
 
-import { h } from "./dom.js";
+import { largest } from "./data.js";
+import { fill, h } from "./dom.js";
+import { isMissing, max } from "./numbers.js";
 import { number, relation } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {import("./data.js").Report} Report */
 /** @typedef {import("./words.js").Names} Names */
-/** @typedef {{text: string, kind?: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
+/** @typedef {string | {text: string, kind: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
 /** @typedef {{question: Part[], answer: Part[]}} Ask */
 
 /** The line at the top of the page. */
@@ -15,7 +17,7 @@ export class AskLine {
   constructor() {
     this.title = h("h1");
     this.answer = h("p");
-    this.el = h("section", { class: "ask" }, this.title, this.answer);
+    this.el = h("section.ask", this.title, this.answer);
     this.shown = "";
   }
 
@@ -24,8 +26,8 @@ export class AskLine {
     const now = JSON.stringify(ask);
     if (now === this.shown) return;
     this.shown = now;
-    this.title.replaceChildren(...ask.question.map(element));
-    this.answer.replaceChildren(...ask.answer.map(element));
+    fill(this.title, ...ask.question.filter(Boolean).map(element));
+    fill(this.answer, ...ask.answer.filter(Boolean).map(element));
   }
 }
 
@@ -33,10 +35,44 @@ export class AskLine {
  * @param {Part} part
  * @returns {HTMLElement}
  */
-function element({ text, kind, sup }) {
-  const tag = kind === "chosen" ? "em" : kind === "strong" ? "b" : "span";
-  const node = h(tag, { text, class: kind === "number" ? "num" : kind === "quiet" ? "quiet" : null });
-  return sup === undefined ? node : h("span", {}, node, h("sup", { text: sup }));
+function element(part) {
+  if (typeof part === "string") return h("span", part);
+  const { text, kind, sup } = part;
+  const node = h({ chosen: "em", strong: "b", number: "span.num", quiet: "span.quiet" }[kind], text);
+  return sup === undefined ? node : h("span", node, h("sup", sup));
+}
+
+/** @type {(text: string) => Part} */
+export const strong = (text) => ({ text, kind: "strong" });
+/** @type {(text: string) => Part} */
+export const figure = (text) => ({ text, kind: "number" });
+/** @type {(text: string) => Part} */
+export const quiet = (text) => ({ text, kind: "quiet" });
+
+/**
+ * The word that a question is about, with its position where it occurs more than once.
+ * @param {Names} names
+ * @param {number} unit
+ * @returns {Part}
+ */
+export function chosen(names, unit) {
+  const sup = names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
+  return { text: names.names[unit], kind: "chosen", sup };
+}
+
+/**
+ * Names and their weights: cat 0.41 · sat 0.20.
+ * @param {{name: string, weight: number, before?: Part, after?: string}[]} list
+ * @returns {Part[]}
+ */
+export function listed(list) {
+  return list.flatMap(({ name, weight, before = "", after = "" }, i) => [
+    i ? " · " : "",
+    before,
+    strong(name),
+    figure(` ${number(weight)}`),
+    after,
+  ]);
 }
 
 /**
@@ -48,7 +84,7 @@ function element({ text, kind, sup }) {
  */
 export function telling(weights, rows, cols) {
   const same = rows.known && cols.known && weights.T === weights.S;
-  let [best, most] = [Math.max(0, weights.T - 1), -1];
+  let [best, most] = [max(0, weights.T - 1), -1];
   for (let query = 0; query < weights.T; query++) {
     const top = weights.top(query, 3);
     if (top.length < 2) continue; // a query that sees one key has no choice
@@ -69,7 +105,7 @@ export function telling(weights, rows, cols) {
  * @returns {number}
  */
 export function tellingLong(long, rows) {
-  let [best, most] = [Math.max(0, long.T - 1), -1];
+  let [best, most] = [max(0, long.T - 1), -1];
   for (let query = 1; query < long.T; query++) {
     const top = long.top(query, 3);
     const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0] ?? { key: 0, weight: 0 };
@@ -92,63 +128,40 @@ export function tellingLong(long, rows) {
  */
 export function askHead(weights, rows, cols, side, unit) {
   const names = side === "query" ? rows : cols;
-  if (unit < 0 || unit >= names.size) return { question: [{ text: "Where does each word look?" }], answer: [] };
-  const chosen = { text: names.names[unit], kind: /** @type {const} */ ("chosen"), sup: position(names, unit) };
+  if (unit < 0 || unit >= names.size) return { question: ["Where does each word look?"], answer: [] };
+  const word = chosen(names, unit);
   if (side === "key") {
     const column = weights.column(unit);
     let [sum, from] = [0, 0];
-    for (const value of column) if (!Number.isNaN(value)) [sum, from] = [sum + value, from + 1];
-    const best = strongest(column, rows);
-    /** @type {Part[]} */
-    const answer = [
-      ...best.flatMap(({ name, weight }, i) => [
-        { text: i ? " · " : "" },
-        { text: name, kind: /** @type {const} */ ("strong") },
-        { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
-      ]),
-      { text: `. It receives ${number(sum)} in all, from ${from} words.`, kind: "quiet" },
-    ];
-    return { question: [{ text: "Who looks at " }, chosen, { text: "?" }], answer };
+    for (const value of column) if (!isMissing(value)) [sum, from] = [sum + value, from + 1];
+    const rest = quiet(`. It receives ${number(sum)} in all, from ${from} words.`);
+    return { question: ["Who looks at ", word, "?"], answer: [...listed(strongest(column, rows)), rest] };
   }
+  const question = ["Where does ", word, " look?"];
   const best = strongest(weights.row(unit), cols);
-  if (!best.length) {
-    return {
-      question: [{ text: "Where does " }, chosen, { text: " look?" }],
-      answer: [{ text: "Nowhere: the mask hides every key." }],
-    };
-  }
+  if (!best.length) return { question, answer: ["Nowhere: the mask hides every key."] };
   const same = rows.known && cols.known && weights.T === weights.S;
   const fact = same ? relation(rows.texts, unit, best[0].index) : "";
-  const listed = fact && best[0].weight >= 0.5 ? best.slice(0, 1) : best;
-  /** @type {Part[]} */
-  const answer = [{ text: "At " }];
-  listed.forEach(({ name, weight }, i) => {
-    if (i) answer.push({ text: " · " });
-    answer.push({ text: name, kind: "strong" }, { text: ` ${number(weight)}`, kind: "number" });
-  });
-  answer.push({ text: fact && listed.length === 1 ? `, ${fact}.` : "." });
-  return { question: [{ text: "Where does " }, chosen, { text: " look?" }], answer };
+  const isAll = fact && best[0].weight >= 0.5;
+  const answer = [
+    "At ",
+    ...listed(isAll ? best.slice(0, 1) : best),
+    isAll || (fact && best.length === 1) ? `, ${fact}.` : ".",
+  ];
+  return { question, answer };
 }
 
 /**
  * "What does each of 48 heads do?"
  * @param {Report} report
  * @param {{name: string, place: string, weight: number}[]} found where the word in focus looks, strongest first; empty without a focus
- * @param {Part | null} chosen
+ * @param {Part | null} word in focus
  * @returns {Ask}
  */
-export function askHeads(report, found, chosen) {
-  if (chosen) {
-    /** @type {Part[]} */
-    const answer = found
-      .slice(0, 4)
-      .flatMap(({ name, place, weight }, i) => [
-        { text: i ? " · " : "" },
-        { text: `${place} `, kind: /** @type {const} */ ("quiet") },
-        { text: name, kind: /** @type {const} */ ("strong") },
-        { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
-      ]);
-    return { question: [{ text: "Where does " }, chosen, { text: " look, in every head?" }], answer };
+export function askHeads(report, found, word) {
+  if (word) {
+    const answer = listed(found.slice(0, 4).map((one) => ({ ...one, before: quiet(`${one.place} `) })));
+    return { question: ["Where does ", word, " look, in every head?"], answer };
   }
   /** @type {Map<string, string[]>} */
   const roles = new Map();
@@ -160,15 +173,11 @@ export function askHeads(report, found, chosen) {
   const count = report.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
   const rare = [...roles].filter(([, heads]) => heads.length <= 3);
   /** @type {Part[]} */
-  const answer = rare.flatMap(([role, heads], i) => [
-    { text: i ? " · " : "" },
-    { text: heads.join(" "), kind: /** @type {const} */ ("number") },
-    { text: ` ${role}` },
-  ]);
-  if (rare.length) answer.push({ text: ". " });
-  answer.push({ text: "Point at a word to see where it looks in each.", kind: "quiet" });
+  const answer = rare.flatMap(([role, heads], i) => [i ? " · " : "", figure(heads.join(" ")), ` ${role}`]);
+  if (rare.length) answer.push(". ");
+  answer.push(quiet("Point at a word to see where it looks in each."));
   return {
-    question: [{ text: count === 1 ? "What does this head do?" : `What does each of ${count} heads do?` }],
+    question: [count === 1 ? "What does this head do?" : `What does each of ${count} heads do?`],
     answer,
   };
 }
@@ -178,18 +187,5 @@ export function askHeads(report, found, chosen) {
  * @param {Names} names
  */
 function strongest(values, names) {
-  return Array.from(values, (weight, index) => ({ weight, index }))
-    .filter(({ weight }) => weight >= 0.005)
-    .sort((a, b) => b.weight - a.weight)
-    .slice(0, 3)
-    .map(({ weight, index }) => ({ weight, index, name: names.names[index] }));
-}
-
-/**
- * The position behind a name that occurs more than once.
- * @param {Names} names
- * @param {number} unit
- */
-export function position(names, unit) {
-  return names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
+  return largest(values, 3, 0.005).map(({ index, value }) => ({ index, weight: value, name: names.names[index] }));
 }

@@ -2,6 +2,7 @@
 // Changes: which heads differ between two reports and by how much, as regard.heads.compare defines it.
 
 import { HIDDEN, Weights } from "./data.js";
+import { abs, isMissing, max } from "./numbers.js";
 
 /** @typedef {import("./data.js").Averaged} Averaged */
 /** @typedef {import("./data.js").HeadInfo} HeadInfo */
@@ -32,7 +33,7 @@ export function pairs(before, after, averaged) {
       if (x === null || x === undefined || y === null || y === undefined) return [];
       const most = /** @type {[number, number]} */ ([a.most[name], b.most[name]]);
       const shares = /** @type {[number, number]} */ ([x / most[0], y / most[1]]);
-      return [{ name, label, before: x, after: y, shares, most, size: Math.abs(shares[1] - shares[0]) }];
+      return [{ name, label, before: x, after: y, shares, most, size: abs(shares[1] - shares[0]) }];
     })
     .sort((p, q) => q.size - p.size);
 }
@@ -74,8 +75,8 @@ export function isChanged({ size, roles }) {
 export function difference(before, after) {
   const values = Float32Array.from(before.values, (a, i) => {
     const b = after.values[i];
-    if (Number.isNaN(a) && Number.isNaN(b)) return HIDDEN;
-    return (Number.isNaN(b) ? 0 : b) - (Number.isNaN(a) ? 0 : a);
+    if (isMissing(a) && isMissing(b)) return HIDDEN;
+    return (isMissing(b) ? 0 : b) - (isMissing(a) ? 0 : a);
   });
   return new Weights(before.T, before.S, values);
 }
@@ -89,7 +90,7 @@ export function mostChanged(differences) {
   let [best, most] = [-1, -1];
   for (let query = 0; query < differences.T; query++) {
     let moved = 0;
-    for (const value of differences.row(query)) if (!Number.isNaN(value)) moved += Math.abs(value);
+    for (const value of differences.row(query)) if (!isMissing(value)) moved += abs(value);
     if (moved > most) [best, most] = [query, moved];
   }
   return best;
@@ -128,11 +129,11 @@ export function whyApart(before, after) {
 export function moved(before, after, count, least = 0.01) {
   return Array.from(before, (a, index) => ({
     index,
-    before: Number.isNaN(a) ? 0 : a,
-    after: Number.isNaN(after[index]) ? 0 : after[index],
+    before: isMissing(a) ? 0 : a,
+    after: isMissing(after[index]) ? 0 : after[index],
   }))
-    .filter((one) => Math.max(one.before, one.after) >= least)
-    .sort((p, q) => Math.abs(q.after - q.before) - Math.abs(p.after - p.before))
+    .filter((one) => max(one.before, one.after) >= least)
+    .sort((p, q) => abs(q.after - q.before) - abs(p.after - p.before))
     .slice(0, count);
 }
 
@@ -144,7 +145,7 @@ export function moved(before, after, count, least = 0.01) {
 export function largestOf(values) {
   let best = -1;
   for (let i = 0; i < values.length; i++) {
-    if (!Number.isNaN(values[i]) && (best < 0 || Math.abs(values[i]) > Math.abs(values[best]))) best = i;
+    if (!isMissing(values[i]) && (best < 0 || abs(values[i]) > abs(values[best]))) best = i;
   }
   return best;
 }

@@ -2,6 +2,8 @@
 // Colours of weights: one hue, lightness by weight^0.6, so that small weights differ visibly and 1 is darkest.
 // The dark theme runs the other way. Differences and signed numbers are blue above zero and ochre below.
 
+import { abs, max, min, round } from "./numbers.js";
+
 /** @typedef {[number, number, number]} Rgb */
 /** @typedef {"light" | "dark"} Theme */
 
@@ -55,7 +57,7 @@ export function weightColor(weight, theme) {
  */
 export function signedColor(value, theme) {
   const side = value < 0 ? -1 : 1;
-  return table(`signed ${side} ${theme}`, SIGNED[theme], side)[bin(Math.abs(value))];
+  return table(`signed ${side} ${theme}`, SIGNED[theme], side)[bin(abs(value))];
 }
 
 /**
@@ -113,7 +115,7 @@ export function preferredTheme() {
 
 /** @param {number} weight */
 function bin(weight) {
-  return Math.round(Math.min(1, Math.max(0, weight)) ** POWER * (STEPS - 1));
+  return round(min(1, max(0, weight)) ** POWER * (STEPS - 1));
 }
 
 /**
@@ -129,11 +131,11 @@ function table(key, anchors, side) {
   const points = Object.entries(anchors)
     .map(([weight, color]) => ({ weight: Number(weight), lab: toLab(parse(color)) }))
     .filter(({ weight }) => side === 0 || weight === 0 || Math.sign(weight) === side)
-    .map(({ weight, lab }) => ({ at: Math.abs(weight) ** POWER, lab }))
+    .map(({ weight, lab }) => ({ at: abs(weight) ** POWER, lab }))
     .sort((a, b) => a.at - b.at);
   const colors = Array.from({ length: STEPS }, (_, i) => {
     const at = i / (STEPS - 1);
-    const next = Math.max(
+    const next = max(
       1,
       points.findIndex((point) => point.at >= at - 1e-9),
     );
@@ -163,7 +165,7 @@ function linear(channel) {
 /** @param {number} value */
 function gamma(value) {
   const c = value <= 0.0031308 ? 12.92 * value : 1.055 * value ** (1 / 2.4) - 0.055;
-  return Math.round(255 * Math.min(1, Math.max(0, c)));
+  return round(255 * min(1, max(0, c)));
 }
 
 /**
@@ -197,4 +199,25 @@ function toRgb([L, a, b]) {
     gamma(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * t),
     gamma(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * t),
   ];
+}
+
+/**
+ * An image with a pixel for each value, row by row; a value without a colour has none.
+ * @param {number} width
+ * @param {number} height
+ * @param {ArrayLike<number>} values
+ * @param {(value: number) => number[] | null} color
+ * @returns {OffscreenCanvas}
+ */
+export function pixelImage(width, height, values, color) {
+  const image = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
+  const pixels = new ImageData(image.width, image.height);
+  for (let i = 0; i < values.length; i++) {
+    const found = color(values[i]);
+    if (!found) continue;
+    for (let channel = 0; channel < 3; channel++) pixels.data[4 * i + channel] = found[channel];
+    pixels.data[4 * i + 3] = 255;
+  }
+  /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
+  return image;
 }

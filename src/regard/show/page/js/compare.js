@@ -1,27 +1,19 @@
 // @ts-check
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
-import {
-  changes,
-  difference,
-  isChanged,
-  largestOf,
-  mostChanged,
-  moved,
-  pairs,
-  THRESHOLD,
-  whyApart,
-} from "./changes.js";
-import { attributes, h } from "./dom.js";
-import { arrow, dot, dumbbellHeading, keyRows, pairCells, withSign } from "./dumbbell.js";
+import { quiet, strong } from "./ask.js";
+import { ChangeList } from "./changelist.js";
+import { changes, difference, isChanged, largestOf, mostChanged, moved, pairs, whyApart } from "./changes.js";
+import { attributes, fill, h, styles } from "./dom.js";
+import { arrow, dot, keyRows, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
-import { HeadPicker, roleMark } from "./side.js";
+import { floor, isMissing, max, min } from "./numbers.js";
+import { HeadPicker } from "./side.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
-/** @typedef {import("./changes.js").Change} Change */
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
 
@@ -35,14 +27,12 @@ export class CompareView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.all = false; // show every head in the list
     /** The second head's weights, and what they are of. @type {{key: string, weights: Weights | null, names: Names, error: string}} */
     this.after = { key: "", weights: null, names: new Names(null, 0, false), error: "" };
     /** @type {Weights | null} */
     this.differences = null;
     this.apart = "";
     this.opening = -1;
-    this.drawnList = "";
     const map = (/** @type {string} */ label) =>
       new WeightMap({
         label,
@@ -52,8 +42,8 @@ export class CompareView {
       });
     this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
     this.titles = this.maps.map(() => h("h2"));
-    this.readouts = this.maps.map(() => h("p", { class: "num at" }));
-    this.frames = this.maps.map((one, i) => h("div", { class: "compared" }, this.titles[i], one.el, this.readouts[i]));
+    this.readouts = this.maps.map(() => h("p.num.at"));
+    this.frames = this.maps.map((one, i) => h("div.compared", this.titles[i], one.el, this.readouts[i]));
     this.select = /** @type {HTMLSelectElement} */ (
       h("select", { "aria-label": "compare with", onchange: () => this.#pick(this.select.value) })
     );
@@ -62,24 +52,21 @@ export class CompareView {
       new HeadPicker((layer, head) => app.store.set({ against: `${layer}.${head}` })),
     ];
     const picker = (/** @type {number} */ i) =>
-      h("div", {}, h("h2", {}, dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
-    this.picking = h("section", { class: "two" }, picker(0), picker(1));
-    this.heading = h("h2");
-    this.list = h("div", { class: "changes" });
-    this.note = h("p", { class: "note" });
-    this.words = h("section", { class: "keys-compared" });
+      h("div", h("h2", dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
+    this.picking = h("section.two", picker(0), picker(1));
+    this.list = new ChangeList(app);
+    this.note = h("p.note");
+    this.words = h("section.keys-compared");
     const left = h(
-      "div",
-      { class: "left" },
-      h("p", { class: "with" }, "compare with ", this.select),
+      "div.left",
+      h("p.with", "compare with ", this.select),
       this.picking,
-      this.heading,
-      this.list,
+      this.list.heading,
+      this.list.el,
     );
-    this.stage = h("div", { class: "side-by-side" }, ...this.frames);
-    this.right = h("div", { class: "main" }, this.stage, this.note, this.words);
-    this.el = h("div", { class: "compare" }, left, this.right);
-    this.list.addEventListener("keydown", (event) => this.#key(event));
+    this.stage = h("div.side-by-side", ...this.frames);
+    this.right = h("div.main", this.stage, this.note, this.words);
+    this.el = h("div.compare", left, this.right);
   }
 
   /** The second report or head: what was chosen, or the nearest thing to compare with. @returns {Chosen} */
@@ -115,11 +102,11 @@ export class CompareView {
         one.choose(places[i].layer, places[i].head);
       });
     }
-    if (heads) this.#drawPairs();
-    else this.#drawChanges();
+    if (heads) this.list.drawPairs(second);
+    else this.list.drawChanges(second.number);
     if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
       this.stage.hidden = true;
-      this.words.replaceChildren();
+      fill(this.words);
       attributes(this.note, { text: `${reports[second.number].title} has no head ${state.layer}.${state.head}.` });
       return;
     }
@@ -148,7 +135,7 @@ export class CompareView {
       const at = other >= 0 && side === "query" ? other : largestOf(line);
       attributes(this.readouts[i], {
         text:
-          at >= 0 && !Number.isNaN(line[at])
+          at >= 0 && !isMissing(line[at])
             ? `${names.label(at)} ${i === 2 ? withSign(line[at]) : number(line[at])}`
             : " ",
       });
@@ -175,15 +162,15 @@ export class CompareView {
         kind: /** @type {const} */ ("chosen"),
       }));
       return {
-        question: [{ text: "How do heads " }, chosen[0], { text: " and " }, chosen[1], { text: " differ?" }],
-        answer: largest ? [{ text: `Most in ${largest.label}: ` }, ...arrow(largest), { text: "." }] : [],
+        question: ["How do heads ", chosen[0], " and ", chosen[1], " differ?"],
+        answer: largest ? [`Most in ${largest.label}: `, ...arrow(largest), "."] : [],
       };
     }
     const [from, to] = [app.report.title, reports[second.number].title];
     /** @type {Part[]} */
-    const question = [{ text: "What changed from " }, { text: from }, { text: " to " }, { text: to }, { text: "?" }];
+    const question = ["What changed from ", from, " to ", to, "?"];
     const list = this.#changes();
-    if (!list) return { question, answer: [{ text: "They have different heads." }] };
+    if (!list) return { question, answer: ["They have different heads."] };
     const mine = list.find((one) => one.layer === state.layer && one.head === state.head);
     const changed = list.filter(isChanged).length;
     const top = list[0];
@@ -191,15 +178,14 @@ export class CompareView {
     return {
       question,
       answer: [
-        { text: "Head " },
-        { text: `${state.layer}.${state.head}`, kind: "strong" },
+        "Head ",
+        strong(`${state.layer}.${state.head}`),
         ...(mine?.largest
-          ? [{ text: `: ${mine.largest.label} ` }, ...arrow(mine.largest), { text: ". " }]
-          : [{ text: ": no statistic in common. " }]),
-        {
-          text: `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
-          kind: "quiet",
-        },
+          ? [`: ${mine.largest.label} `, ...arrow(mine.largest), ". "]
+          : [": no statistic in common. "]),
+        quiet(
+          `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
+        ),
       ],
     };
   }
@@ -208,7 +194,7 @@ export class CompareView {
     const { weights } = this.app;
     const { side, unit } = this.#focused();
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+    return { values: weights.line(side, unit), unit };
   }
 
   /** The word in focus; without one, the word whose attention changed most. */
@@ -265,11 +251,7 @@ export class CompareView {
     if (this.after.key === key) return;
     const report = app.reports.page.reports[second.number];
     const layer = report.layers[second.layer];
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
-    const [rows, cols] = [
-      new Names(sequence(layer.queries), layer.T, words),
-      new Names(sequence(layer.keys), layer.S, words),
-    ];
+    const { rows, cols } = Names.of(report, layer, words);
     this.after = { key, weights: null, names: rows, error: "" };
     const { number, head } = second;
     const loaded = layer.grid
@@ -315,26 +297,27 @@ export class CompareView {
     sides.forEach(({ report, layer, head }, i) => {
       const role = report.layers[layer].heads[head].role;
       const name = heads ? `${layer}.${head}` : report.title;
-      this.titles[i].replaceChildren(dot(i), ` ${name} `, h("span", { text: role }));
+      fill(this.titles[i], dot(i), ` ${name} `, h("span", role));
     });
-    this.titles[2].replaceChildren(
+    fill(
+      this.titles[2],
       dot(1),
       " − ",
       dot(0),
       " ",
-      h("span", { text: heads ? "blue: more in the second" : "blue gained, ochre lost" }),
+      h("span", heads ? "blue: more in the second" : "blue gained, ochre lost"),
     );
     const width = this.right.clientWidth || 800;
     const across = width >= 620 ? 3 : 2;
-    const size = Math.min(420, (width - GAP * (across - 1)) / across);
+    const size = min(420, (width - GAP * (across - 1)) / across);
     const shown = [weights, after, this.differences];
     this.maps.forEach((map, i) => {
       const values = shown[i];
       this.frames[i].hidden = i === 2 && Boolean(this.apart);
-      Object.assign(this.frames[i].style, { width: `${size}px` });
+      styles(this.frames[i], { width: size });
       if (!values || !first) return;
-      const fit = Math.min(LARGEST_CELL, size / Math.max(values.T, values.S));
-      const cell = fit >= 4 ? Math.floor(fit) : fit;
+      const fit = min(LARGEST_CELL, size / max(values.T, values.S));
+      const cell = fit >= 4 ? floor(fit) : fit;
       const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
@@ -345,113 +328,12 @@ export class CompareView {
     const { reports } = this.app.reports.page;
     const { report } = this.app.store.state;
     const options = reports.flatMap(({ title }, i) =>
-      i === report ? [] : [h("option", { value: i, text: title || `report ${i}` })],
+      i === report ? [] : [h("option", { value: i }, title || `report ${i}`)],
     );
-    options.push(h("option", { value: "head", text: "another head" }));
-    this.select.replaceChildren(...options);
+    options.push(h("option", { value: "head" }, "another head"));
+    fill(this.select, ...options);
     this.select.value = this.#headsOnly() ? "head" : String(this.second.number);
     /** @type {HTMLElement} */ (this.select.parentElement).hidden = reports.length < 2;
-  }
-
-  /** The heads of two reports, the most changed first. */
-  #drawChanges() {
-    const { app } = this;
-    const { state } = app.store;
-    const { reports } = app.reports.page;
-    const second = this.second;
-    const now = `${state.report} ${second.number} ${this.all} ${app.theme}`;
-    if (this.drawnList !== now) {
-      this.drawnList = now;
-      const list = this.#changes();
-      this.heading.replaceChildren("Heads ", h("span", { text: list ? "the most changed first" : "" }));
-      if (!list) {
-        const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
-        this.list.replaceChildren(
-          h("p", {
-            class: "note",
-            text: `Only reports of the same heads can be compared head by head; these have ${count(state.report)} and ${count(second.number)} heads.`,
-          }),
-        );
-        return;
-      }
-      const changed = list.filter(isChanged);
-      const shown = this.all || !changed.length ? list : changed;
-      const rest = changed.length ? list.length - changed.length : 0;
-      const more = h("button", {
-        class: "more",
-        onclick: () => {
-          this.all = !this.all;
-          this.draw();
-        },
-        text: this.all
-          ? `only those that changed by ${THRESHOLD} or more`
-          : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
-      });
-      this.list.replaceChildren(
-        h(
-          "p",
-          { class: "key" },
-          dot(0),
-          ` ${reports[state.report].title}  `,
-          dot(1),
-          ` ${reports[second.number].title}`,
-        ),
-        dumbbellHeading("head", "role"),
-        h(
-          "div",
-          { role: "listbox", "aria-label": "heads, the most changed first" },
-          ...shown.map((one) => this.#change(one)),
-        ),
-        ...(rest ? [more] : []),
-      );
-    }
-    let first = true;
-    for (const row of this.list.querySelectorAll("[role=option]")) {
-      const chosen = row.getAttribute("data-head") === `${state.layer}.${state.head}`;
-      attributes(row, { "aria-selected": chosen ? "true" : "false", tabindex: chosen ? 0 : -1 });
-      first = first && !chosen;
-    }
-    if (first) attributes(this.list.querySelector("[role=option]") ?? this.list, { tabindex: 0 });
-  }
-
-  /** @param {Change} change */
-  #change({ layer, head, roles, largest }) {
-    const role =
-      roles[0] === roles[1]
-        ? h("span", { class: "role-of quiet", text: roles[0] })
-        : h("span", { class: "role-of" }, roles[0], h("br"), `→ ${roles[1]}`);
-    return h(
-      "button",
-      { role: "option", class: "change", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
-      h("span", { class: "num id", text: `${layer}.${head}` }),
-      role,
-      ...(largest ? pairCells(largest, 40) : []),
-    );
-  }
-
-  /** The statistics of two heads, the most different first. */
-  #drawPairs() {
-    const { app } = this;
-    const { state } = app.store;
-    const second = this.second;
-    this.drawnList = "";
-    const list = pairs(
-      { report: app.report, ...place(state) },
-      { report: app.report, ...place(second) },
-      app.reports.page.averaged,
-    );
-    const roles = [state, second].map(({ layer, head }) => app.report.layers[layer].heads[head].role);
-    this.heading.replaceChildren("Statistics ", h("span", { text: "the most different first" }));
-    const named = [state, second].map(({ layer, head }, i) =>
-      h("span", {}, dot(i), ` ${layer}.${head} `, roleMark(roles[i]), ` ${roles[i]}  `),
-    );
-    this.list.replaceChildren(
-      h("p", { class: "key" }, ...named),
-      dumbbellHeading("", ""),
-      ...list.map((one) =>
-        h("div", { class: "change", "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
-      ),
-    );
   }
 
   /** The keys of the word in focus, before and after. */
@@ -460,23 +342,22 @@ export class CompareView {
     const { weights, rows, cols } = app;
     const after = this.after.weights;
     const { side, unit } = this.#focused();
-    if (!weights || !after || this.apart || unit < 0) return this.words.replaceChildren();
+    if (!weights || !after || this.apart || unit < 0) return fill(this.words);
     const isQuery = side === "query";
-    const line = (/** @type {Weights} */ one) => (isQuery ? one.row(unit) : one.column(unit));
-    const list = moved(line(weights), line(after), KEYS);
+    const list = moved(weights.line(side, unit), after.line(side, unit), KEYS);
     const [mine, theirs] = isQuery ? [rows, cols] : [cols, rows];
     const { layer, head } = app.store.state;
     const second = this.second;
     const where = this.#headsOnly()
       ? `in ${layer}.${head} and in ${second.layer}.${second.head}`
       : `in head ${layer}.${head}`;
-    const width = Math.max(120, Math.min(620, (this.right.clientWidth || 800) - 260));
-    this.words.replaceChildren(
+    const width = max(120, min(620, (this.right.clientWidth || 800) - 260));
+    fill(
+      this.words,
       h(
         "h2",
-        {},
         isQuery ? "Where does " : "Who looks at ",
-        h("em", { text: mine.label(unit) }),
+        h("em", mine.label(unit)),
         isQuery ? ` look, ${where}?` : `, ${where}?`,
       ),
       ...keyRows(
@@ -484,19 +365,5 @@ export class CompareView {
         width,
       ),
     );
-  }
-
-  /** @param {KeyboardEvent} event */
-  #key(event) {
-    const rows = /** @type {HTMLElement[]} */ ([...this.list.querySelectorAll("[role=option]")]);
-    const at = rows.indexOf(/** @type {HTMLElement} */ (event.target));
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const next = rows[Math.min(rows.length - 1, Math.max(0, to))];
-    next.focus();
-    next.click();
   }
 }

@@ -4,6 +4,9 @@
 // The document's JSON (`Page`) names everything; weights are in blocks of bytes that a transport hands over: from the
 // file itself, from a notebook's kernel or from a server. A hidden cell (masked) is NaN, which no weight is.
 
+import { floor } from "./numbers.js";
+import { Recent } from "./recent.js";
+
 /**
  * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
  * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
@@ -80,6 +83,16 @@ export class Weights {
   }
 
   /**
+   * What a query looks at, or what looks at a key.
+   * @param {"query" | "key"} side
+   * @param {number} unit
+   * @returns {Float32Array}
+   */
+  line(side, unit) {
+    return side === "query" ? this.row(unit) : this.column(unit);
+  }
+
+  /**
    * The sum of what each key receives.
    * @returns {Float32Array}
    */
@@ -116,7 +129,7 @@ export class Weights {
     return new Weights(
       T,
       S,
-      Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[Math.floor(at / S)] : HIDDEN)),
+      Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[floor(at / S)] : HIDDEN)),
     );
   }
 }
@@ -151,8 +164,8 @@ export class Reports {
   constructor(page, transport) {
     this.page = page;
     this.transport = transport;
-    /** @type {Map<string, Promise<Weights>>} */
-    this.decoded = new Map();
+    /** @type {Recent<Weights>} */
+    this.decoded = new Recent(KEPT);
     /** @type {Map<number, Promise<Uint8Array>>} */
     this.small = new Map();
   }
@@ -166,22 +179,11 @@ export class Reports {
    */
   weights(report, layer, head) {
     const key = `${report}.${layer}.${head}`;
-    let promise = this.decoded.get(key);
-    if (!promise) {
-      const info = this.page.reports[report].layers[layer];
-      if (!info.encoding || info.grid)
-        return Promise.reject(new Error(`The weights of layer ${layer} are not in this page.`));
-      const encoding = info.encoding;
-      promise = this.transport(`weights.${key}`).then((bytes) => decodeWeights(bytes, info.T, info.S, encoding));
-      promise.catch(() => this.decoded.delete(key));
-    }
-    this.decoded.delete(key); // the last used comes last
-    this.decoded.set(key, promise);
-    for (const old of this.decoded.keys()) {
-      if (this.decoded.size <= KEPT) break;
-      this.decoded.delete(old);
-    }
-    return promise;
+    return this.decoded.get(key, async () => {
+      const { T, S, encoding, grid } = this.page.reports[report].layers[layer];
+      if (!encoding || grid) throw new Error(`The weights of layer ${layer} are not in this page.`);
+      return decodeWeights(await this.transport(`weights.${key}`), T, S, encoding);
+    });
   }
 
   /**

@@ -1,10 +1,15 @@
 // @ts-check
 // Elements: small helpers to build and change the document. Text always goes in as textContent, never as markup.
 
+import { max, min, round } from "./numbers.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
+/** @typedef {Node | string | null | Record<string, any>} NodePart a child, or attributes as `attributes` takes them */
+
 /**
- * Set attributes, listeners and properties: `class`, `data-x`, `onclick`, `style` as an object, `text`.
+ * Set attributes, listeners and properties: `class`, `data-x`, `onclick`, `style` as an object, `text`. A boolean says
+ * whether an attribute is there; those of ARIA say true or false.
  * @param {Element} node
  * @param {Record<string, any>} attributes
  */
@@ -13,42 +18,70 @@ export function attributes(node, attributes) {
     if (name === "text") {
       if (node.textContent !== String(value)) node.textContent = String(value);
     } else if (name === "style") {
-      Object.assign(/** @type {HTMLElement} */ (node).style, value);
+      styles(/** @type {HTMLElement} */ (node), value);
     } else if (name.startsWith("on")) {
       node.addEventListener(name.slice(2), value);
-    } else if (value === false || value === null || value === undefined) {
+    } else if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) {
       if (node.hasAttribute(name)) node.removeAttribute(name);
     } else if (node.getAttribute(name) !== String(value)) {
-      node.setAttribute(name, value === true ? "" : String(value));
+      node.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : String(value));
     }
   }
 }
 
 /**
- * An HTML element with attributes and children.
- * @param {string} tag
- * @param {Record<string, any>} [options]
- * @param {...(Node | string | null)} children
- * @returns {HTMLElement}
+ * Set styles; a number is in pixels.
+ * @param {ElementCSSInlineStyle} node
+ * @param {Record<string, string | number>} values
  */
-export function h(tag, options = {}, ...children) {
-  const node = document.createElement(tag);
-  attributes(node, options);
-  for (const child of children) if (child !== null) node.append(child);
-  return node;
+export function styles(node, values) {
+  for (const [name, value] of Object.entries(values))
+    Object.assign(node.style, { [name]: typeof value === "number" ? `${value}px` : value });
 }
 
 /**
- * An SVG element with attributes and children.
- * @param {string} tag
- * @param {Record<string, any>} [options]
- * @param {...(Node | string)} children
+ * Replace what is inside an element.
+ * @param {Element} node
+ * @param {...(Node | string | null)} children
+ */
+export function fill(node, ...children) {
+  node.replaceChildren(...children.filter((child) => child !== null));
+}
+
+/**
+ * An HTML element: h("p.note", { title }, "a ", h("b", "word")).
+ * @param {string} selector its tag and classes
+ * @param {...NodePart} parts
+ * @returns {HTMLElement}
+ */
+export function h(selector, ...parts) {
+  return build(document.createElement(selector.split(".", 1)[0]), selector, parts);
+}
+
+/**
+ * An SVG element, made as `h` makes one of HTML.
+ * @param {string} selector
+ * @param {...NodePart} parts
  * @returns {SVGElement}
  */
-export function s(tag, options = {}, ...children) {
-  const node = /** @type {SVGElement} */ (document.createElementNS(SVG, tag));
-  attributes(node, options);
-  node.append(...children);
+export function s(selector, ...parts) {
+  return build(/** @type {SVGElement} */ (document.createElementNS(SVG, selector.split(".", 1)[0])), selector, parts);
+}
+
+/**
+ * @template {Element} T
+ * @param {T} node
+ * @param {string} selector
+ * @param {NodePart[]} parts
+ * @returns {T}
+ */
+function build(node, selector, parts) {
+  const [, ...classes] = selector.split(".");
+  node.classList.add(...classes);
+  for (const part of parts) {
+    if (part instanceof Node || typeof part === "string") node.append(part);
+    else if (part) attributes(node, part);
+  }
   return node;
 }
 
@@ -60,8 +93,8 @@ export function s(tag, options = {}, ...children) {
  * @returns {CanvasRenderingContext2D}
  */
 export function sizedContext(canvas, width, height) {
-  const ratio = Math.max(1, Math.min(3, globalThis.devicePixelRatio || 1));
-  const [w, t] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+  const ratio = max(1, min(3, globalThis.devicePixelRatio || 1));
+  const [w, t] = [max(1, round(width * ratio)), max(1, round(height * ratio))];
   if (canvas.width !== w || canvas.height !== t) {
     canvas.width = w;
     canvas.height = t;
@@ -106,4 +139,45 @@ export function fitText(text, width, font) {
     else high = middle - 1;
   }
   return `${characters.slice(0, low).join("")}…`;
+}
+
+/**
+ * Is a key pressed without Ctrl, Alt and the like, which are the browser's?
+ * @param {KeyboardEvent} event
+ */
+export function isPlain(event) {
+  return !(event.ctrlKey || event.metaKey || event.altKey);
+}
+
+/**
+ * Keep an event from the page and the browser: it has done what it is for.
+ * @param {Event} event
+ */
+export function finish(event) {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/**
+ * Where a key moves to in a grid; undefined where it does not move.
+ * @param {string} key
+ * @param {number} row
+ * @param {number} col
+ * @param {number} last the last column
+ * @param {number} [by]
+ * @returns {[number, number] | undefined}
+ */
+export function moveIn(key, row, col, last, by = 1) {
+  /** @type {Record<string, [number, number]>} */
+  const moves = {
+    ArrowUp: [row - by, col],
+    ArrowDown: [row + by, col],
+    ArrowLeft: [row, col - by],
+    ArrowRight: [row, col + by],
+    PageUp: [row - 10 * by, col],
+    PageDown: [row + 10 * by, col],
+    Home: [row, 0],
+    End: [row, last],
+  };
+  return moves[key];
 }

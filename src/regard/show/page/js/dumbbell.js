@@ -1,7 +1,9 @@
 // @ts-check
 // Dumbbells: two values on one scale, ○ the first and ● the second.
 
+import { figure } from "./ask.js";
 import { h, s } from "./dom.js";
+import { abs, max, min } from "./numbers.js";
 import { number } from "./words.js";
 
 /** @typedef {import("./changes.js").Pair} Pair */
@@ -37,9 +39,9 @@ export function pairCells({ label, before, after, shares, most }, height = 28) {
   const limit =
     most[0] === 1 && most[1] === 1 ? "" : ` of ${[...new Set(most.map((value) => Number(number(value))))].join(", ")}`;
   return [
-    h("span", { class: "statistic" }, label, h("span", { class: "quiet", text: limit })),
+    h("span.statistic", label, h("span.quiet", limit)),
     dumbbell(BAR, shares[0], shares[1], [0, 0.5, 1], height),
-    h("span", { class: "num values", text: `${number(before)} → ${number(after)}` }),
+    h("span.num.values", `${number(before)} → ${number(after)}`),
   ];
 }
 
@@ -52,14 +54,14 @@ export function pairCells({ label, before, after, shares, most }, height = 28) {
  * @param {number} [height]
  */
 export function dumbbell(width, before, after, lines, height = 28) {
-  const x = (/** @type {number} */ value) => EDGE + Math.min(1, Math.max(0, value)) * width;
+  const x = (/** @type {number} */ value) => EDGE + min(1, max(0, value)) * width;
   return s(
-    "svg",
-    { class: "dumbbell", width: width + 2 * EDGE, height, "aria-hidden": "true" },
-    ...lines.map((at) => s("path", { class: "line", d: `M${x(at)} 0v${height}` })),
+    "svg.dumbbell",
+    { width: width + 2 * EDGE, height, "aria-hidden": true },
+    ...lines.map((at) => s("path.line", { d: `M${x(at)} 0v${height}` })),
     s("path", { class: after >= before ? "gained" : "lost", d: `M${x(before)} ${height / 2}H${x(after)}` }),
-    s("circle", { class: "before", cx: x(before), cy: height / 2, r: 4 }),
-    s("circle", { class: "after", cx: x(after), cy: height / 2, r: 4 }),
+    s("circle.before", { cx: x(before), cy: height / 2, r: 4 }),
+    s("circle.after", { cx: x(after), cy: height / 2, r: 4 }),
   );
 }
 
@@ -71,13 +73,13 @@ export function dumbbell(width, before, after, lines, height = 28) {
 export function keyRows(keys, width) {
   const lines = [0, 0.25, 0.5, 0.75, 1];
   return [
-    h("div", { class: "key-row" }, h("span"), dumbbellTicks(width, lines), h("span")),
+    h("div.key-row", h("span"), dumbbellTicks(width, lines), h("span")),
     ...keys.map(({ index, name, before, after }) => {
-      const values = h("span", { class: "num", text: `${number(before)} → ${number(after)}` });
+      const values = h("span.num", `${number(before)} → ${number(after)}`);
       return h(
-        "div",
-        { class: "key-row", "data-key": index },
-        h("span", { class: "word", text: name }),
+        "div.key-row",
+        { "data-key": index },
+        h("span.word", name),
         dumbbell(width, before, after, lines),
         values,
       );
@@ -92,18 +94,8 @@ export function keyRows(keys, width) {
  */
 export function dumbbellTicks(width, at) {
   const text = (/** @type {number} */ value) =>
-    s("text", {
-      class: "n",
-      x: EDGE + value * width,
-      y: 12,
-      "text-anchor": "middle",
-      text: String(value).replace(/^0\./, "."),
-    });
-  return s(
-    "svg",
-    { class: "dumbbell-ticks", width: width + 2 * EDGE, height: 16, "aria-hidden": "true" },
-    ...at.map(text),
-  );
+    s("text.n", { x: EDGE + value * width, y: 12, "text-anchor": "middle" }, String(value).replace(/^0\./, "."));
+  return s("svg.dumbbell-ticks", { width: width + 2 * EDGE, height: 16, "aria-hidden": true }, ...at.map(text));
 }
 
 /**
@@ -112,10 +104,9 @@ export function dumbbellTicks(width, at) {
  */
 export function dumbbellHeading(first, second) {
   return h(
-    "div",
-    { class: "change heading" },
-    h("span", { text: first }),
-    h("span", { text: second }),
+    "div.change.heading",
+    h("span", first),
+    h("span", second),
     h("span"),
     dumbbellTicks(BAR, [0, 0.5, 1]),
     h("span"),
@@ -128,7 +119,7 @@ export function dumbbellHeading(first, second) {
  * @returns {import("./ask.js").Part[]}
  */
 export function arrow({ before, after }) {
-  return [{ text: `${number(before)} → ${number(after)}`, kind: "number" }];
+  return [figure(`${number(before)} → ${number(after)}`)];
 }
 
 /**
@@ -136,5 +127,5 @@ export function arrow({ before, after }) {
  * @param {number} value
  */
 export function withSign(value) {
-  return `${value < 0 ? "−" : "+"}${number(Math.abs(value))}`;
+  return `${value < 0 ? "−" : "+"}${number(abs(value))}`;
 }

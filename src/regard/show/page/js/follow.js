@@ -1,6 +1,7 @@
 // @ts-check
 // Follow: one number from x to out, in words and sums. A sum is only written where the numbers of the tensors fulfil it.
 
+import { abs, round, sqrt } from "./numbers.js";
 import { equation, factor, holds, MINUS, shortNumber, summand, sumOf } from "./sums.js";
 
 /** @typedef {import("./tensors.js").StepTensor} StepTensor */
@@ -58,7 +59,7 @@ export class Flow {
     const [q, k] = [this.queries.part(choice), partOfKey(this.keys, choice)];
     if (q.length !== k.length) return null;
     const products = q.map((value, i) => value * k[i]);
-    return holds(sumOf(products), scores.row(choice)[choice.key], sumOf(products.map(Math.abs))) ? products : null;
+    return holds(sumOf(products), scores.row(choice)[choice.key], sumOf(products.map(abs))) ? products : null;
   }
 
   /**
@@ -73,7 +74,7 @@ export class Flow {
     const at = (/** @type {number} */ key) => partOfKey(values, { ...choice, key })[choice.number];
     const parts = weights.map((weight, key) => (weight ? weight * at(key) : 0));
     const result = context.part(choice)[choice.number];
-    if (!holds(sumOf(parts), result, sumOf(parts.map(Math.abs)))) return null;
+    if (!holds(sumOf(parts), result, sumOf(parts.map(abs)))) return null;
     const others = weights.reduce((count, weight, key) => count + (weight && key !== choice.key ? 1 : 0), 0);
     return {
       weight: weights[choice.key],
@@ -92,7 +93,7 @@ export class Flow {
   telling(choice) {
     const products = this.products(choice);
     if (!products) return 0;
-    return products.reduce((best, value, i) => (Math.abs(value) > Math.abs(products[best]) ? i : best), 0);
+    return products.reduce((best, value, i) => (abs(value) > abs(products[best]) ? i : best), 0);
   }
 
   /** How many numbers a query has. */
@@ -261,7 +262,7 @@ export class Flow {
     const sum = equation([q, k], ([a, b]) => a * b, product);
     const number = sum?.result ?? shortNumber(product);
     const count = products.length - 1;
-    const largest = products.every((one) => Math.abs(one) <= Math.abs(product));
+    const largest = products.every((one) => abs(one) <= abs(product));
     const whose = `${words.names.query} × ${words.names.key}`;
     const id = `${choice.head} ${choice.query} ${choice.key}`;
     /** @type {StepPart} */
@@ -295,8 +296,8 @@ export class Flow {
  * @returns {StepLine}
  */
 function scaledLine(line, score, value, width) {
-  const root = equation([score, Math.sqrt(width)], ([a, b]) => a / b, value);
-  if (root && holds(score / Math.sqrt(width), value, Math.abs(value))) {
+  const root = equation([score, sqrt(width)], ([a, b]) => a / b, value);
+  if (root && holds(score / sqrt(width), value, abs(value))) {
     const note = `÷ √${width}: a score adds up ${width} products`;
     return { ...line, sum: `${root.operands[0]} ÷ ${root.operands[1]} =`, number: root.result, note };
   }
@@ -341,7 +342,7 @@ function bars(tensor, choice, whose) {
   const axis = tensor.axes.indexOf("head");
   const beside = tensor.info.heads > 1 || (axis > 0 && axis < tensor.axes.length - 1);
   const values = beside ? tensor.all(choice) : tensor.row(choice);
-  const heads = beside ? Math.round(values.length / tensor.width) : 1;
+  const heads = beside ? round(values.length / tensor.width) : 1;
   const from = beside ? tensor.at(choice.head) * tensor.width : 0;
   const marked = from + choice.number;
   // Of a step whose axes are not known, the first row is shown.

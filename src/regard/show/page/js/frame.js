@@ -2,7 +2,7 @@
 // The frame around the views: the header with tabs and tools, the question, the text, and what is said to screen readers.
 
 import { AskLine } from "./ask.js";
-import { attributes, h } from "./dom.js";
+import { attributes, fill, h } from "./dom.js";
 import { legend } from "./legend.js";
 import { hasView } from "./mass.js";
 import { TextLine } from "./text.js";
@@ -30,21 +30,20 @@ export class Frame {
     this.ask = new AskLine();
     this.text = new TextLine(events);
     const tab = (/** @type {{name: string, label: string}} */ { name, label }) =>
-      h("button", { text: label, "data-view": name, onclick: () => store.set({ view: name }) });
+      h("button", { "data-view": name, onclick: () => store.set({ view: name }) }, label);
     this.tabs = h("nav", { "aria-label": "views" }, ...views.map(tab));
-    this.meta = h("span", { class: "meta" });
+    this.meta = h("span.meta");
     const mode = (/** @type {string} */ text, /** @type {boolean} */ words) =>
-      h("button", { text, "data-words": words ? "true" : "false", onclick: () => store.set({ words }) });
-    this.modes = h("span", { class: "choice" }, mode("tokens", false), mode("words", true));
-    this.texts = h("button", { text: "other text", onclick: () => store.set(otherReport(page, store.state)) });
+      h("button", { "data-words": words ? "true" : "false", onclick: () => store.set({ words }) }, text);
+    this.modes = h("span.choice", mode("tokens", false), mode("words", true));
+    this.texts = h("button", { onclick: () => store.set(otherReport(page, store.state)) }, "other text");
     this.theme = h("button", {
       onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
     });
     this.legend = legend(page);
     this.find = /** @type {HTMLInputElement} */ (
-      h("input", {
+      h("input.find", {
         type: "search",
-        class: "find",
         placeholder: "find 4.3 or a word",
         "aria-label": "find a head or a word",
         title: "/",
@@ -59,21 +58,20 @@ export class Frame {
       this.find.select();
     });
     const save = (/** @type {string} */ text, /** @type {"svg" | "png"} */ kind) =>
-      h("button", { text, title: `save this view as ${text}`, onclick: () => events.save(kind) });
+      h("button", { title: `save this view as ${text}`, onclick: () => events.save(kind) }, text);
     const tools = h(
-      "span",
-      { class: "tools" },
+      "span.tools",
       this.find,
       page.reports.length > 1 ? this.texts : null,
       this.modes,
-      h("span", { class: "choice" }, save("SVG", "svg"), save("PNG", "png")),
+      h("span.choice", save("SVG", "svg"), save("PNG", "png")),
       this.theme,
-      h("button", { text: "legend", onclick: () => this.legend.showModal() }),
+      h("button", { onclick: () => this.legend.showModal() }, "legend"),
     );
-    this.view = h("div", { class: "view" });
-    this.live = h("div", { class: "live", role: "status", "aria-live": "polite" });
-    const header = h("header", {}, h("b", { text: "regard" }), this.tabs, this.meta, tools);
-    root.replaceChildren(header, h("main", {}, this.ask.el, this.text.el, this.view, this.live), this.legend);
+    this.view = h("div.view");
+    this.live = h("div.live", { role: "status", "aria-live": "polite" });
+    const header = h("header", h("b", "regard"), this.tabs, this.meta, tools);
+    fill(root, header, h("main", this.ask.el, this.text.el, this.view, this.live), this.legend);
   }
 
   /**
@@ -93,7 +91,7 @@ export class Frame {
     }
     for (const button of this.modes.children) {
       attributes(button, {
-        "aria-pressed": button.getAttribute("data-words") === String(state.words) ? "true" : "false",
+        "aria-pressed": button.getAttribute("data-words") === String(state.words),
       });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);

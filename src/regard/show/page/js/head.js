@@ -2,9 +2,11 @@
 // One head: the words and the lines between them, and the exact map beside them, row by row on one axis.
 
 import { askHead } from "./ask.js";
-import { attributes, h, s, textWidth } from "./dom.js";
+import { largest } from "./data.js";
+import { attributes, fill, h, s, styles, textWidth } from "./dom.js";
 import { Lines } from "./lines.js";
 import { LABEL_FONT, WeightMap } from "./map.js";
+import { ceil, floor, isMissing, max, min } from "./numbers.js";
 import { weightScale } from "./scale.js";
 import { HeadPicker, roleMark, Strips } from "./side.js";
 import { number } from "./words.js";
@@ -33,18 +35,17 @@ export class HeadView {
       pick: (row) => app.pick("query", row),
       leave: () => app.leave(),
     });
-    this.readout = s("text", { class: "readout" });
+    this.readout = s("text.readout");
     this.map.over.append(this.readout);
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
-    this.role = h("section", { class: "role" });
+    this.role = h("section.role");
     this.strips = new Strips("This head among all", null);
-    this.legend = h("div", { class: "scale" });
-    this.table = h("table", { class: "for-readers" });
-    this.stage = h("div", { class: "stage" }, this.lines.el, this.map.el, this.legend);
+    this.legend = h("div.scale");
+    this.table = h("table.for-readers");
+    this.stage = h("div.stage", this.lines.el, this.map.el, this.legend);
     const side = h(
-      "aside",
-      { class: "side" },
-      h("section", {}, h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })), this.picker.el),
+      "aside.side",
+      h("section", h("h2", "Heads ", h("span", "layers down, heads across")), this.picker.el),
       this.role,
       this.strips.el,
     );
@@ -56,12 +57,11 @@ export class HeadView {
       ["/", "find"],
     ];
     this.foot = h(
-      "p",
-      { class: "foot" },
+      "p.foot",
       "Point at a word at the right: where it looks. Point at a word at the left: who looks at it. ",
-      ...keys.map(([key, does]) => h("span", { class: "keys" }, h("kbd", { text: key }), does)),
+      ...keys.map(([key, does]) => h("span.keys", h("kbd", key), does)),
     );
-    this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, this.stage, this.foot, this.table));
+    this.el = h("div.columns", side, h("div.main", this.stage, this.foot, this.table));
   }
 
   /** Draw everything: another head, text, theme or width. */
@@ -79,25 +79,23 @@ export class HeadView {
     const narrow = app.width < NARROW;
     this.narrow = narrow;
     const label =
-      Math.ceil(
-        Math.min(120, Math.max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT)))),
-      ) + 14;
-    const lines = narrow ? width : 44 + 2 * label + Math.min(200, Math.max(120, width * 0.18));
+      ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
+    const lines = narrow ? width : 44 + 2 * label + min(200, max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
-    const most = narrow ? 40 : Math.max(2, Math.floor(Math.max(440, app.height - 330) / weights.T));
+    const most = narrow ? 40 : max(2, floor(max(440, app.height - 330) / weights.T));
     const caption = this.#triangular() ? 30 : 150;
-    const cell = Math.max(2, Math.min(44, most, Math.floor((rest - (narrow ? label : caption)) / weights.S)));
+    const cell = max(2, min(44, most, floor((rest - (narrow ? label : caption)) / weights.S)));
     this.map.draw(weights, rows, cols, { cell, theme, rowLabels: false, diagonalLabels: narrow && this.#triangular() });
-    const row = narrow ? Math.max(cell, Math.min(26, 2600 / weights.T)) : cell;
+    const row = narrow ? max(cell, min(26, 2600 / weights.T)) : cell;
     this.lines.draw(weights, rows, cols, { row, top: narrow ? 28 : this.map.top, width: lines, theme, label });
-    Object.assign(
-      this.map.el.style,
+    styles(
+      this.map.el,
       narrow
         ? { position: "relative", left: "0", top: "20px" }
         : { position: "absolute", left: `${lines + 6}px`, top: "0" },
     );
-    const height = narrow ? "auto" : `${Math.max(this.map.top + weights.T * cell, 120) + 8}px`;
-    Object.assign(this.stage.style, { height });
+    const height = narrow ? "auto" : `${max(this.map.top + weights.T * cell, 120) + 8}px`;
+    styles(this.stage, { height });
     this.#drawLegend(narrow, lines, cell);
     this.focus();
   }
@@ -112,15 +110,16 @@ export class HeadView {
     this.map.focus(row, col);
     const best = side === "query" && unit >= 0 && unit < weights.T ? weights.top(unit, 3, 0.02) : [];
     let last = weights.S - 1;
-    if (best.length) while (last > 0 && Number.isNaN(weights.at(unit, last))) last--;
+    if (best.length) while (last > 0 && isMissing(weights.at(unit, last))) last--;
     attributes(this.readout, {
       x: this.map.left + (last + 1) * this.map.size + 8,
       y: this.map.top + (unit + 0.5) * this.map.size + 4,
       visibility: best.length && !this.narrow ? "visible" : "hidden", // a phone has the words there
     });
-    this.readout.replaceChildren(
+    fill(
+      this.readout,
       ...best.map(({ key, weight }, i) =>
-        s("tspan", { class: i ? "quiet" : "", text: `${i ? "  " : ""}${cols.names[key]} ${number(weight)}` }),
+        s("tspan", { class: i ? "quiet" : "" }, `${i ? "  " : ""}${cols.names[key]} ${number(weight)}`),
       ),
     );
     this.#drawTable();
@@ -137,7 +136,7 @@ export class HeadView {
     const { weights, shown } = this.app;
     const { side, unit } = shown;
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: side === "query" ? weights.row(unit) : weights.column(unit), unit };
+    return { values: weights.line(side, unit), unit };
   }
 
   #triangular() {
@@ -152,15 +151,10 @@ export class HeadView {
     const key = `${layer}.${head}.${info.role}`;
     if (this.role.dataset.key === key) return;
     this.role.dataset.key = key;
-    this.role.replaceChildren(
-      h(
-        "h2",
-        { class: "role-name" },
-        h("span", { class: "num", text: `${layer}.${head}` }),
-        roleMark(info.role),
-        info.role,
-      ),
-      h("p", { class: "note", text: capital(info.evidence) }),
+    fill(
+      this.role,
+      h("h2.role-name", h("span.num", `${layer}.${head}`), roleMark(info.role), info.role),
+      h("p.note", capital(info.evidence)),
     );
   }
 
@@ -172,11 +166,12 @@ export class HeadView {
   #drawLegend(narrow, lines, cell) {
     const { theme, weights, report } = this.app;
     if (!weights) return;
-    this.legend.replaceChildren(
-      h("p", { text: "A row is a word; its cells add up to 1." }),
+    fill(
+      this.legend,
+      h("p", "A row is a word; its cells add up to 1."),
       ...weightScale(theme),
-      h("p", { text: weights.values.some(Number.isNaN) ? "No cell: hidden by the mask." : "" }),
-      h("p", { class: "quiet", text: report.precision }),
+      h("p", weights.values.some(isMissing) ? "No cell: hidden by the mask." : ""),
+      h("p.quiet", report.precision),
     );
     const bottom = this.map.top + weights.T * cell;
     const size = weights.S * cell;
@@ -187,7 +182,7 @@ export class HeadView {
         ? "beside"
         : "below";
     const left =
-      room >= LEGEND + 40 ? lines + 26 + Math.max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
+      room >= LEGEND + 40 ? lines + 26 + max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
     const styles = {
       flow: { position: "relative", left: "0", top: "24px", marginBottom: "32px" },
       beside: { position: "absolute", left: `${left}px`, top: `${this.map.top + 4}px`, marginBottom: "0" },
@@ -202,22 +197,18 @@ export class HeadView {
     const { weights, rows, cols, shown } = this.app;
     if (!weights || shown.unit < 0) return;
     const isQuery = shown.side === "query";
-    const values = isQuery ? weights.row(shown.unit) : weights.column(shown.unit);
     const names = isQuery ? cols : rows;
-    const best = Array.from(values, (weight, index) => ({ weight, index }))
-      .filter(({ weight }) => weight >= 0.005)
-      .sort((a, b) => b.weight - a.weight)
-      .slice(0, 8);
+    const best = largest(weights.line(shown.side, shown.unit), 8, 0.005);
     const title = isQuery ? `Where ${rows.label(shown.unit)} looks` : `Who looks at ${cols.label(shown.unit)}`;
     const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) =>
-      h("tr", {}, ...cells.map((text) => h(tag, { text })));
-    this.table.replaceChildren(
-      h("caption", { text: title }),
+      h("tr", ...cells.map((text) => h(tag, text)));
+    fill(
+      this.table,
+      h("caption", title),
       h(
         "tbody",
-        {},
         line("th", ["word", "weight"]),
-        ...best.map(({ weight, index }) => line("td", [names.label(index), number(weight)])),
+        ...best.map(({ index, value }) => line("td", [names.label(index), number(value)])),
       ),
     );
   }

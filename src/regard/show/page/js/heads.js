@@ -1,8 +1,9 @@
 // @ts-check
 // All heads: a small map of each with its role, to find the one that does something.
 
-import { askHeads, position } from "./ask.js";
-import { attributes, h, sizedContext } from "./dom.js";
+import { askHeads, chosen } from "./ask.js";
+import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "./dom.js";
+import { abs, ceil, floor, max, min } from "./numbers.js";
 import { drawPicture } from "./pictures.js";
 import { roleMark, Strips } from "./side.js";
 import { number, visible } from "./words.js";
@@ -16,26 +17,20 @@ export class HeadsView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.roles = h("ul", { class: "roles" });
+    this.roles = h("ul.roles");
     this.strips = new Strips("Statistics", (name) =>
       app.store.set({ sort: app.store.state.sort === name ? "layer" : name }),
     );
-    this.order = h("p", { class: "order" });
+    this.order = h("p.order");
     const side = h(
-      "aside",
-      { class: "side" },
-      h("section", {}, h("h2", {}, "Roles ", h("span", { text: "click to filter" })), this.roles),
+      "aside.side",
+      h("section", h("h2", "Roles ", h("span", "click to filter")), this.roles),
       this.strips.el,
       this.order,
     );
-    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": "true" }));
-    this.cells = h("div", { class: "heads", role: "listbox", "aria-label": "heads" });
-    this.el = h(
-      "div",
-      { class: "columns" },
-      side,
-      h("div", { class: "main" }, h("div", { class: "heads-stage" }, this.canvas, this.cells)),
-    );
+    this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": true }));
+    this.cells = h("div.heads", { role: "listbox", "aria-label": "heads" });
+    this.el = h("div.columns", side, h("div.main", h("div.heads-stage", this.canvas, this.cells)));
     this.cells.addEventListener("keydown", (event) => this.#key(event));
     /** @type {{layer: number, head: number, el: HTMLElement, to: HTMLElement, x: number, y: number}[]} */
     this.list = [];
@@ -59,42 +54,40 @@ export class HeadsView {
     this.strips.choose(layer, head, sort);
     this.#drawRoles();
     this.#drawOrder();
-    const most = Math.max(1, ...report.layers.map((one) => one.heads.length));
+    const most = max(1, ...report.layers.map((one) => one.heads.length));
     const small = most >= SMALL;
-    const width = Math.max(280, this.cells.parentElement?.clientWidth || 900);
-    const columns = Math.max(2, Math.min(most, Math.floor(width / (small ? 84 : 96))));
-    const step = Math.floor(width / columns);
-    const size = Math.min(small ? 72 : 100, step - 10);
+    const width = max(280, this.cells.parentElement?.clientWidth || 900);
+    const columns = max(2, min(most, floor(width / (small ? 84 : 96))));
+    const step = floor(width / columns);
+    const size = min(small ? 72 : 100, step - 10);
     const below = this.#triangular() ? 0 : 34;
     const down = size + below + (small ? 10 : 15);
     const wraps = columns < most || sort !== "layer";
     const heads = this.sorted();
     this.list = heads.map(({ layer, head, info }, i) => {
-      const [column, row] = wraps ? [i % columns, Math.floor(i / columns)] : [head, layer];
-      const to = h("span", { class: "to" });
+      const [column, row] = wraps ? [i % columns, floor(i / columns)] : [head, layer];
+      const to = h("span.to");
       const caption = h(
-        "span",
-        { class: "caption" },
-        h("span", { class: "num id", text: `${layer}.${head}` }),
-        h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull", text: shortRole(info.role) }),
+        "span.caption",
+        h("span.num.id", `${layer}.${head}`),
+        h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull" }, shortRole(info.role)),
         small ? null : roleMark(info.role),
         to,
       );
       const chosen = layer === app.store.state.layer && head === app.store.state.head;
       const el = h(
-        "button",
+        "button.one",
         {
-          class: "one",
           role: "option",
-          "aria-selected": chosen ? "true" : "false",
+          "aria-selected": chosen,
           title: small ? `${layer}.${head} ${info.role}` : null,
           tabindex: chosen ? 0 : -1,
           style: {
-            left: `${column * step}px`,
-            top: `${row * down}px`,
-            width: `${size}px`,
-            height: `${size + below}px`,
-            paddingTop: below ? `${size + 2}px` : "0",
+            left: column * step,
+            top: row * down,
+            width: size,
+            height: size + below,
+            paddingTop: below ? size + 2 : "0",
           },
           onclick: () => app.choose(layer, head, "head"),
           onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
@@ -103,11 +96,11 @@ export class HeadsView {
       );
       return { layer, head, el, to, x: column * step, y: row * down };
     });
-    const rows = wraps ? Math.ceil(heads.length / columns) : report.layers.length;
+    const rows = wraps ? ceil(heads.length / columns) : report.layers.length;
     const height = rows * down + 10;
     this.size = size;
-    this.cells.replaceChildren(...this.list.map((one) => one.el));
-    Object.assign(this.cells.style, { height: `${height}px` });
+    fill(this.cells, ...this.list.map((one) => one.el));
+    styles(this.cells, { height: height });
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
@@ -148,7 +141,7 @@ export class HeadsView {
     });
     found.sort((a, b) => b.weight - a.weight);
     const unit = app.rows.unit[query];
-    return askHeads(app.report, found, { text: app.rows.names[unit], kind: "chosen", sup: position(app.rows, unit) });
+    return askHeads(app.report, found, chosen(app.rows, unit));
   }
 
   shade() {
@@ -195,34 +188,30 @@ export class HeadsView {
       const button = h(
         "button",
         {
-          "aria-pressed": chosen === name ? "true" : "false",
+          "aria-pressed": chosen === name,
           onclick: () => store.set({ role: chosen === name ? "" : name }),
         },
         roleMark(name),
-        h("span", { text: name }),
-        h("span", { class: "num", text: listed }),
+        h("span", name),
+        h("span.num", listed),
       );
-      return [h("li", {}, button)];
+      return [h("li", button)];
     });
-    this.roles.replaceChildren(...items);
+    fill(this.roles, ...items);
   }
 
   #drawOrder() {
     const { sort } = this.app.store.state;
     const label = this.app.reports.page.statistics.find((one) => one.name === sort)?.label ?? "";
     const choice = (/** @type {string} */ text, /** @type {string} */ value) =>
-      h("button", {
-        text,
-        "aria-pressed": sort === value ? "true" : "false",
-        onclick: () => this.app.store.set({ sort: value }),
-      });
-    this.order.replaceChildren("order ", choice("by layer", "layer"), ...(label ? [choice(`by ${label}`, sort)] : []));
+      h("button", { "aria-pressed": sort === value, onclick: () => this.app.store.set({ sort: value }) }, text);
+    fill(this.order, "order ", choice("by layer", "layer"), ...(label ? [choice(`by ${label}`, sort)] : []));
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     const at = this.list.findIndex((one) => one.el === event.target);
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (at < 0 || !isPlain(event)) return;
     const here = this.list[at];
     const nearest = (/** @type {number} */ dx, /** @type {number} */ dy) => {
       const ahead = this.list.filter((one) =>
@@ -230,27 +219,20 @@ export class HeadsView {
           ? one.y === here.y && Math.sign(one.x - here.x) === dx
           : one.x === here.x && Math.sign(one.y - here.y) === dy,
       );
-      return ahead.sort(
-        (a, b) => Math.abs(a.x - here.x) + Math.abs(a.y - here.y) - Math.abs(b.x - here.x) - Math.abs(b.y - here.y),
-      )[0];
+      return ahead.sort((a, b) => abs(a.x - here.x) + abs(a.y - here.y) - abs(b.x - here.x) - abs(b.y - here.y))[0];
     };
-    const to =
-      event.key === "ArrowLeft"
-        ? nearest(-1, 0)
-        : event.key === "ArrowRight"
-          ? nearest(1, 0)
-          : event.key === "ArrowUp"
-            ? nearest(0, -1)
-            : event.key === "ArrowDown"
-              ? nearest(0, 1)
-              : event.key === "Home"
-                ? this.list[0]
-                : event.key === "End"
-                  ? this.list.at(-1)
-                  : null;
+    /** @type {Record<string, () => typeof here | undefined>} */
+    const moves = {
+      ArrowLeft: () => nearest(-1, 0),
+      ArrowRight: () => nearest(1, 0),
+      ArrowUp: () => nearest(0, -1),
+      ArrowDown: () => nearest(0, 1),
+      Home: () => this.list[0],
+      End: () => this.list.at(-1),
+    };
+    const to = moves[event.key]?.();
     if (!to) return;
-    event.preventDefault();
-    event.stopPropagation();
+    finish(event);
     here.el.tabIndex = -1;
     to.el.tabIndex = 0;
     to.el.focus();

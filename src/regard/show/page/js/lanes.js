@@ -1,8 +1,9 @@
 // @ts-check
 // Lanes: which step is made of which. Queries, keys and values run side by side, and meet in scores and in context.
 
-import { attributes, s } from "./dom.js";
+import { attributes, fill, s } from "./dom.js";
 import { QUERY_CHAIN } from "./follow.js";
+import { max, min } from "./numbers.js";
 
 /** @typedef {import("./follow.js").Flow} Flow */
 /** @typedef {import("./tensors.js").StepTensor} StepTensor */
@@ -23,7 +24,7 @@ export function drawLanes(svg, flow, heights) {
   const places = flow.steps.map((tensor, i) => ({ x: FIRST + laneOf(tensor) * LANE, y: heights[i] }));
   const lines = links.map(({ from, to, lane }) => {
     const [a, b, x] = [places[from], places[to], FIRST + lane * LANE];
-    const bend = Math.min(BEND, (b.y - a.y) / 2);
+    const bend = min(BEND, (b.y - a.y) / 2);
     const leave = a.x === x ? "" : `C${a.x} ${a.y + bend / 1.6} ${x} ${a.y + bend / 2} ${x} ${a.y + bend}`;
     const enter =
       b.x === x ? `V${b.y}` : `V${b.y - bend}C${x} ${b.y - bend / 2} ${b.x} ${b.y - bend / 1.6} ${b.x} ${b.y}`;
@@ -35,12 +36,12 @@ export function drawLanes(svg, flow, heights) {
     const letter = flow.byName.has("queries") ? letterOf(tensor) : "";
     if (!letter) return [s("circle", { cx: x, cy: y, r: 3.5 })];
     return [
-      s("circle", { class: "lettered", cx: x, cy: y, r: 7 }),
-      s("text", { x, y: y + 3.5, "text-anchor": "middle", text: letter }),
+      s("circle.lettered", { cx: x, cy: y, r: 7 }),
+      s("text", { x, y: y + 3.5, "text-anchor": "middle" }, letter),
     ];
   });
-  attributes(svg, { width: 2 * FIRST + 2 * LANE, height: Math.max(0, ...heights) + FIRST });
-  svg.replaceChildren(...lines, ...dots);
+  attributes(svg, { width: 2 * FIRST + 2 * LANE, height: max(0, ...heights) + FIRST });
+  fill(svg, ...lines, ...dots);
 }
 
 /** @param {StepTensor} tensor */

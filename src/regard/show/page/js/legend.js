@@ -49,8 +49,8 @@ export function legend(page) {
     h(
       "dialog",
       { "aria-label": "legend" },
-      h("dl", {}, ...terms.flatMap(([term, meaning]) => [h("dt", { text: term }), h("dd", { text: meaning })])),
-      h("form", { method: "dialog" }, h("button", { class: "close", text: "close" })),
+      h("dl", ...terms.flatMap(([term, meaning]) => [h("dt", term), h("dd", meaning)])),
+      h("form", { method: "dialog" }, h("button.close", "close")),
     )
   );
   return dialog;

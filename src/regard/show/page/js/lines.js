@@ -4,8 +4,9 @@
 
 import { css, weightColor } from "./color.js";
 import { largest } from "./data.js";
-import { attributes, fitText, s } from "./dom.js";
+import { attributes, fill, fitText, s, styles } from "./dom.js";
 import { LABEL_FONT } from "./map.js";
+import { ceil, floor, isMissing, max } from "./numbers.js";
 import { number } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
@@ -35,15 +36,15 @@ export class Lines {
     this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
     this.left = 0; // the right edge of the words that are looked at
     this.right = 0; // the left edge of the words that look
-    this.numbers = s("g", { class: "numbers" });
-    this.keys = s("g", { class: "keys" });
-    this.queries = s("g", { class: "queries" });
-    this.paths = s("g", { class: "paths" });
-    this.ties = s("g", { class: "ties" });
-    this.titles = s("g", { class: "titles" });
+    this.numbers = s("g.numbers");
+    this.keys = s("g.keys");
+    this.queries = s("g.queries");
+    this.paths = s("g.paths");
+    this.ties = s("g.ties");
+    this.titles = s("g.titles");
     this.el = s(
-      "svg",
-      { class: "lines", "aria-hidden": "true" },
+      "svg.lines",
+      { "aria-hidden": true },
       this.titles,
       this.paths,
       this.ties,
@@ -74,35 +75,33 @@ export class Lines {
     this.weights = weights;
     this.options = options;
     const { row, top, width, label, font = LABEL_FONT } = options;
-    const height = top + Math.max(rows.size, cols.size) * row;
+    const height = top + max(rows.size, cols.size) * row;
     attributes(this.el, { width, height, viewBox: `0 0 ${width} ${height}` });
-    Object.assign(this.el.style, { font });
+    styles(this.el, { font });
     this.left = NUMBER + label;
     this.right = width - label - 6;
-    const every = Math.max(1, Math.ceil(13 / row));
+    const every = max(1, ceil(13 / row));
     const words = (/** @type {Names} */ names, /** @type {number} */ x, /** @type {string} */ anchor) =>
       names.names.map((name, i) =>
-        s("text", {
-          "data-at": i,
-          x,
-          y: top + (i + 0.5) * row + 4,
-          "text-anchor": anchor,
-          text: fitText(name, label - 12, font),
-          class: i % every ? "sparse" : "",
-        }),
+        s(
+          "text",
+          { "data-at": i, x, y: top + (i + 0.5) * row + 4, "text-anchor": anchor, class: i % every ? "sparse" : "" },
+          fitText(name, label - 12, font),
+        ),
       );
-    this.keys.replaceChildren(...words(cols, this.left - 10, "end"));
-    this.queries.replaceChildren(...words(rows, width - 8, "end"));
+    fill(this.keys, ...words(cols, this.left - 10, "end"));
+    fill(this.queries, ...words(rows, width - 8, "end"));
     const tied = (/** @type {Names} */ names, /** @type {number} */ x) =>
       row >= 10
         ? names.ties.map(([first, last]) =>
             s("path", { d: `M${x - 3} ${top + first * row + 4}h3V${top + (last + 1) * row - 4}h-3` }),
           )
         : [];
-    this.ties.replaceChildren(...tied(cols, this.left - 3), ...tied(rows, width - 1));
-    this.titles.replaceChildren(
-      s("text", { x: this.left - 10, y: top - 8, "text-anchor": "end", text: "is looked at" }),
-      s("text", { x: width - 8, y: top - 8, "text-anchor": "end", text: "looks" }),
+    fill(this.ties, ...tied(cols, this.left - 3), ...tied(rows, width - 1));
+    fill(
+      this.titles,
+      s("text", { x: this.left - 10, y: top - 8, "text-anchor": "end" }, "is looked at"),
+      s("text", { x: width - 8, y: top - 8, "text-anchor": "end" }, "looks"),
     );
   }
 
@@ -121,10 +120,11 @@ export class Lines {
     const ends = new Map(best.map(({ index, value }) => [index, value]));
     const { row, top, theme } = options;
     const middle = (/** @type {number} */ i) => top + (i + 0.5) * row;
-    this.paths.replaceChildren(
+    fill(
+      this.paths,
       ...best.reverse().flatMap(({ index, value }) => {
         const [key, query] = isQuery ? [index, unit] : [unit, index];
-        return this.#line(middle(key), middle(query), value, css(weightColor(Math.max(0.12, value), theme)));
+        return this.#line(middle(key), middle(query), value, css(weightColor(max(0.12, value), theme)));
       }),
     );
     const [mine, theirs] = isQuery ? [this.queries, this.keys] : [this.keys, this.queries];
@@ -135,20 +135,14 @@ export class Lines {
     for (const text of theirs.children) {
       const i = Number(text.getAttribute("data-at"));
       const value = values[i];
-      const state = !valid ? "" : Number.isNaN(value) ? "hidden" : (ends.get(i) ?? 0) >= ARROW ? "strong" : "";
+      const state = !valid ? "" : isMissing(value) ? "hidden" : (ends.get(i) ?? 0) >= ARROW ? "strong" : "";
       attributes(text, { "data-state": state });
     }
     const x = isQuery ? NUMBER - 8 : options.width + 4;
-    this.numbers.replaceChildren(
+    fill(
+      this.numbers,
       ...(isQuery && row >= 10 ? best : []).map(({ index, value }) =>
-        s("text", {
-          class: "n",
-          x,
-          y: middle(index) + 4,
-          "text-anchor": "end",
-          "data-strong": value >= ARROW,
-          text: number(value),
-        }),
+        s("text.n", { x, y: middle(index) + 4, "text-anchor": "end", "data-strong": value >= ARROW }, number(value)),
       ),
     );
   }
@@ -165,7 +159,7 @@ export class Lines {
     const line = s("path", {
       d: `M${from} ${queryY}C${from - bend} ${queryY} ${to + bend} ${keyY} ${to} ${keyY}`,
       stroke: color,
-      "stroke-width": Math.max(0.75, WIDEST * weight),
+      "stroke-width": max(0.75, WIDEST * weight),
       fill: "none",
     });
     if (weight < ARROW) return [line];
@@ -178,7 +172,7 @@ export class Lines {
     const { options, weights, left, right } = this;
     if (!weights) return null;
     const box = this.el.getBoundingClientRect();
-    const unit = Math.floor((event.clientY - box.top - options.top) / options.row);
+    const unit = floor((event.clientY - box.top - options.top) / options.row);
     const x = event.clientX - box.left;
     const side = x < (left + right) / 2 ? "key" : "query";
     return unit >= 0 && unit < (side === "key" ? weights.S : weights.T)

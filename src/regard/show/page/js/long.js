@@ -1,26 +1,25 @@
 // @ts-check
 // A long text: a map to zoom, the largest weights of the word in focus in their context, and the text.
 
-import { position } from "./ask.js";
-import { css, weightColor } from "./color.js";
-import { attributes, h } from "./dom.js";
+import { chosen, listed, quiet } from "./ask.js";
+import { attributes, fill, h, styles } from "./dom.js";
+import { byName, LookedList } from "./looked.js";
 import { LongHead } from "./mass.js";
+import { ceil, floor, isMissing, max, min } from "./numbers.js";
 import { weightScale } from "./scale.js";
 import { TextLine } from "./text.js";
-import { number, visible } from "./words.js";
+import { number } from "./words.js";
 import { ZoomMap } from "./zoom.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./zoom.js").Spot} Spot */
-/** @typedef {{unit: number, weight: number}} Looked a word that is looked at, or that looks */
+/** @typedef {import("./looked.js").Looked} Looked */
 
 const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
 const LEAST_SHOWN = 0.005; // weight of a row
-const AROUND = 6; // words of context on each side
 
 /** The view of one head of a long text. */
 export class LongView {
@@ -52,17 +51,16 @@ export class LongView {
     );
     this.about = h("span");
     const zoom = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act) =>
-      h("button", { text, "aria-label": label, title: label, onclick: act });
+      h("button", { "aria-label": label, title: label, onclick: act }, text);
     const tools = h(
-      "span",
-      { class: "zooms" },
+      "span.zooms",
       zoom("−", "zoom out", () => this.map.zoom(1 / 1.5)),
       zoom("+", "zoom in", () => this.map.zoom(1.5)),
       zoom("all", "all of the text", () => this.map.whole()),
     );
-    this.cells = h("span", { class: "cells" });
-    this.readout = h("p", { class: "num readout-line" });
-    this.scale = h("div", { class: "scale" });
+    this.cells = h("span.cells");
+    this.readout = h("p.num.readout-line");
+    this.scale = h("div.scale");
     const keys = [
       ["wheel", "zoom"],
       ["drag", "move"],
@@ -70,14 +68,8 @@ export class LongView {
       ["Esc", "unpin"],
       ["[ ]", "head"],
     ];
-    this.foot = h(
-      "p",
-      { class: "foot" },
-      ...keys.flatMap(([key, does]) => [h("span", { class: "keys" }, h("kbd", { text: key }), does), " "]),
-    );
-    this.heading = h("h2");
-    this.rows = Array.from({ length: ROWS }, () => this.#row());
-    this.list = h("table", { class: "looked" }, h("tbody", {}, ...this.rows.map((row) => row.el)));
+    this.foot = h("p.foot", ...keys.flatMap(([key, does]) => [h("span.keys", h("kbd", key), does), " "]));
+    this.looked = new LookedList(ROWS);
     this.text = new TextLine({
       point: (unit) => app.point("query", this.#first() + unit),
       pick: (unit) => app.pick("query", this.#first() + unit),
@@ -85,25 +77,23 @@ export class LongView {
     });
     this.range = h("span");
     const turn = (/** @type {string} */ text, /** @type {number} */ by) =>
-      h("button", { text, onclick: () => this.#turn(by) });
-    this.turns = h("span", { class: "turns" }, turn("earlier", -1), turn("later", 1));
-    this.textTitle = h("h2", {}, "The text ", this.range, this.turns);
+      h("button", { onclick: () => this.#turn(by) }, text);
+    this.turns = h("span.turns", turn("earlier", -1), turn("later", 1));
+    this.textTitle = h("h2", "The text ", this.range, this.turns);
     this.main = h(
-      "div",
-      { class: "long-map" },
+      "div.long-map",
       this.map.el,
       this.readout,
-      h("p", { class: "long-zoom" }, tools, this.cells),
+      h("p.long-zoom", tools, this.cells),
       this.scale,
       this.foot,
     );
-    this.words = h("section", { class: "long-text" }, this.textTitle, this.text.el);
+    this.words = h("section.long-text", this.textTitle, this.text.el);
     this.el = h(
-      "div",
-      { class: "long" },
-      h("p", { class: "long-head" }, "head ", this.select, this.about),
+      "div.long",
+      h("p.long-head", "head ", this.select, this.about),
       this.main,
-      h("div", { class: "long-right" }, h("section", {}, this.heading, this.list), this.words),
+      h("div.long-right", this.looked.el, this.words),
     );
   }
 
@@ -122,8 +112,8 @@ export class LongView {
     this.#drawHeads();
     if (!head) return;
     const narrow = app.width <= COLUMN;
-    const room = narrow ? app.width - 80 : Math.min(app.width * 0.46, Math.max(360, app.height - 330));
-    const size = Math.max(220, Math.floor(Math.min(860, room)));
+    const room = narrow ? app.width - 80 : min(app.width * 0.46, max(360, app.height - 330));
+    const size = max(220, floor(min(860, room)));
     const layer = app.report.layers[state.layer];
     this.map.draw(head, {
       size,
@@ -141,16 +131,17 @@ export class LongView {
       app.report.precision,
     ];
     attributes(this.about, { text: facts.join(" · ") });
-    this.scale.replaceChildren(
-      h("p", {
-        text:
-          head.block > 1
-            ? "How much of the attention of a row of tokens is in each cell; a row adds up to 1."
-            : "A row is a word; its cells add up to 1.",
-      }),
+    fill(
+      this.scale,
+      h(
+        "p",
+        head.block > 1
+          ? "How much of the attention of a row of tokens is in each cell; a row adds up to 1."
+          : "A row is a word; its cells add up to 1.",
+      ),
       ...weightScale(app.theme),
     );
-    Object.assign(this.scale.style, { width: `${Math.min(320, size)}px` });
+    styles(this.scale, { width: min(320, size) });
     this.words.hidden = !app.rows.known;
     this.focus();
   }
@@ -167,7 +158,7 @@ export class LongView {
     this.map.focus(isQuery ? unit : -1, other >= 0 ? other : (keys[0]?.key ?? 0), keys, said);
     attributes(this.readout, { text: said || " " });
     attributes(this.cells, { text: this.#cellsText(head) });
-    this.#drawList(list);
+    this.looked.draw(list, app);
     this.#shadeText(list);
     if (app.chosen && said) app.frame.say(said);
   }
@@ -177,34 +168,22 @@ export class LongView {
     const { app, head } = this;
     const { side, unit } = app.shown;
     const names = side === "query" ? app.rows : app.cols;
-    if (!head || unit < 0 || unit >= names.size)
-      return { question: [{ text: "Where does each word look?" }], answer: [] };
-    const chosen = { text: names.names[unit], kind: /** @type {const} */ ("chosen"), sup: position(names, unit) };
+    if (!head || unit < 0 || unit >= names.size) return { question: ["Where does each word look?"], answer: [] };
+    const word = chosen(names, unit);
     const list = this.#looked();
     const others = side === "query" ? app.cols : app.rows;
     const groups = byName(list, others).slice(0, 3);
-    /** @type {Part[]} */
-    const answer = groups.flatMap(({ name, weight, times }, i) => [
-      { text: i ? " · " : side === "query" ? "At " : "" },
-      { text: name, kind: /** @type {const} */ ("strong") },
-      { text: ` ${number(weight)}`, kind: /** @type {const} */ ("number") },
-      { text: times > 1 ? ` in ${times} places` : "" },
-    ]);
+    const answer = listed(groups.map((one) => ({ ...one, after: one.times > 1 ? ` in ${one.times} places` : "" })));
+    if (side === "query" && answer.length) answer.unshift("At ");
     const size = `${side === "query" ? head.S : head.T} ${app.store.state.words && !app.long ? "words" : "tokens"}`;
     if (side === "key") {
-      const sum = {
-        text: `${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`,
-        kind: /** @type {const} */ ("quiet"),
-      };
-      return { question: [{ text: "Who looks at " }, chosen, { text: `, among ${size}?` }], answer: [...answer, sum] };
+      const sum = quiet(`${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`);
+      return { question: ["Who looks at ", word, `, among ${size}?`], answer: [...answer, sum] };
     }
-    if (!answer.length) answer.push({ text: "Nowhere: the mask hides every key" });
+    if (!answer.length) answer.push("Nowhere: the mask hides every key");
     const held = list.reduce((sum, one) => sum + one.weight, 0);
-    answer.push(
-      { text: "." },
-      { text: list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : "", kind: "quiet" },
-    );
-    return { question: [{ text: "Where does " }, chosen, { text: ` look, among ${size}?` }], answer };
+    answer.push(".", quiet(list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : ""));
+    return { question: ["Where does ", word, ` look, among ${size}?`], answer };
   }
 
   shade() {
@@ -232,16 +211,15 @@ export class LongView {
     if (queries[1] - queries[0] > 1 || keys[1] - keys[0] > 1) {
       const { row, col } = head.cell(queries[0], keys[0]);
       const { factor } = this.map;
-      const mass = head.level(factor).at(Math.floor(row / factor), Math.floor(col / factor));
+      const mass = head.level(factor).at(floor(row / factor), floor(col / factor));
       const range = (/** @type {[number, number]} */ [first, after]) =>
         after - first > 1 ? `${first}–${after - 1}` : String(first);
-      if (Number.isNaN(mass)) return `tokens ${range(queries)} → ${range(keys)}: hidden by the mask`;
+      if (isMissing(mass)) return `tokens ${range(queries)} → ${range(keys)}: hidden by the mask`;
       return `tokens ${range(queries)} → ${range(keys)}: ${number(mass)} of their attention`;
     }
     const found = head.top(query).find((one) => one.key === key);
     const exact = head.block === 1 ? head.mass.at(query, key) : (found?.weight ?? head.exact?.at(query, key));
-    if (exact !== undefined && Number.isNaN(exact))
-      return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
+    if (exact !== undefined && isMissing(exact)) return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
     return `${rows.label(query)} → ${cols.label(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
   }
 
@@ -260,9 +238,10 @@ export class LongView {
     const { layer, head } = app.store.state;
     if (this.select.dataset.report !== String(app.store.state.report)) {
       this.select.dataset.report = String(app.store.state.report);
-      this.select.replaceChildren(
+      fill(
+        this.select,
         ...app.report.order.map(([l, i]) =>
-          h("option", { value: `${l}.${i}`, text: `${l}.${i} ${app.report.layers[l].heads[i].role}` }),
+          h("option", { value: `${l}.${i}` }, `${l}.${i} ${app.report.layers[l].heads[i].role}`),
         ),
       );
     }
@@ -274,55 +253,6 @@ export class LongView {
     this.app.choose(layer, head);
   }
 
-  #row() {
-    const weight = h("td", { class: "num" });
-    const bar = h("span", { class: "bar-of" });
-    const [before, word, after] = [h("span"), h("b"), h("span")];
-    const distance = h("td", { class: "num far" });
-    const context = h("td", { class: "context", dir: "auto" }, before, word, after);
-    const el = h("tr", {}, weight, h("td", { class: "bars" }, bar), context, distance);
-    return { el, weight, bar, before, word, after, distance };
-  }
-
-  /** @param {Looked[]} list */
-  #drawList(list) {
-    const { app } = this;
-    const { side, unit } = app.shown;
-    const isQuery = side === "query";
-    const names = isQuery ? app.cols : app.rows;
-    const title = isQuery ? "It looks at " : "It is looked at by ";
-    const rest = isQuery
-      ? "the largest weights, exact, each in its context"
-      : "the largest weights on it, each in its context";
-    if (this.heading.dataset.side !== side) this.heading.replaceChildren(title, h("span", { text: rest }));
-    this.heading.dataset.side = side;
-    this.rows.forEach((row, i) => {
-      const one = list[i];
-      attributes(row.el, { "data-unit": one ? one.unit : null });
-      row.el.style.visibility = one ? "visible" : "hidden";
-      if (!one) return;
-      attributes(row.weight, { text: number(one.weight) });
-      Object.assign(row.bar.style, {
-        width: `${Math.max(1, one.weight * 100)}%`,
-        background: css(weightColor(Math.max(0.2, one.weight), app.theme)),
-      });
-      const around = (/** @type {number} */ from, /** @type {number} */ to) =>
-        inLine(names.texts.slice(Math.max(0, from), Math.max(0, to)));
-      attributes(row.before, { text: names.known ? around(one.unit - AROUND, one.unit) : "" });
-      attributes(row.word, {
-        text: !names.known
-          ? `token ${one.unit}`
-          : names.texts[one.unit].trim()
-            ? inLine([names.texts[one.unit]])
-            : visible(names.texts[one.unit]),
-      });
-      attributes(row.after, { text: names.known ? around(one.unit + 1, one.unit + 1 + AROUND) : "" });
-      attributes(row.distance, {
-        text: distanceText(isQuery ? unit : one.unit, isQuery ? one.unit : unit, app.rows, app.cols),
-      });
-    });
-  }
-
   /** The page of the text follows what is pinned, never the pointer. */
   #choosePage() {
     const { app } = this;
@@ -332,18 +262,18 @@ export class LongView {
     this.pagedFor = key;
     const { side, unit } = app.shown;
     const at = state.pinned ? unit : app.opening;
-    this.page = Math.floor(Math.max(0, side === "query" || !state.pinned ? at : unit) / PAGE);
+    this.page = floor(max(0, side === "query" || !state.pinned ? at : unit) / PAGE);
     this.#drawText();
   }
 
   #first() {
-    return Math.max(0, this.page) * PAGE;
+    return max(0, this.page) * PAGE;
   }
 
   /** @param {number} by */
   #turn(by) {
-    const last = Math.ceil(this.app.rows.size / PAGE) - 1;
-    this.page = Math.min(last, Math.max(0, this.page + by));
+    const last = ceil(this.app.rows.size / PAGE) - 1;
+    this.page = min(last, max(0, this.page + by));
     this.#drawText();
     this.#shadeText(this.#looked());
   }
@@ -372,7 +302,7 @@ export class LongView {
     const { side, unit } = app.shown;
     const same = app.cols.size === app.rows.size;
     const values = same
-      ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (Number.isNaN(value) ? 0 : value))
+      ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (isMissing(value) ? 0 : value))
       : null;
     this.text.shade(values, unit - first, app.store.state.pinned, app.theme);
     const marks = new Map(
@@ -385,46 +315,4 @@ export class LongView {
       attributes(node, { "data-looked": weight === undefined ? null : number(weight).replace(/^0/, "") });
     });
   }
-}
-
-/**
- * Words that are the same text, their weights added up, the heaviest first.
- * @param {Looked[]} list
- * @param {Names} names
- */
-export function byName(list, names) {
-  /** @type {Map<string, {name: string, weight: number, times: number}>} */
-  const groups = new Map();
-  for (const { unit, weight } of list) {
-    if (weight < 0.005) continue;
-    const name = names.names[unit];
-    const group = groups.get(name) ?? { name, weight: 0, times: 0 };
-    groups.set(name, { name, weight: group.weight + weight, times: group.times + 1 });
-  }
-  return [...groups.values()].sort((a, b) => b.weight - a.weight);
-}
-
-/**
- * "261 tokens back". Words are counted from their first token.
- * @param {number} query
- * @param {number} key
- * @param {Names} rows
- * @param {Names} cols
- */
-export function distanceText(query, key, rows, cols) {
-  if (rows.known !== cols.known) return "";
-  const back = rows.first[query] + cols.length - rows.length - cols.first[key];
-  if (!back) return "itself";
-  return `${Math.abs(back)} token${Math.abs(back) === 1 ? "" : "s"} ${back > 0 ? "back" : "ahead"}`;
-}
-
-/**
- * Text in one line: line breaks are written / so that the context stays one.
- * @param {string[]} texts
- */
-function inLine(texts) {
-  return texts
-    .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
-    .map((text) => (text.trim() ? text : text ? " " : visible(text)))
-    .join("");
 }

@@ -1,8 +1,9 @@
 // @ts-check
 // The map: a row for each query, a column for each key, a cell for each weight. Masked is no cell; zero is a pale one.
 
-import { css, inkOn, signedColor, weightColor } from "./color.js";
-import { attributes, fitText, h, s, sizedContext, textWidth } from "./dom.js";
+import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
+import { attributes, fill, finish, fitText, h, isPlain, moveIn, s, sizedContext, styles, textWidth } from "./dom.js";
+import { abs, ceil, floor, isMissing, max, min, round } from "./numbers.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
@@ -26,17 +27,17 @@ export class WeightMap {
   constructor(events) {
     this.events = events;
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-    this.labels = s("svg", { class: "labels", "aria-hidden": "true" });
-    this.outline = s("rect", { class: "outline", visibility: "hidden" });
-    this.spot = s("rect", { class: "spot", visibility: "hidden" });
-    this.over = s("svg", { class: "over", "aria-hidden": "true" }, this.outline, this.spot);
-    this.cell = h("span", { role: "gridcell", tabindex: "0", class: "map-cell" });
+    this.labels = s("svg.labels", { "aria-hidden": true });
+    this.outline = s("rect.outline", { visibility: "hidden" });
+    this.spot = s("rect.spot", { visibility: "hidden" });
+    this.over = s("svg.over", { "aria-hidden": true }, this.outline, this.spot);
+    this.cell = h("span.map-cell", { role: "gridcell", tabindex: "0" });
     this.grid = h(
-      "div",
-      { role: "grid", "aria-label": events.label, "aria-readonly": "true", class: "map-grid" },
+      "div.map-grid",
+      { role: "grid", "aria-label": events.label, "aria-readonly": true },
       h("div", { role: "row" }, this.cell),
     );
-    this.el = h("div", { class: "map" }, this.labels, this.canvas, this.over, this.grid);
+    this.el = h("div.map", this.labels, this.canvas, this.over, this.grid);
     this.grid.addEventListener("pointermove", (event) => this.#pointer(event, events.point));
     this.grid.addEventListener("pointerleave", () => events.leave());
     this.grid.addEventListener("click", (event) => this.#pointer(event, events.pick));
@@ -66,22 +67,22 @@ export class WeightMap {
     this.cols = cols;
     this.size = cell;
     const widest = (/** @type {Names} */ names) =>
-      Math.min(LONGEST_LABEL, Math.max(8, ...names.names.map((name) => textWidth(name, LABEL_FONT))));
+      min(LONGEST_LABEL, max(8, ...names.names.map((name) => textWidth(name, LABEL_FONT))));
     this.upright = cols.size >= 15 || cell < widest(cols) + 8;
-    this.top = options.diagonalLabels || options.bare ? 0 : Math.ceil(this.upright ? widest(cols) + 10 : 20);
-    this.left = options.rowLabels && !options.diagonalLabels && !options.bare ? Math.ceil(widest(rows)) + 8 : 0;
+    this.top = options.diagonalLabels || options.bare ? 0 : ceil(this.upright ? widest(cols) + 10 : 20);
+    this.left = options.rowLabels && !options.diagonalLabels && !options.bare ? ceil(widest(rows)) + 8 : 0;
     const [width, height] = [weights.S * cell, weights.T * cell];
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
     if (cell >= 4) this.#cells(context, weights, options);
     else this.#pixels(context, weights, options);
     const place = { left: `${this.left}px`, top: `${this.top}px`, width: `${width}px`, height: `${height}px` };
-    Object.assign(this.canvas.style, { left: place.left, top: place.top });
-    Object.assign(this.grid.style, place);
+    styles(this.canvas, { left: place.left, top: place.top });
+    styles(this.grid, place);
     attributes(this.grid, { "aria-rowcount": weights.T, "aria-colcount": weights.S });
     const whole = { width: this.left + width, height: this.top + height };
     for (const layer of [this.labels, this.over]) attributes(layer, whole);
-    Object.assign(this.el.style, { width: `${whole.width}px`, height: `${whole.height}px` });
+    styles(this.el, { width: whole.width, height: whole.height });
     this.#drawLabels(rows, cols, options);
     this.focus(this.row, this.col);
   }
@@ -100,7 +101,7 @@ export class WeightMap {
     const isRow = row >= 0 && row < weights.T;
     const isCol = col >= 0 && col < weights.S;
     let last = weights.S - 1;
-    if (isRow) while (last > 0 && Number.isNaN(weights.at(row, last))) last--;
+    if (isRow) while (last > 0 && isMissing(weights.at(row, last))) last--;
     attributes(this.outline, {
       visibility: isRow || isCol ? "visible" : "hidden",
       x: left + (isRow ? 0 : col * size) - 0.5,
@@ -115,12 +116,12 @@ export class WeightMap {
       width: size + 0.5,
       height: size + 0.5,
     });
-    const [r, c] = [Math.max(0, row), Math.max(0, col)];
-    Object.assign(this.cell.style, {
-      left: `${c * size}px`,
-      top: `${r * size}px`,
-      width: `${size}px`,
-      height: `${size}px`,
+    const [r, c] = [max(0, row), max(0, col)];
+    styles(this.cell, {
+      left: c * size,
+      top: r * size,
+      width: size,
+      height: size,
     });
     attributes(this.cell, {
       "aria-rowindex": r + 1,
@@ -146,7 +147,7 @@ export class WeightMap {
   describe(row, col) {
     const weight = this.weights ? this.weights.at(row, col) : NaN;
     const [from, to] = [this.rows.label(row), this.cols.label(col)];
-    return Number.isNaN(weight) ? `${from} → ${to}, hidden by the mask` : `${from} → ${to}, ${number(weight)}`;
+    return isMissing(weight) ? `${from} → ${to}, hidden by the mask` : `${from} → ${to}, ${number(weight)}`;
   }
 
   /**
@@ -158,11 +159,11 @@ export class WeightMap {
     const gap = cell >= 8 ? 1 : 0.5;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.font = `${Math.min(12, Math.round(cell * 0.32))}px ui-monospace, Menlo, Consolas, monospace`;
+    context.font = `${min(12, round(cell * 0.32))}px ui-monospace, Menlo, Consolas, monospace`;
     for (let row = 0; row < weights.T; row++) {
       for (let col = 0; col < weights.S; col++) {
         const value = weights.at(row, col);
-        if (Number.isNaN(value)) continue;
+        if (isMissing(value)) continue;
         const color = signed ? signedColor(value, theme) : weightColor(value, theme);
         context.fillStyle = css(color);
         context.fillRect(col * cell, row * cell, cell - gap, cell - gap);
@@ -181,15 +182,10 @@ export class WeightMap {
    * @param {MapOptions} options
    */
   #pixels(context, weights, { cell, theme, signed }) {
-    const image = new ImageData(weights.S, weights.T);
-    for (let i = 0; i < weights.values.length; i++) {
-      const value = weights.values[i];
-      if (Number.isNaN(value)) continue;
-      const [r, g, b] = signed ? signedColor(value, theme) : weightColor(value, theme);
-      image.data.set([r, g, b, 255], i * 4);
-    }
-    const small = new OffscreenCanvas(weights.S, weights.T);
-    /** @type {OffscreenCanvasRenderingContext2D} */ (small.getContext("2d")).putImageData(image, 0, 0);
+    const color = signed ? signedColor : weightColor;
+    const small = pixelImage(weights.S, weights.T, weights.values, (value) =>
+      isMissing(value) ? null : color(value, theme),
+    );
     context.drawImage(small, 0, 0, weights.S * cell, weights.T * cell);
   }
 
@@ -199,15 +195,13 @@ export class WeightMap {
    * @param {MapOptions} options
    */
   #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels, bare }) {
-    if (bare) return this.labels.replaceChildren();
-    const every = Math.max(1, Math.ceil(LABELS_FROM / cell));
+    if (bare) return fill(this.labels);
+    const every = max(1, ceil(LABELS_FROM / cell));
     const marks = [];
     if (diagonalLabels) {
       for (let i = 0; i < rows.size; i += every) {
         const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
-        marks.push(
-          s("text", { class: "row", "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4, text: name }),
-        );
+        marks.push(s("text.row", { "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4 }, name));
       }
     } else {
       for (let i = 0; i < cols.size; i += every) {
@@ -216,15 +210,15 @@ export class WeightMap {
         const options = this.upright
           ? { transform: `translate(${x + 3.5} ${this.top - 6}) rotate(-90)`, "text-anchor": "start" }
           : { x, y: this.top - 6, "text-anchor": "middle" };
-        marks.push(s("text", { class: "col", "data-at": i, ...options, text: name }));
+        marks.push(s("text.col", { "data-at": i, ...options }, name));
       }
       for (let i = 0; rowLabels && i < rows.size; i += every) {
         const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
         const y = this.top + (i + 0.5) * cell + 4;
-        marks.push(s("text", { class: "row", "data-at": i, x: this.left - 6, y, "text-anchor": "end", text: name }));
+        marks.push(s("text.row", { "data-at": i, x: this.left - 6, y, "text-anchor": "end" }, name));
       }
     }
-    this.labels.replaceChildren(...marks);
+    fill(this.labels, ...marks);
   }
 
   /**
@@ -233,8 +227,8 @@ export class WeightMap {
    */
   #pointer(event, act) {
     const box = this.grid.getBoundingClientRect();
-    const col = Math.floor((event.clientX - box.left) / this.size);
-    const row = Math.floor((event.clientY - box.top) / this.size);
+    const col = floor((event.clientX - box.left) / this.size);
+    const row = floor((event.clientY - box.top) / this.size);
     const weights = this.weights;
     if (weights && row >= 0 && row < weights.T && col >= 0 && col < weights.S) act(row, col);
   }
@@ -242,22 +236,14 @@ export class WeightMap {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const weights = this.weights;
-    if (!weights || event.ctrlKey || event.metaKey || event.altKey) return;
-    let [row, col] = [Math.max(0, this.row), Math.max(0, this.col)];
-    if (event.key === "ArrowLeft") col -= 1;
-    else if (event.key === "ArrowRight") col += 1;
-    else if (event.key === "ArrowUp") row -= 1;
-    else if (event.key === "ArrowDown") row += 1;
-    else if (event.key === "Home") col = 0;
-    else if (event.key === "End") col = weights.S - 1;
-    else if (event.key === "PageUp") row -= 10;
-    else if (event.key === "PageDown") row += 10;
-    else if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    event.stopPropagation();
-    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => Math.min(size - 1, Math.max(0, at));
-    const act = event.key === "Enter" || event.key === " " ? this.events.pick : this.events.point;
-    act(clamp(row, weights.T), clamp(col, weights.S));
+    if (!weights || !isPlain(event)) return;
+    const isPick = event.key === "Enter" || event.key === " ";
+    const [row, col] = [max(0, this.row), max(0, this.col)];
+    const to = isPick ? [row, col] : moveIn(event.key, row, col, weights.S - 1);
+    if (!to) return;
+    finish(event);
+    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => min(size - 1, max(0, at));
+    (isPick ? this.events.pick : this.events.point)(clamp(to[0], weights.T), clamp(to[1], weights.S));
   }
 }
 
@@ -266,6 +252,6 @@ export class WeightMap {
  * @param {number} value
  */
 function short(value) {
-  const text = Math.abs(value).toFixed(2).replace(/^0/, "");
+  const text = abs(value).toFixed(2).replace(/^0/, "");
   return (value < 0 && text !== ".00" ? "−" : "") + text;
 }

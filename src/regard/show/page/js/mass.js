@@ -4,6 +4,8 @@
 
 import { decodeWeights, HIDDEN, largest, Weights } from "./data.js";
 import { decodeExact, fromHalf } from "./exact.js";
+import { ceil, floor, isMissing, max, min } from "./numbers.js";
+import { Recent } from "./recent.js";
 
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
 /** @typedef {import("./data.js").Reports} Reports */
@@ -35,7 +37,7 @@ export class LongHead {
 
   /** How many tokens a cell of the grid covers, at most. */
   get block() {
-    return Math.max(Math.ceil(this.T / this.mass.T), Math.ceil(this.S / this.mass.S));
+    return max(ceil(this.T / this.mass.T), ceil(this.S / this.mass.S));
   }
 
   /**
@@ -46,7 +48,7 @@ export class LongHead {
    */
   top(query, count = RANKS) {
     const found = [];
-    for (let rank = 0; rank < Math.min(count, RANKS); rank++) {
+    for (let rank = 0; rank < min(count, RANKS); rank++) {
       const key = this.keys[rank * this.T + query];
       if (key >= 0) found.push({ key, weight: this.weights[rank * this.T + query] });
     }
@@ -120,7 +122,7 @@ export class LongHead {
       });
       exact.row(query).forEach((p, key) => {
         if (p > 0) entropy[query] -= p * Math.log(p);
-        if (!Number.isNaN(p)) queries[key] += 1;
+        if (!isMissing(p)) queries[key] += 1;
       });
     }
     const received = exact.received();
@@ -134,8 +136,8 @@ export class LongHeads {
   /** @param {Reports} reports */
   constructor(reports) {
     this.reports = reports;
-    /** @type {Map<string, Promise<LongHead>>} */
-    this.decoded = new Map();
+    /** @type {Recent<LongHead>} */
+    this.decoded = new Recent(REMEMBERED);
   }
 
   /**
@@ -146,19 +148,8 @@ export class LongHeads {
    */
   get(report, layer, head) {
     const key = `${report}.${layer}.${head}`;
-    let promise = this.decoded.get(key);
-    if (!promise) {
-      const info = this.reports.page.reports[report].layers[layer];
-      promise = this.#decode(key, info, info.exact[head]);
-      promise.catch(() => this.decoded.delete(key));
-    }
-    this.decoded.delete(key); // the last used comes last
-    this.decoded.set(key, promise);
-    for (const old of this.decoded.keys()) {
-      if (this.decoded.size <= REMEMBERED) break;
-      this.decoded.delete(old);
-    }
-    return promise;
+    const info = this.reports.page.reports[report].layers[layer];
+    return this.decoded.get(key, () => this.#decode(key, info, info.exact[head]));
   }
 
   /**
@@ -206,7 +197,7 @@ export function decodeLong(bytes, info) {
  * @param {number} cells
  */
 export function firstOf(cell, size, cells) {
-  return Math.floor((cell * size) / cells);
+  return floor((cell * size) / cells);
 }
 
 /**
@@ -216,7 +207,7 @@ export function firstOf(cell, size, cells) {
  * @param {number} cells
  */
 export function cellOf(token, size, cells) {
-  let cell = Math.min(cells - 1, Math.floor((token * cells) / size));
+  let cell = min(cells - 1, floor((token * cells) / size));
   while (cell + 1 < cells && firstOf(cell + 1, size, cells) <= token) cell++;
   return cell;
 }
@@ -229,19 +220,19 @@ export function cellOf(token, size, cells) {
  * @returns {Weights}
  */
 export function coarser(grid, factor, T) {
-  const [rows, cols] = [Math.ceil(grid.T / factor), Math.ceil(grid.S / factor)];
+  const [rows, cols] = [ceil(grid.T / factor), ceil(grid.S / factor)];
   const sums = new Float64Array(rows * cols);
   const seen = new Uint8Array(rows * cols);
   const queries = new Float64Array(rows);
   for (let r = 0; r < grid.T; r++) {
     const size = firstOf(r + 1, T, grid.T) - firstOf(r, T, grid.T);
-    const row = Math.floor(r / factor);
+    const row = floor(r / factor);
     let counts = false;
     for (let c = 0; c < grid.S; c++) {
       const value = grid.at(r, c);
-      if (Number.isNaN(value)) continue;
+      if (isMissing(value)) continue;
       counts = true;
-      const at = row * cols + Math.floor(c / factor);
+      const at = row * cols + floor(c / factor);
       sums[at] += value * size;
       seen[at] = 1;
     }
@@ -250,7 +241,7 @@ export function coarser(grid, factor, T) {
   return new Weights(
     rows,
     cols,
-    Float32Array.from(sums, (sum, at) => (seen[at] ? sum / queries[Math.floor(at / cols)] : HIDDEN)),
+    Float32Array.from(sums, (sum, at) => (seen[at] ? sum / queries[floor(at / cols)] : HIDDEN)),
   );
 }
 
@@ -261,7 +252,7 @@ export function coarser(grid, factor, T) {
  */
 export function hasView(view, layer) {
   if (view === "head") return !layer.grid;
-  return view !== "long" || Math.max(layer.T, layer.S) >= LONG_FROM;
+  return view !== "long" || max(layer.T, layer.S) >= LONG_FROM;
 }
 
 /**

@@ -2,6 +2,7 @@
 // Pictures: every head as a small map, drawn from one atlas.
 
 import { weightColor } from "./color.js";
+import { ceil, floor, isMissing, max, min, round, sqrt } from "./numbers.js";
 
 /** @typedef {import("./data.js").Reports} Reports */
 /** @typedef {import("./color.js").Theme} Theme */
@@ -18,20 +19,20 @@ const ACROSS = 16; // pictures in a row of the atlas
  */
 export async function atlas(reports, report, theme) {
   const pictures = await codes(reports, report);
-  const widest = Math.max(1, ...pictures.map((one) => one.cols));
-  const highest = Math.max(1, ...pictures.map((one) => one.rows));
-  const image = new OffscreenCanvas(widest * ACROSS, highest * Math.ceil(pictures.length / ACROSS));
+  const widest = max(1, ...pictures.map((one) => one.cols));
+  const highest = max(1, ...pictures.map((one) => one.rows));
+  const image = new OffscreenCanvas(widest * ACROSS, highest * ceil(pictures.length / ACROSS));
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d"));
   const colors = Array.from({ length: 255 }, (_, code) => weightColor((code / 254) ** 2, theme));
   const places = new Map();
   pictures.forEach(({ layer, head, rows, cols, bytes }, i) => {
-    const pixels = new ImageData(Math.max(1, cols), Math.max(1, rows));
+    const pixels = new ImageData(max(1, cols), max(1, rows));
     for (let at = 0; at < rows * cols; at++) {
       if (bytes[at] === 255) continue;
       const [r, g, b] = colors[bytes[at]];
       pixels.data.set([r, g, b, 255], at * 4);
     }
-    const [x, y] = [(i % ACROSS) * widest, Math.floor(i / ACROSS) * highest];
+    const [x, y] = [(i % ACROSS) * widest, floor(i / ACROSS) * highest];
     context.putImageData(pixels, x, y);
     places.set(`${layer}.${head}`, { x, y, rows, cols });
   });
@@ -50,9 +51,7 @@ async function codes(reports, report) {
     return Promise.all(
       all.map(async ({ layer, head, T, S }) => {
         const { values } = await reports.weights(report, layer, head);
-        const bytes = Uint8Array.from(values, (weight) =>
-          Number.isNaN(weight) ? 255 : Math.round(Math.sqrt(weight) * 254),
-        );
+        const bytes = Uint8Array.from(values, (weight) => (isMissing(weight) ? 255 : round(sqrt(weight) * 254)));
         return { layer, head, rows: T, cols: S, bytes };
       }),
     );
@@ -60,7 +59,7 @@ async function codes(reports, report) {
   const bytes = await reports.thumbnails(report);
   let start = 0;
   return all.map(({ layer, head, T, S }) => {
-    const [rows, cols] = [Math.min(T, thumbnails.rows), Math.min(S, thumbnails.cols)];
+    const [rows, cols] = [min(T, thumbnails.rows), min(S, thumbnails.cols)];
     const part = bytes.subarray(start, start + rows * cols);
     start += rows * cols;
     return { layer, head, rows, cols, bytes: part };

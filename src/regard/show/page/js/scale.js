@@ -14,9 +14,9 @@ const MARKS = [0, 0.02, 0.1, 0.25, 0.5, 1];
 export function weightScale(theme) {
   const stops = Array.from({ length: 21 }, (_, i) => css(weightColor((i / 20) ** (1 / 0.6), theme)));
   const label = (/** @type {number} */ mark) =>
-    h("span", { text: String(mark).replace(/^0\./, "."), style: { left: `${mark ** 0.6 * 100}%` } });
+    h("span", { style: { left: `${mark ** 0.6 * 100}%` } }, String(mark).replace(/^0\./, "."));
   return [
-    h("div", { class: "bar", style: { background: `linear-gradient(to right, ${stops.join(",")})` } }),
-    h("div", { class: "ticks num" }, ...MARKS.map(label)),
+    h("div.bar", { style: { background: `linear-gradient(to right, ${stops.join(",")})` } }),
+    h("div.ticks.num", ...MARKS.map(label)),
   ];
 }

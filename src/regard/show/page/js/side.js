@@ -1,7 +1,8 @@
 // @ts-check
 // The column at the side: a small picture of every head, the role of the chosen one, and its place among all heads.
 
-import { attributes, h, s, sizedContext } from "./dom.js";
+import { attributes, fill, finish, h, isPlain, moveIn, s, sizedContext, styles } from "./dom.js";
+import { ceil, floor, max, min } from "./numbers.js";
 import { drawPicture, glyph } from "./pictures.js";
 import { number } from "./words.js";
 
@@ -17,10 +18,10 @@ const WIDTH = 212;
  */
 export function roleMark(role) {
   return s(
-    "svg",
-    { class: "glyph", viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true", "data-role": role },
-    s("path", { class: "frame", d: "M.5 .5v11h11z" }),
-    s("path", { class: "shape", d: glyph(role) }),
+    "svg.glyph",
+    { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": true, "data-role": role },
+    s("path.frame", { d: "M.5 .5v11h11z" }),
+    s("path.shape", { d: glyph(role) }),
   );
 }
 
@@ -30,14 +31,14 @@ export class HeadPicker {
   constructor(pick) {
     this.pick = pick;
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-    this.mark = h("span", { class: "picked" });
-    this.el = h("div", { class: "picker", role: "grid", "aria-label": "heads", tabindex: "0" }, this.canvas, this.mark);
-    this.cell = h("span", { role: "gridcell", class: "picker-cell" });
+    this.mark = h("span.picked");
+    this.el = h("div.picker", { role: "grid", "aria-label": "heads", tabindex: "0" }, this.canvas, this.mark);
+    this.cell = h("span.picker-cell", { role: "gridcell" });
     this.el.append(h("div", { role: "row" }, this.cell));
     this.el.addEventListener("click", (event) => {
       const box = this.el.getBoundingClientRect();
-      const head = Math.floor((event.clientX - box.left - this.left) / this.step);
-      const layer = Math.floor((event.clientY - box.top) / this.step);
+      const head = floor((event.clientX - box.left - this.left) / this.step);
+      const layer = floor((event.clientY - box.top) / this.step);
       if (this.report?.layers[layer]?.heads[head]) pick(layer, head);
     });
     this.el.addEventListener("keydown", (event) => this.#key(event));
@@ -62,23 +63,23 @@ export class HeadPicker {
   draw(report, atlas, width, ink) {
     if (this.report === report && this.atlas === atlas && this.width === width) return;
     Object.assign(this, { report, atlas, width });
-    const most = Math.max(1, ...report.layers.map((layer) => layer.heads.length));
-    this.step = Math.max(6, Math.min(24, Math.floor((width - this.left) / most)));
-    const size = Math.max(4, this.step - (this.step > 12 ? 4 : 1));
+    const most = max(1, ...report.layers.map((layer) => layer.heads.length));
+    this.step = max(6, min(24, floor((width - this.left) / most)));
+    const size = max(4, this.step - (this.step > 12 ? 4 : 1));
     const height = report.layers.length * this.step;
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
     context.imageSmoothingEnabled = true;
     context.fillStyle = ink;
     context.font = "9px ui-monospace, Menlo, Consolas, monospace";
-    const every = Math.max(1, Math.ceil(10 / this.step));
+    const every = max(1, ceil(10 / this.step));
     report.layers.forEach((layer, l) => {
       if (l % every === 0) context.fillText(String(l), 0, l * this.step + size / 2 + 3);
       for (let i = 0; i < layer.heads.length; i++) {
         drawPicture(context, atlas, `${l}.${i}`, this.left + i * this.step, l * this.step, size);
       }
     });
-    Object.assign(this.el.style, { width: `${width}px`, height: `${height}px` });
+    styles(this.el, { width: width, height: height });
     attributes(this.el, { "aria-rowcount": report.layers.length, "aria-colcount": most });
     this.size = size;
     this.choose(this.layer, this.head);
@@ -91,11 +92,11 @@ export class HeadPicker {
   choose(layer, head) {
     Object.assign(this, { layer, head });
     const info = this.report?.layers[layer]?.heads[head];
-    Object.assign(this.mark.style, {
-      left: `${this.left + head * this.step}px`,
-      top: `${layer * this.step}px`,
-      width: `${this.size}px`,
-      height: `${this.size}px`,
+    styles(this.mark, {
+      left: this.left + head * this.step,
+      top: layer * this.step,
+      width: this.size,
+      height: this.size,
     });
     attributes(this.cell, {
       "aria-rowindex": layer + 1,
@@ -107,17 +108,11 @@ export class HeadPicker {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const report = this.report;
-    if (!report || event.ctrlKey || event.metaKey || event.altKey) return;
-    let { layer, head } = this;
-    if (event.key === "ArrowLeft") head -= 1;
-    else if (event.key === "ArrowRight") head += 1;
-    else if (event.key === "ArrowUp") layer -= 1;
-    else if (event.key === "ArrowDown") layer += 1;
-    else if (event.key === "Home") head = 0;
-    else if (event.key === "End") head = report.layers[layer].heads.length - 1;
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+    if (!report || !isPlain(event)) return;
+    const to = moveIn(event.key, this.layer, this.head, report.layers[this.layer].heads.length - 1);
+    if (!to || event.key.startsWith("Page")) return;
+    finish(event);
+    const [layer, head] = to;
     if (report.layers[layer]?.heads[head]) this.pick(layer, head);
   }
 }
@@ -134,9 +129,9 @@ export class Strips {
     this.report = null;
     /** @type {{statistic: Statistic, low: number, high: number, value: HTMLElement, mark: SVGElement, el: HTMLElement}[]} */
     this.strips = [];
-    this.heading = h("h2", {}, title, " ", h("span", { class: "count" }));
-    this.body = h("div", { class: "strips" });
-    this.el = h("section", {}, this.heading, this.body);
+    this.heading = h("h2", title, " ", h("span.count"));
+    this.body = h("div.strips");
+    this.el = h("section", this.heading, this.body);
   }
 
   /**
@@ -156,27 +151,22 @@ export class Strips {
         return mean === null || mean === undefined ? [] : [{ mean, place }];
       });
       if (!known.length) continue;
-      const [low, high] = [
-        Math.min(0, ...known.map((one) => one.mean)),
-        Math.max(1e-9, ...known.map((one) => one.mean)),
-      ];
-      const mark = s("rect", { class: "mark", y: 1, width: 2.5, height: 12 });
-      const ticks = known.map(({ mean }) =>
-        s("rect", { class: "tick", x: at(mean, low, high), y: 3, width: 1, height: 8 }),
-      );
+      const [low, high] = [min(0, ...known.map((one) => one.mean)), max(1e-9, ...known.map((one) => one.mean))];
+      const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
+      const ticks = known.map(({ mean }) => s("rect.tick", { x: at(mean, low, high), y: 3, width: 1, height: 8 }));
       const svg = s(
         "svg",
-        { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": "true" },
-        s("path", { class: "axis", d: `M0 7.5h${WIDTH}` }),
+        { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": true },
+        s("path.axis", { d: `M0 7.5h${WIDTH}` }),
         ...ticks,
         mark,
       );
-      const value = h("span", { class: "num" });
+      const value = h("span.num");
       const tag = this.sort ? "button" : "div";
       const el = h(
         tag,
         { class: "strip", title: statistic.about, "data-statistic": statistic.name },
-        h("span", { text: statistic.label }),
+        h("span", statistic.label),
         value,
         svg,
       );
@@ -186,7 +176,7 @@ export class Strips {
       this.strips.push({ statistic, low, high, value, mark, el });
       if (sort) attributes(value, { text: `${most.place} ${number(most.mean)}` });
     }
-    this.body.replaceChildren(...this.strips.map((strip) => strip.el));
+    fill(this.body, ...this.strips.map((strip) => strip.el));
   }
 
   /**
@@ -201,7 +191,7 @@ export class Strips {
       const mean = info?.means[statistic.name];
       const known = mean !== null && mean !== undefined;
       attributes(mark, { x: known ? at(mean, low, high) - 0.75 : 0, visibility: known ? "visible" : "hidden" });
-      if (this.sort) attributes(el, { "aria-pressed": sorted === statistic.name ? "true" : "false" });
+      if (this.sort) attributes(el, { "aria-pressed": sorted === statistic.name });
       else attributes(value, { text: known ? number(mean) : "–" });
     }
   }

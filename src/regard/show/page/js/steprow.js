@@ -1,8 +1,9 @@
 // @ts-check
 // One step: its name, a picture of the whole tensor, one word's part of it, and the number we follow.
 
-import { css, inkOn, signedColor, weightColor } from "./color.js";
-import { attributes, h, s, sizedContext } from "./dom.js";
+import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
+import { attributes, fill, h, s, sizedContext, styles } from "./dom.js";
+import { abs, floor, max, min, round } from "./numbers.js";
 import { MINUS, shortNumber } from "./sums.js";
 
 /** @typedef {import("./color.js").Theme} Theme */
@@ -26,17 +27,17 @@ export class StepItem {
     this.tensor = tensor;
     this.again = again;
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-    this.outline = h("span", { class: "step-outline" });
-    this.whole = h("div", { class: "step-whole", "aria-hidden": "true" }, this.canvas, this.outline);
-    this.lines = h("div", { class: "step-lines" });
+    this.outline = h("span.step-outline");
+    this.whole = h("div.step-whole", { "aria-hidden": true }, this.canvas, this.outline);
+    this.lines = h("div.step-lines");
     /** @type {LineParts[]} */
     this.made = [];
     const name = h(
-      "div",
-      { class: "step-name", title: info.why },
-      h("b", { text: info.name }),
-      h("code", { text: info.operation, class: again ? "for-readers" : null }),
-      h("span", { text: info.shape, class: again ? "for-readers" : "num" }),
+      "div.step-name",
+      { title: info.why },
+      h("b", info.name),
+      h("code", { class: again ? "for-readers" : null }, info.operation),
+      h("span", { class: again ? "for-readers" : "num" }, info.shape),
     );
     this.el = h("li", { class: again ? "step again" : "step", "data-step": info.name }, name, this.whole, this.lines);
     this.drawn = "";
@@ -54,7 +55,7 @@ export class StepItem {
   partWidth() {
     if (!this.made.length) {
       this.made = [new LineParts()];
-      this.lines.replaceChildren(this.made[0].el);
+      fill(this.lines, this.made[0].el);
     }
     return this.made[0].body.clientWidth;
   }
@@ -71,12 +72,12 @@ export class StepItem {
     this.drawn = now;
     const { blocks, rows, cols, at } = this.tensor.grid();
     const isMap = this.tensor.axes.at(-1) === "key";
-    const gap = blocks > 1 ? Math.min(3, Math.max(1, Math.floor(sizes.whole / blocks / 6))) : 0;
-    const room = Math.max(1, Math.floor((sizes.whole + gap) / blocks) - gap);
+    const gap = blocks > 1 ? min(3, max(1, floor(sizes.whole / blocks / 6))) : 0;
+    const room = max(1, floor((sizes.whole + gap) / blocks) - gap);
     const { high } = this.sizes;
-    const size = Math.min(room, high, CELL * Math.max(rows, cols));
-    const width = isMap ? Math.max(1, Math.round((size * cols) / Math.max(rows, cols))) : Math.min(room, CELL * cols);
-    const height = isMap ? Math.max(1, Math.round((size * rows) / Math.max(rows, cols))) : Math.min(high, CELL * rows);
+    const size = min(room, high, CELL * max(rows, cols));
+    const width = isMap ? max(1, round((size * cols) / max(rows, cols))) : min(room, CELL * cols);
+    const height = isMap ? max(1, round((size * rows) / max(rows, cols))) : min(high, CELL * rows);
     this.block = { width, height, step: width + gap, rows };
     const image = this.#image(theme, blocks, rows, cols, at);
     const context = sizedContext(this.canvas, blocks * (width + gap) - gap, height);
@@ -97,23 +98,16 @@ export class StepItem {
    */
   #image(theme, blocks, rows, cols, at) {
     const isWeights = this.tensor.name === "weights" || this.tensor.name === "dropout";
-    const pixels = new ImageData(Math.max(1, blocks * cols), Math.max(1, rows));
     const values = new Float32Array(blocks * cols * rows);
     for (let r = 0; r < rows; r++)
       for (let b = 0; b < blocks; b++) for (let c = 0; c < cols; c++) values[(r * blocks + b) * cols + c] = at(b, r, c);
     // A few very large numbers would leave all others pale.
-    const sorted = values.filter(Number.isFinite).map(Math.abs).sort();
-    const most = sorted[Math.floor((sorted.length - 1) * 0.98)] || 1;
-    for (let i = 0; i < values.length; i++) {
-      if (!Number.isFinite(values[i]) || (isWeights && values[i] === 0)) continue;
-      const [r, g, b] = isWeights
-        ? weightColor(values[i], theme)
-        : signedColor(Math.max(-1, Math.min(1, values[i] / most)) * 0.7, theme);
-      pixels.data.set([r, g, b, 255], i * 4);
-    }
-    const image = new OffscreenCanvas(pixels.width, pixels.height);
-    /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-    return image;
+    const sorted = values.filter(Number.isFinite).map(abs).sort();
+    const most = sorted[floor((sorted.length - 1) * 0.98)] || 1;
+    return pixelImage(blocks * cols, rows, values, (value) => {
+      if (!Number.isFinite(value) || (isWeights && value === 0)) return null;
+      return isWeights ? weightColor(value, theme) : signedColor(max(-1, min(1, value / most)) * 0.7, theme);
+    });
   }
 
   /**
@@ -127,7 +121,7 @@ export class StepItem {
     this.#drawOutline(choice);
     if (this.made.length !== lines.length) {
       this.made = lines.map(() => new LineParts());
-      this.lines.replaceChildren(...this.made.map((one) => one.el));
+      fill(this.lines, ...this.made.map((one) => one.el));
     }
     lines.forEach((line, i) => this.made[i].show(line, choice, keys, theme, this.sizes));
   }
@@ -143,13 +137,13 @@ export class StepItem {
     const row = tensor.axes[tokens] === "query" ? choice.query : choice.key;
     const inBlock = tensor.axes.includes("head") ? tensor.at(choice.head) : 0;
     const joined = tensor.info.heads > 1 ? tensor.at(choice.head) / tensor.info.heads : 0;
-    const high = Math.max(3, block.height / block.rows);
-    const top = Math.min(block.height - high, (row * block.height) / block.rows);
-    Object.assign(this.outline.style, {
-      left: `${inBlock * block.step + joined * block.width}px`,
-      top: `${top}px`,
-      width: `${block.width / tensor.info.heads}px`,
-      height: `${high}px`,
+    const high = max(3, block.height / block.rows);
+    const top = min(block.height - high, (row * block.height) / block.rows);
+    styles(this.outline, {
+      left: inBlock * block.step + joined * block.width,
+      top: top,
+      width: block.width / tensor.info.heads,
+      height: high,
     });
   }
 }
@@ -157,33 +151,27 @@ export class StepItem {
 /** A line of a step: bars or numbers by key, and the sentence beside them. */
 class LineParts {
   constructor() {
-    this.label = h("span", { class: "whose" });
-    this.body = h("div", { class: "step-part" });
-    this.sum = h("span", { class: "sum" });
-    this.number = h("b", { class: "followed" });
-    this.note = h("span", { class: "note" });
-    this.el = h(
-      "div",
-      { class: "step-line" },
-      this.label,
-      this.body,
-      h("p", { class: "said" }, h("span", { class: "num" }, this.sum, this.number), this.note),
-    );
+    this.label = h("span.whose");
+    this.body = h("div.step-part");
+    this.sum = h("span.sum");
+    this.number = h("b.followed");
+    this.note = h("span.note");
+    this.el = h("div.step-line", this.label, this.body, h("p.said", h("span.num", this.sum, this.number), this.note));
     this.kind = "";
     /** @type {HTMLElement[]} */
     this.cells = [];
     this.drawn = "";
     /** The path of a bar. @type {(i: number) => string} */
     this.bar = () => "";
-    this.up = s("path", { class: "up" });
-    this.down = s("path", { class: "down" });
-    this.mark = s("path", { class: "marked" });
-    this.frame = s("rect", { class: "of-head" });
+    this.up = s("path.up");
+    this.down = s("path.down");
+    this.mark = s("path.marked");
+    this.frame = s("rect.of-head");
     this.texts = s("g");
     this.svg = s(
-      "svg",
-      { class: "bars", "aria-hidden": "true" },
-      s("path", { class: "axis" }),
+      "svg.bars",
+      { "aria-hidden": true },
+      s("path.axis"),
       this.up,
       this.down,
       this.frame,
@@ -204,14 +192,14 @@ class LineParts {
     const shown = sum && number ? `${sum} ` : sum;
     if (this.sum.dataset.text !== shown) {
       this.sum.dataset.text = shown;
-      this.sum.replaceChildren(...(power ? ["e", h("sup", { text: power[1] }), `${power[2]} `] : [shown]));
+      fill(this.sum, ...(power ? ["e", h("sup", power[1]), `${power[2]} `] : [shown]));
     }
     attributes(this.number, { text: number, hidden: !number });
     attributes(this.note, { text: note, title: note });
     attributes(this.label, { text: part.kind === "none" ? "" : part.whose });
     if (this.kind !== part.kind) {
       this.kind = part.kind;
-      this.body.replaceChildren(...(part.kind === "bars" ? [this.svg] : []));
+      fill(this.body, ...(part.kind === "bars" ? [this.svg] : []));
       this.cells = [];
       this.drawn = "";
     }
@@ -225,8 +213,8 @@ class LineParts {
    * @param {RowSizes} sizes
    */
   #bars({ id, values, marked, from, to, heads }, theme, { part: width, high }) {
-    const count = Math.max(1, values.length);
-    const step = Math.min(64, width / count);
+    const count = max(1, values.length);
+    const step = min(64, width / count);
     const gap = step >= 6 ? 1.5 : step >= 3 ? 0.5 : 0;
     const middle = high / 2;
     const numbered = step >= VALUES_FROM && high >= 30;
@@ -234,11 +222,11 @@ class LineParts {
     if (this.drawn !== now) {
       this.drawn = now;
       let most = 0;
-      for (const value of values) if (Number.isFinite(value)) most = Math.max(most, Math.abs(value));
+      for (const value of values) if (Number.isFinite(value)) most = max(most, abs(value));
       const scale = (middle - 4) / (most || 1);
       const [wide, back] = [(step - gap).toFixed(1), (gap - step).toFixed(1)];
       this.bar = (i) => {
-        const tall = Number.isFinite(values[i]) ? Math.max(0.5, Math.abs(values[i]) * scale) : 0;
+        const tall = Number.isFinite(values[i]) ? max(0.5, abs(values[i]) * scale) : 0;
         return `M${(i * step).toFixed(1)} ${middle}h${wide}v${(values[i] < 0 ? tall : -tall).toFixed(1)}h${back}z`;
       };
       const paths = { up: "", down: "" };
@@ -248,14 +236,12 @@ class LineParts {
       attributes(this.up, { d: paths.up, fill: css(signedColor(0.35, theme)) });
       attributes(this.down, { d: paths.down, fill: css(signedColor(-0.35, theme)) });
       const text = (/** @type {number} */ value, /** @type {number} */ i) =>
-        s("text", {
-          class: "n",
-          x: i * step + (step - gap) / 2,
-          y: middle + (value < 0 ? -5 : 13),
-          "text-anchor": "middle",
-          text: inCell(value),
-        });
-      this.texts.replaceChildren(...(numbered ? [...values].map(text) : []));
+        s(
+          "text.n",
+          { x: i * step + (step - gap) / 2, y: middle + (value < 0 ? -5 : 13), "text-anchor": "middle" },
+          inCell(value),
+        );
+      fill(this.texts, ...(numbered ? [...values].map(text) : []));
     }
     attributes(this.svg, { "data-from": from, "data-step": step, "data-count": to - from });
     attributes(this.frame, {
@@ -281,8 +267,8 @@ class LineParts {
    */
   #keys({ values, weights }, choice, keys, theme, { column }) {
     if (this.cells.length !== keys.length) {
-      this.cells = keys.map(() => h("span", { class: "key-cell num" }));
-      this.body.replaceChildren(h("div", { class: "by-key" }, ...this.cells));
+      this.cells = keys.map(() => h("span.key-cell.num"));
+      fill(this.body, h("div.by-key", ...this.cells));
     }
     this.cells.forEach((cell, i) => {
       const value = values[keys[i]];
@@ -292,7 +278,7 @@ class LineParts {
         "data-key": keys[i],
         "data-on": keys[i] === choice.key,
         "data-hidden": value === -Infinity || (weights && value === 0),
-        style: { width: `${column}px`, background: color ? css(color) : "", color: color ? inkOn(color) : "" },
+        style: { width: column, background: color ? css(color) : "", color: color ? inkOn(color) : "" },
       });
     });
   }
@@ -303,7 +289,7 @@ class LineParts {
  * @param {number} value
  */
 function inCell(value) {
-  const size = Math.abs(value);
+  const size = abs(value);
   if (value === 0 || !(size < 1000)) return shortNumber(value);
   return (value < 0 ? MINUS : "") + size.toFixed(size < 10 ? 2 : 1);
 }

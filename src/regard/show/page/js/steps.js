@@ -1,10 +1,12 @@
 // @ts-check
 // Steps: from x to out for one head, one word that looks and one that is looked at, with one number to follow.
 
-import { position } from "./ask.js";
-import { attributes, h, s } from "./dom.js";
+import { chosen, figure } from "./ask.js";
+import { attributes, fill, finish, h, s } from "./dom.js";
 import { Flow, keyColumns } from "./follow.js";
+import { KeyNames } from "./keynames.js";
 import { drawLanes } from "./lanes.js";
+import { floor, max, min } from "./numbers.js";
 import { HeadPicker } from "./side.js";
 import { StepItem } from "./steprow.js";
 import { shortNumber } from "./sums.js";
@@ -12,7 +14,6 @@ import { loadSteps } from "./tensors.js";
 import { Names } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./ask.js").Part} AskPart */
 /** @typedef {import("./tensors.js").Choice} Choice */
 
 const ONE_COLUMN = 860; // pixels, below which a step is laid out downwards
@@ -30,34 +31,17 @@ export class StepsView {
   constructor(app) {
     this.app = app;
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
-    const how = h(
-      "dl",
-      { class: "how" },
-      ...HOW.flatMap(([term, text]) => [h("dt", { text: term }), h("dd", { text })]),
-    );
-    const heads = h(
-      "section",
-      {},
-      h("h2", {}, "Heads ", h("span", { text: "layers down, heads across" })),
-      this.picker.el,
-    );
-    const side = h("aside", { class: "side" }, heads, h("section", {}, h("h2", { text: "How to read" }), how));
-    this.missing = h("div", { class: "error" });
-    this.titles = h("div", { class: "step step-titles", "aria-hidden": "true" });
-    this.lanes = s("svg", { class: "lanes", "aria-hidden": "true" });
-    this.list = h("ol", { class: "step-rows" });
-    this.keyNames = h("div", {
-      class: "key-names",
-      role: "listbox",
-      "aria-label": "key: the word that is looked at",
-      tabindex: "-1",
-    });
-    this.pieces = h("p", {
-      class: "note",
-      text: "Steps are those of tokens: of a word in pieces, the first piece is shown.",
-    });
-    this.stage = h("div", { class: "steps" }, this.pieces, this.titles, this.lanes, this.list);
-    this.el = h("div", { class: "columns" }, side, h("div", { class: "main" }, this.missing, this.stage));
+    const how = h("dl.how", ...HOW.flatMap(([term, text]) => [h("dt", term), h("dd", text)]));
+    const heads = h("section", h("h2", "Heads ", h("span", "layers down, heads across")), this.picker.el);
+    const side = h("aside.side", heads, h("section", h("h2", "How to read"), how));
+    this.missing = h("div.error");
+    this.titles = h("div.step.step-titles", { "aria-hidden": true });
+    this.lanes = s("svg.lanes", { "aria-hidden": true });
+    this.list = h("ol.step-rows");
+    this.keyNames = new KeyNames((key) => this.#pin(key, this.pinned.number));
+    this.pieces = h("p.note", "Steps are those of tokens: of a word in pieces, the first piece is shown.");
+    this.stage = h("div.steps", this.pieces, this.titles, this.lanes, this.list);
+    this.el = h("div.columns", side, h("div.main", this.missing, this.stage));
     /** @type {Map<string, Flow>} */
     this.flows = new Map();
     /** @type {Flow | null} */
@@ -71,7 +55,6 @@ export class StepsView {
     this.sizes = { whole: 0, high: 0, part: 0, column: COLUMN };
     this.pointedKey = -1;
     this.pointedNumber = -1;
-    this.keyNames.addEventListener("keydown", (event) => this.#keyDown(event));
     this.list.addEventListener("keydown", (event) => this.#numberDown(event));
     this.list.addEventListener("pointermove", (event) => this.#point(event));
     this.list.addEventListener("pointerleave", () => this.#leave());
@@ -90,11 +73,7 @@ export class StepsView {
     if (app.atlas) this.picker.draw(app.report, app.atlas, 212, app.color("--ink3"));
     this.picker.choose(layer, head);
     const info = app.report.layers[layer];
-    const sequence = (/** @type {number | null} */ at) => (at === null ? null : app.report.sequences[at]);
-    this.names = {
-      rows: new Names(sequence(info.queries), info.T, false),
-      cols: new Names(sequence(info.keys), info.S, false),
-    };
+    this.names = Names.of(app.report, info, false);
     const key = `${report}.${layer}`;
     const flow = info.steps ? this.flows.get(key) : undefined;
     this.stage.hidden = !flow;
@@ -109,7 +88,7 @@ export class StepsView {
         const again = before?.operation === tensor.info.operation && before.shape === tensor.info.shape;
         return new StepItem(tensor, again && / (keys|values)$/.test(tensor.name));
       });
-      this.list.replaceChildren(...this.items.map((item) => item.el));
+      fill(this.list, ...this.items.map((item) => item.el));
     }
     this.#layOut(flow);
     this.focus();
@@ -135,9 +114,7 @@ export class StepsView {
     } catch (error) {
       if (!current()) return;
       this.missing.hidden = false;
-      this.missing.replaceChildren(
-        h("p", { role: "alert", text: error instanceof Error ? error.message : String(error) }),
-      );
+      fill(this.missing, h("p", { role: "alert" }, error instanceof Error ? error.message : String(error)));
     }
   }
 
@@ -146,11 +123,11 @@ export class StepsView {
     const { app } = this;
     const there = app.report.layers.flatMap((layer, i) => (layer.steps ? [i] : []));
     const button = (/** @type {number} */ layer) => {
-      const head = Math.min(app.store.state.head, app.report.layers[layer].heads.length - 1);
-      return h("button", { class: "close", text: `layer ${layer}`, onclick: () => app.choose(layer, head) });
+      const head = min(app.store.state.head, app.report.layers[layer].heads.length - 1);
+      return h("button.close", { onclick: () => app.choose(layer, head) }, `layer ${layer}`);
     };
     const others = there.flatMap((layer, i) => [i ? ", " : "", button(layer)]);
-    this.missing.replaceChildren(h("p", { text }), there.length ? h("p", {}, "In this file: ", ...others) : "");
+    fill(this.missing, h("p", text), there.length ? h("p", "In this file: ", ...others) : "");
     this.el.dataset.ready = "";
   }
 
@@ -161,26 +138,21 @@ export class StepsView {
     const large = app.width >= LARGE.from;
     const { layer, head } = app.store.state;
     const part = `one word’s part of it${flow.steps.some((one) => one.H > 1) ? `, in head ${layer}.${head}` : ""}`;
-    const right = h(
-      "span",
-      { class: "step-line" },
-      h("span"),
-      h("span", { text: part }),
-      h("span", { text: "the number we follow" }),
-    );
-    this.titles.replaceChildren(
-      h("span", { class: "step-name", text: "step" }),
-      h("span", { class: "step-whole", text: "the whole tensor" }),
-      h("span", { class: "step-lines" }, right),
+    const right = h("span.step-line", h("span"), h("span", part), h("span", "the number we follow"));
+    fill(
+      this.titles,
+      h("span.step-name", "step"),
+      h("span.step-whole", "the whole tensor"),
+      h("span.step-lines", right),
     );
     const first = this.items[0];
     if (!first) return;
-    const width = Math.max(120, Math.floor(first.partWidth()));
-    this.most = Math.max(3, Math.floor(width / (large ? LARGE.column : COLUMN)));
-    const count = Math.min(this.most, this.names.cols.size);
-    const column = Math.min(80, Math.floor(width / Math.max(1, count)));
+    const width = max(120, floor(first.partWidth()));
+    this.most = max(3, floor(width / (large ? LARGE.column : COLUMN)));
+    const count = min(this.most, this.names.cols.size);
+    const column = min(80, floor(width / max(1, count)));
     this.sizes = {
-      whole: narrow ? 120 : Math.floor(first.whole.clientWidth),
+      whole: narrow ? 120 : floor(first.whole.clientWidth),
       high: large ? LARGE.high : 34,
       part: width,
       column,
@@ -195,7 +167,7 @@ export class StepsView {
     const { rows, cols } = app;
     const { side, unit, other } = app.shown;
     const { weights } = app;
-    let query = Math.max(0, rows.first[unit] ?? 0);
+    let query = max(0, rows.first[unit] ?? 0);
     let key = -1;
     if (side === "key" && unit >= 0 && weights) {
       const column = weights.column(unit);
@@ -204,7 +176,7 @@ export class StepsView {
     }
     if (other >= 0) key = cols.unit[this.pointedKey] === other ? this.pointedKey : (cols.first[other] ?? 0);
     else if (this.pinned.key >= 0 && this.pinned.key < this.names.cols.size) key = this.pinned.key;
-    const choice = { head: app.store.state.head, query, key: Math.max(0, key), number: 0 };
+    const choice = { head: app.store.state.head, query, key: max(0, key), number: 0 };
     const row = this.#weights(choice);
     const best = row.reduce((most, weight, i) => (weight > row[most] ? i : most), 0);
     if (key < 0) choice.key = best;
@@ -239,48 +211,14 @@ export class StepsView {
     const written = { query: names.rows.names[query], key: names.cols.names[key] };
     const rows = flow.rows(choice, { query: names.rows.label(query), key: names.cols.label(key), names: written });
     rows.forEach((row, i) => this.items[i].focus(row, choice, this.keys, app.theme));
-    this.#drawKeyNames(choice);
+    // Once, above the scores.
+    const line = this.items.find((one) => one.made.at(-1)?.kind === "keys")?.made.at(-1);
+    const short = app.width < ONE_COLUMN;
+    if (line)
+      this.keyNames.draw(line.body, { keys: this.keys, key, names: names.cols, column: this.sizes.column, short });
     this.#drawSlider(choice, flow);
     if (app.chosen || this.pinned.key >= 0)
       app.frame.say(`${names.rows.label(query)} → ${names.cols.label(key)}, weight ${shortNumber(weights[key])}`);
-  }
-
-  /**
-   * The words over the columns, once, above the scores.
-   * @param {Choice} choice
-   */
-  #drawKeyNames(choice) {
-    const item = this.items.find((one) => one.made.at(-1)?.kind === "keys");
-    const line = item?.made.at(-1);
-    if (!line) return;
-    const held = this.keyNames.contains(document.activeElement);
-    const { cols } = this.names;
-    if (this.keyNames.parentElement !== line.body) line.body.prepend(this.keyNames);
-    const note =
-      this.keys.length < cols.size
-        ? `${this.keys.length} of ${cols.size}${this.app.width < ONE_COLUMN ? "" : " keys"}`
-        : "";
-    attributes(this.keyNames, {
-      "data-note": note,
-      title: note ? "the keys with the largest weights, in the order of the text" : null,
-    });
-    if (this.keyNames.children.length !== this.keys.length) {
-      this.keyNames.replaceChildren(...this.keys.map(() => h("span", { class: "key-name", role: "option" })));
-    }
-    this.keys.forEach((key, i) => {
-      const on = key === choice.key;
-      attributes(this.keyNames.children[i], {
-        "data-key": key,
-        "data-on": on,
-        "aria-selected": on ? "true" : "false",
-        tabindex: on ? 0 : -1,
-        text: cols.names[key],
-        title: cols.label(key),
-        style: { width: `${this.sizes.column}px` },
-      });
-    });
-    if (held)
-      /** @type {HTMLElement | null} */ (this.keyNames.querySelector("[data-on]"))?.focus({ preventScroll: true });
   }
 
   /**
@@ -308,30 +246,16 @@ export class StepsView {
     const { names, app } = this;
     const info = app.report.layers[app.store.state.layer];
     const { choice, weights } = this.#choice();
-    const word = (/** @type {Names} */ of, /** @type {number} */ at) =>
-      /** @type {AskPart} */ ({ text: of.names[at], kind: "chosen", sup: position(of, at) });
-    const [query, key] = [word(names.rows, choice.query), word(names.cols, choice.key)];
+    const [query, key] = [chosen(names.rows, choice.query), chosen(names.cols, choice.key)];
     const hidden = this.shown && info.steps && this.shown.beforeSoftmax?.row(choice)[choice.key] === -Infinity;
     if (hidden) {
-      /** @type {AskPart[]} */
-      const why = [
-        { text: "The mask hides it: " },
-        { text: "−∞", kind: "number" },
-        { text: " becomes weight " },
-        { text: "0", kind: "number" },
-        { text: "." },
-      ];
-      return { question: [{ text: "Why does " }, query, { text: " not look at " }, key, { text: "?" }], answer: why };
+      const why = ["The mask hides it: ", figure("−∞"), " becomes weight ", figure("0"), "."];
+      return { question: ["Why does ", query, " not look at ", key, "?"], answer: why };
     }
-    /** @type {AskPart[]} */
     const answer = info.steps
-      ? [
-          { text: "Follow the boxed number from top to bottom: weight " },
-          { text: shortNumber(weights[choice.key]), kind: "number" },
-          { text: "." },
-        ]
-      : [{ text: info.without_steps.split(". ")[0] }, { text: "." }];
-    return { question: [{ text: "How does " }, query, { text: " come to look at " }, key, { text: "?" }], answer };
+      ? ["Follow the boxed number from top to bottom: weight ", figure(shortNumber(weights[choice.key])), "."]
+      : [info.without_steps.split(". ")[0], "."];
+    return { question: ["How does ", query, " come to look at ", key, "?"], answer };
   }
 
   shade() {
@@ -352,7 +276,7 @@ export class StepsView {
     const svg = target.closest("svg.bars");
     if (!svg || !this.shown || !(event instanceof MouseEvent)) return { key: -1, number: -1 };
     const [step, from, count] = ["data-step", "data-from", "data-count"].map((name) => Number(svg.getAttribute(name)));
-    const at = Math.floor((event.clientX - svg.getBoundingClientRect().left) / step) - from;
+    const at = floor((event.clientX - svg.getBoundingClientRect().left) / step) - from;
     const isPart = count === this.shown.width;
     return { key: -1, number: isPart && at >= 0 && at < this.shown.width ? at : -1 };
   }
@@ -407,31 +331,11 @@ export class StepsView {
   }
 
   /** @param {KeyboardEvent} event */
-  #keyDown(event) {
-    const at = this.keys.indexOf(this.#choice().choice.key);
-    const next =
-      event.key === "ArrowLeft"
-        ? at - 1
-        : event.key === "ArrowRight"
-          ? at + 1
-          : event.key === "Home"
-            ? 0
-            : event.key === "End"
-              ? this.keys.length - 1
-              : -1;
-    if (next < 0 || next >= this.keys.length) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.#pin(this.keys[next], this.pinned.number);
-  }
-
-  /** @param {KeyboardEvent} event */
   #numberDown(event) {
     if (!this.shown || !(/** @type {Element} */ (event.target).matches("[role=slider]"))) return;
     const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
     if (by === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    this.#pin(this.pinned.key, Math.min(this.shown.width - 1, Math.max(0, this.#choice().choice.number + by)));
+    finish(event);
+    this.#pin(this.pinned.key, min(this.shown.width - 1, max(0, this.#choice().choice.number + by)));
   }
 }

@@ -2,6 +2,8 @@
 // Sums: equations with as many digits as a reader needs who checks them: what is printed on the left gives what is
 // printed on the right. Numbers that do not fulfil an equation get none.
 
+import { abs, floor, isMissing, max, min } from "./numbers.js";
+
 export const MINUS = "−";
 
 /**
@@ -13,7 +15,7 @@ export const MINUS = "−";
  */
 export function equation(operands, compute, result) {
   if (![...operands, result].every(Number.isFinite)) return null;
-  if (!(Math.abs(compute(operands) - result) <= 5e-3 * Math.abs(result) + 1e-9)) return null; // stored numbers are rounded
+  if (!(abs(compute(operands) - result) <= 5e-3 * abs(result) + 1e-9)) return null; // stored numbers are rounded
   for (let more = 0; more <= 2; more++) {
     const digits = decimals(result) + more;
     const target = printed(result, digits);
@@ -35,7 +37,7 @@ function extras(count) {
   if (known) return known;
   let all = /** @type {number[][]} */ ([[]]);
   for (let i = 0; i < count; i++) all = all.flatMap((one) => [0, 1, 2, 3, 4].map((extra) => [...one, extra]));
-  all.sort((a, b) => sumOf(a) - sumOf(b) || Math.max(...a) - Math.max(...b));
+  all.sort((a, b) => sumOf(a) - sumOf(b) || max(...a) - max(...b));
   extrasOf.set(count, all);
   return all;
 }
@@ -57,8 +59,8 @@ export function shortNumber(value) {
  */
 function decimals(value) {
   if (value === 0 || !Number.isFinite(value)) return 2;
-  if (Math.abs(value) >= 1000) return 0;
-  return Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value))));
+  if (abs(value) >= 1000) return 0;
+  return max(2, 1 - floor(Math.log10(abs(value))));
 }
 
 /**
@@ -67,13 +69,13 @@ function decimals(value) {
  * @returns {string}
  */
 function printed(value, digits) {
-  if (Number.isNaN(value)) return "not a number";
+  if (isMissing(value)) return "not a number";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : `${MINUS}∞`;
-  const size = Math.abs(value);
+  const size = abs(value);
   if (value === 0) return "0";
   const far = size >= 1e6 || digits > 9;
-  const shown = size >= 1e6 ? digits + 1 : digits + Math.floor(Math.log10(size));
-  const text = far ? size.toExponential(Math.max(1, Math.min(12, shown))).replace("e+", "e") : size.toFixed(digits);
+  const shown = size >= 1e6 ? digits + 1 : digits + floor(Math.log10(size));
+  const text = far ? size.toExponential(max(1, min(12, shown))).replace("e+", "e") : size.toFixed(digits);
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 
@@ -108,7 +110,7 @@ export function factor(text) {
  * @param {number} scale the size of what was added up
  */
 export function holds(computed, stored, scale) {
-  return Math.abs(computed - stored) <= 1e-3 * scale + 1e-6;
+  return abs(computed - stored) <= 1e-3 * scale + 1e-6;
 }
 
 /** @param {ArrayLike<number>} values */

@@ -1,6 +1,8 @@
 // @ts-check
 // Tensors: the steps of a layer, from x to out, each with the meaning of its axes and its numbers.
 
+import { floor, max } from "./numbers.js";
+
 /** @typedef {import("./data.js").StepInfo} StepInfo */
 /** @typedef {import("./data.js").Transport} Transport */
 /** Which head, query and key, and which number of a head. @typedef {{head: number, query: number, key: number, number: number}} Choice */
@@ -79,7 +81,7 @@ export class StepTensor {
   at(head) {
     const axis = this.axes.indexOf("head");
     const count = axis >= 0 ? this.sizes[axis] : this.info.heads;
-    return Math.floor((head * count) / Math.max(1, this.H));
+    return floor((head * count) / max(1, this.H));
   }
 
   /** @param {Choice} choice */
@@ -121,7 +123,7 @@ export class StepTensor {
         let left = block;
         for (let n = rest.length - 1; n >= 0; n--) {
           at += (left % sizes[rest[n]]) * strides[rest[n]];
-          left = Math.floor(left / sizes[rest[n]]);
+          left = floor(left / sizes[rest[n]]);
         }
         return this.#read(at);
       },

@@ -2,7 +2,8 @@
 // The text: every token or word, to point at and to choose, shaded by the weights of the one in focus.
 
 import { css, inkOn, weightColor } from "./color.js";
-import { attributes, h } from "./dom.js";
+import { attributes, fill, finish, h, isPlain, styles } from "./dom.js";
+import { isMissing, max, min } from "./numbers.js";
 import { visible } from "./words.js";
 
 /** @typedef {import("./words.js").Names} Names */
@@ -18,7 +19,7 @@ export class TextLine {
   constructor(events) {
     this.events = events;
     this.drawn = "";
-    this.el = h("div", { class: "text", role: "listbox", "aria-label": "text", tabindex: "-1" });
+    this.el = h("div.text", { role: "listbox", "aria-label": "text", tabindex: "-1" });
     /** @type {HTMLElement[]} */
     this.units = [];
     /** How each unit is shown. @type {string[]} */
@@ -52,14 +53,14 @@ export class TextLine {
       node.append(shown);
       const around = (/** @type {string} */ space) => (space.includes("\n") ? "\n" : space ? " " : "");
       return h(
-        "span",
-        { class: "around", dir: "auto" },
+        "span.around",
+        { dir: "auto" },
         blank ? "" : around(before),
         node,
         blank ? around(text.replace(/^ +/, "")) : around(after),
       );
     });
-    this.el.replaceChildren(...this.units);
+    fill(this.el, ...this.units);
     this.units = /** @type {HTMLElement[]} */ (this.units.map((around) => around.querySelector(".unit")));
     this.shown = [];
   }
@@ -77,27 +78,26 @@ export class TextLine {
       const shaded = weight >= SHADED_FROM && i !== focus;
       const color = shaded ? weightColor(weight, theme) : null;
       const [background, ink] = color ? [css(color), inkOn(color)] : ["", ""];
-      const state = i === focus ? (pinned ? "chosen pinned" : "chosen") : Number.isNaN(weight) ? "hidden" : "";
+      const state = i === focus ? (pinned ? "chosen pinned" : "chosen") : isMissing(weight) ? "hidden" : "";
       const shown = `${background} ${state}`;
       if (this.shown[i] === shown) return; // a long text has thousands of units
       this.shown[i] = shown;
-      Object.assign(node.style, { background, color: ink });
-      attributes(node, { "data-state": state, "aria-selected": i === focus ? "true" : "false" });
+      styles(node, { background, color: ink });
+      attributes(node, { "data-state": state, "aria-selected": i === focus });
     });
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     const at = this.units.indexOf(/** @type {HTMLElement} */ (event.target));
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (at < 0 || !isPlain(event)) return;
     const last = this.units.length - 1;
     const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - 10, ArrowDown: at + 10, Home: 0, End: last };
     const to = moves[/** @type {keyof typeof moves} */ (event.key)];
     if (to === undefined && event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    event.stopPropagation();
+    finish(event);
     if (to === undefined) return this.events.pick(at);
-    const next = Math.min(last, Math.max(0, to));
+    const next = min(last, max(0, to));
     this.units[at].tabIndex = -1;
     this.units[next].tabIndex = 0;
     this.units[next].focus({ preventScroll: true });

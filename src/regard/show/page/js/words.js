@@ -1,6 +1,8 @@
 // @ts-check
 // Words: the names of rows and columns, and what can be said of two positions: facts, never interpretation.
 
+import { abs, floor, max, min } from "./numbers.js";
+
 /** @typedef {import("./data.js").Sequence} Sequence */
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
 /** @typedef {import("./data.js").Report} Report */
@@ -46,7 +48,7 @@ export class Names {
    */
   static blocks(length, blocks) {
     const names = new Names(null, blocks, false);
-    const first = (/** @type {number} */ block) => Math.floor((block * length) / blocks);
+    const first = (/** @type {number} */ block) => floor((block * length) / blocks);
     names.names = names.texts.map((_, i) =>
       first(i + 1) - first(i) > 1 ? `${first(i)}–${first(i + 1) - 1}` : String(first(i)),
     );
@@ -55,6 +57,20 @@ export class Names {
 
   get size() {
     return this.names.length;
+  }
+
+  /**
+   * The names of a layer's queries and keys.
+   * @param {Report} report
+   * @param {import("./data.js").LayerInfo} layer
+   * @param {boolean} words
+   */
+  static of(report, layer, words) {
+    const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
+    return {
+      rows: new Names(sequence(layer.queries), layer.T, words),
+      cols: new Names(sequence(layer.keys), layer.S, words),
+    };
   }
 
   /**
@@ -122,7 +138,7 @@ export function relation(texts, query, key) {
  * @returns {string}
  */
 export function number(weight) {
-  return Math.abs(weight) < 1000 ? weight.toFixed(2) : weight.toFixed(0);
+  return abs(weight) < 1000 ? weight.toFixed(2) : weight.toFixed(0);
 }
 
 /**
@@ -135,10 +151,7 @@ export function sizes(report) {
   const lengths = [...new Set(report.layers.map((layer) => layer.T))];
   const layers = `${report.layers.length} layer${report.layers.length === 1 ? "" : "s"}`;
   const each =
-    heads.length === 1
-      ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}`
-      : `${Math.min(...heads)} to ${Math.max(...heads)} heads`;
-  const tokens =
-    lengths.length === 1 ? `${lengths[0]} tokens` : `${Math.min(...lengths)} to ${Math.max(...lengths)} tokens`;
+    heads.length === 1 ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}` : `${min(...heads)} to ${max(...heads)} heads`;
+  const tokens = lengths.length === 1 ? `${lengths[0]} tokens` : `${min(...lengths)} to ${max(...lengths)} tokens`;
   return `${layers} × ${each} · ${tokens}`;
 }

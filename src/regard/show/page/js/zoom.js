@@ -2,18 +2,18 @@
 // A map of a long text that can be zoomed: from the whole text down to single weights. Beside it the entropy of every
 // query, below it what every key receives.
 
-import { css, weightColor } from "./color.js";
-import { attributes, h, s, sizedContext } from "./dom.js";
+import { paintRibbon, paintSingle, RIBBON } from "./blocks.js";
+import { pixelImage, weightColor } from "./color.js";
+import { attributes, fill, finish, h, isPlain, moveIn, s, sizedContext, styles } from "./dom.js";
+import { abs, floor, isMissing, max, min, sqrt } from "./numbers.js";
 
 /** @typedef {import("./mass.js").LongHead} LongHead */
-/** @typedef {import("./color.js").Theme} Theme */
+/** @typedef {import("./blocks.js").ZoomOptions} ZoomOptions */
 /**
- * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins
  * @typedef {{query: number, key: number, queries: [number, number], keys: [number, number]}} Spot a place on the map: one
  *   query and key, and the block of tokens around them that one cell shows
  */
 
-const RIBBON = 36; // pixels of a margin
 const SINGLE = 3; // pixels of a token from which single weights are drawn instead of blocks
 const LARGEST = 22; // pixels of a token at the closest
 const DRAG = 4; // pixels that a drag must move, to be no click
@@ -30,33 +30,24 @@ export class ZoomMap {
     this.long = null;
     /** @type {ZoomOptions} */
     this.options = { size: 0, theme: "light", triangle: false, bar: "" };
-    /** What is shown, as parts of the text: from row and col, span each way. */
+    /** @type {import("./blocks.js").ZoomPart} */
     this.part = { row: 0, col: 0, span: 1 };
-    /** @type {Map<string, OffscreenCanvas>} */
+    /** The grid as an image, for each number of cells drawn as one. @type {Map<number, OffscreenCanvas>} */
     this.images = new Map();
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
-    this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "entropy" }));
-    this.received = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "received" }));
-    this.outline = s("rect", { class: "outline", visibility: "hidden" });
-    this.rings = s("g", { class: "rings" });
-    this.over = s("svg", { class: "over", "aria-hidden": "true" }, this.outline, this.rings);
-    this.cell = h("span", { role: "gridcell", tabindex: "0", class: "map-cell" });
+    this.entropy = /** @type {HTMLCanvasElement} */ (h("canvas.entropy"));
+    this.received = /** @type {HTMLCanvasElement} */ (h("canvas.received"));
+    this.outline = s("rect.outline", { visibility: "hidden" });
+    this.rings = s("g.rings");
+    this.over = s("svg.over", { "aria-hidden": true }, this.outline, this.rings);
+    this.cell = h("span.map-cell", { role: "gridcell", tabindex: "0" });
     this.grid = h(
-      "div",
-      { role: "grid", "aria-label": events.label, "aria-readonly": "true", class: "map-grid" },
+      "div.map-grid",
+      { role: "grid", "aria-label": events.label, "aria-readonly": true },
       h("div", { role: "row" }, this.cell),
     );
-    this.titles = [h("span", { class: "ribbon-title" }), h("span", { class: "ribbon-title below" })];
-    this.el = h(
-      "div",
-      { class: "zoom-map" },
-      this.canvas,
-      this.entropy,
-      this.received,
-      this.over,
-      this.grid,
-      ...this.titles,
-    );
+    this.titles = [h("span.ribbon-title"), h("span.ribbon-title.below")];
+    this.el = h("div.zoom-map", this.canvas, this.entropy, this.received, this.over, this.grid, ...this.titles);
     this.query = -1;
     this.key = -1;
     this.most = 1; // that a key receives, on average
@@ -66,7 +57,7 @@ export class ZoomMap {
   /** Pixels of a token. */
   get scale() {
     const { long, part, options } = this;
-    return long ? options.size / (Math.max(long.T, long.S) * part.span) : 1;
+    return long ? options.size / (max(long.T, long.S) * part.span) : 1;
   }
 
   /** Are single weights drawn, or blocks? */
@@ -77,9 +68,9 @@ export class ZoomMap {
   /** How many cells of the grid are drawn as one, each way. */
   get factor() {
     const { long, part, options } = this;
-    const cells = long ? Math.max(long.mass.T, long.mass.S) * part.span : 1;
+    const cells = long ? max(long.mass.T, long.mass.S) * part.span : 1;
     let factor = 1;
-    while (cells / factor > options.size * Math.max(1, globalThis.devicePixelRatio || 1)) factor *= 2;
+    while (cells / factor > options.size * max(1, globalThis.devicePixelRatio || 1)) factor *= 2;
     return factor;
   }
 
@@ -93,12 +84,12 @@ export class ZoomMap {
     this.long = long;
     this.options = options;
     const { size } = options;
-    Object.assign(this.el.style, { width: `${size + RIBBON + 8}px`, height: `${size + RIBBON + 24}px` });
-    for (const one of [this.over, this.grid]) Object.assign(one.style, { width: `${size}px`, height: `${size}px` });
-    Object.assign(this.entropy.style, { left: `${size + 8}px`, top: "0" });
-    Object.assign(this.received.style, { left: "0", top: `${size + 8}px` });
-    Object.assign(this.titles[0].style, { left: `${size + 8}px`, top: `${size + 4}px` });
-    Object.assign(this.titles[1].style, { left: "0", top: `${size + RIBBON + 8}px` });
+    styles(this.el, { width: size + RIBBON + 8, height: size + RIBBON + 24 });
+    for (const one of [this.over, this.grid]) styles(one, { width: size, height: size });
+    styles(this.entropy, { left: size + 8, top: "0" });
+    styles(this.received, { left: "0", top: size + 8 });
+    styles(this.titles[0], { left: size + 8, top: size + 4 });
+    styles(this.titles[1], { left: "0", top: size + RIBBON + 8 });
     attributes(this.titles[0], { text: "entropy" });
     this.most = long.meanReceived.reduce((most, value) => (value > most ? value : most), 0);
     attributes(this.titles[1], { text: `mean weight received, at most ${this.most.toPrecision(2)} (root scale)` });
@@ -120,30 +111,31 @@ export class ZoomMap {
     if (!long) return;
     const y = ((query / long.T - part.row) / part.span) * options.size;
     const x = (/** @type {number} */ at) => ((at / long.S - part.col) / part.span) * options.size;
-    const height = Math.max(3, this.scale);
+    const height = max(3, this.scale);
     const last = options.triangle ? query + 1 + long.S - long.T : long.S;
     attributes(this.outline, {
       visibility: query >= 0 ? "visible" : "hidden",
       x: x(0) - 0.5,
       y: y - (height > this.scale ? 1 : 0),
       height,
-      width: Math.max(0, x(last) - x(0)) + 1,
+      width: max(0, x(last) - x(0)) + 1,
     });
     const middle = y + this.scale / 2;
-    this.rings.replaceChildren(
+    fill(
+      this.rings,
       ...(query < 0 ? [] : keys)
         .filter(({ weight }) => weight >= 0.01)
-        .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * Math.sqrt(weight) })),
+        .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * sqrt(weight) })),
     );
-    Object.assign(this.cell.style, {
-      left: `${x(Math.max(0, key))}px`,
-      top: `${y}px`,
-      width: `${height}px`,
-      height: `${height}px`,
+    styles(this.cell, {
+      left: x(max(0, key)),
+      top: y,
+      width: height,
+      height: height,
     });
     attributes(this.cell, {
-      "aria-rowindex": Math.max(0, query) + 1,
-      "aria-colindex": Math.max(0, key) + 1,
+      "aria-rowindex": max(0, query) + 1,
+      "aria-colindex": max(0, key) + 1,
       "aria-label": said,
     });
   }
@@ -157,8 +149,8 @@ export class ZoomMap {
   zoom(by, x = 0.5, y = 0.5) {
     const { long, options, part } = this;
     if (!long) return false;
-    const least = Math.min(1, options.size / (Math.max(long.T, long.S) * LARGEST));
-    const span = Math.min(1, Math.max(least, part.span / by));
+    const least = min(1, options.size / (max(long.T, long.S) * LARGEST));
+    const span = min(1, max(least, part.span / by));
     if (span === part.span) return false;
     this.#show(part.row + y * (part.span - span), part.col + x * (part.span - span), span);
     return true;
@@ -189,10 +181,15 @@ export class ZoomMap {
    * @param {number} span
    */
   #show(row, col, span) {
-    const inside = (/** @type {number} */ at) => Math.min(1 - span, Math.max(0, at));
+    const inside = (/** @type {number} */ at) => min(1 - span, max(0, at));
     this.part = { row: inside(row), col: inside(col), span };
     this.#paint();
     this.events.moved();
+  }
+
+  /** @param {import("./data.js").Weights} weights */
+  #image({ T, S, values }) {
+    return pixelImage(S, T, values, (value) => (isMissing(value) ? null : weightColor(value, this.options.theme)));
   }
 
   #paint() {
@@ -201,12 +198,14 @@ export class ZoomMap {
     const { size } = options;
     const context = sizedContext(this.canvas, size, size);
     context.clearRect(0, 0, size, size);
-    if (this.single && long.block > 1) this.#paintSingle(context, long);
+    if (this.single && long.block > 1) paintSingle(context, long, part, options, this.scale);
     else {
       const factor = this.factor;
       const [across, down] = [long.mass.S / factor, long.mass.T / factor];
+      const image = this.images.get(factor) ?? this.#image(long.level(factor));
+      this.images.set(factor, image);
       context.drawImage(
-        this.#image(factor),
+        image,
         part.col * across,
         part.row * down,
         part.span * across,
@@ -217,106 +216,12 @@ export class ZoomMap {
         size,
       );
     }
-    this.#ribbon(this.entropy, long.entropy, part.row, Math.log(Math.max(2, long.S)), 1, true);
-    this.#ribbon(this.received, long.meanReceived, part.col, this.most || 1, 0.5, false);
+    const { row, col, span } = part;
+    const most = Math.log(max(2, long.S));
+    paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
+    const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };
+    paintRibbon(this.received, long.meanReceived, options, received);
     this.grid.style.touchAction = part.span < 1 ? "none" : "pan-y";
-  }
-
-  /**
-   * The largest weights of each query, on pale cells.
-   * @param {CanvasRenderingContext2D} context
-   * @param {LongHead} long
-   */
-  #paintSingle(context, long) {
-    const { part, scale, options } = this;
-    const { theme, triangle, size } = options;
-    const first = Math.floor(part.row * long.T);
-    const last = Math.min(long.T, Math.ceil((part.row + part.span) * long.T));
-    const gap = scale >= 8 ? 1 : 0;
-    for (let query = first; query < last; query++) {
-      const y = (query - part.row * long.T) * scale;
-      context.fillStyle = css(weightColor(0, theme));
-      const end = triangle ? (query + 1 + long.S - long.T - part.col * long.S) * scale : size;
-      if (end > 0) context.fillRect(0, y, Math.min(size, end), scale - gap);
-      for (const { key, weight } of this.#singles(long, query)) {
-        context.fillStyle = css(weightColor(weight, theme));
-        context.fillRect((key - part.col * long.S) * scale, y, scale - gap, scale - gap);
-      }
-    }
-  }
-
-  /**
-   * The weights of a query that are drawn: all that are shown where they can be computed, else its largest.
-   * @param {LongHead} long
-   * @param {number} query
-   */
-  #singles(long, query) {
-    const { exact } = long;
-    if (!exact) return long.top(query);
-    const first = Math.floor(this.part.col * long.S);
-    const last = Math.min(long.S, Math.ceil((this.part.col + this.part.span) * long.S));
-    const shown = [];
-    for (let key = first; key < last; key++) {
-      const weight = exact.at(query, key);
-      if (weight >= 0.0005) shown.push({ key, weight }); // below it the colour is that of 0
-    }
-    return shown;
-  }
-
-  /**
-   * The grid as an image, drawn once for each level.
-   * @param {number} factor
-   */
-  #image(factor) {
-    const { long, options } = this;
-    const key = `${factor} ${options.theme}`;
-    const known = this.images.get(key);
-    if (known) return known;
-    const level = /** @type {LongHead} */ (long).level(factor);
-    const image = new OffscreenCanvas(level.S, level.T);
-    const pixels = new ImageData(level.S, level.T);
-    for (let i = 0; i < level.values.length; i++) {
-      if (Number.isNaN(level.values[i])) continue;
-      const [r, g, b] = weightColor(level.values[i], options.theme);
-      pixels.data[4 * i] = r;
-      pixels.data[4 * i + 1] = g;
-      pixels.data[4 * i + 2] = b;
-      pixels.data[4 * i + 3] = 255;
-    }
-    /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-    this.images.set(key, image);
-    return image;
-  }
-
-  /**
-   * A bar for each token, or the mean of those that share a pixel.
-   * @param {HTMLCanvasElement} canvas
-   * @param {Float32Array} values
-   * @param {number} from the part of the text that comes before
-   * @param {number} most the value of the longest bar
-   * @param {number} power
-   * @param {boolean} down are tokens below each other?
-   */
-  #ribbon(canvas, values, from, most, power, down) {
-    const { options, part } = this;
-    const { size } = options;
-    const context = sizedContext(canvas, down ? RIBBON : size, down ? size : RIBBON);
-    context.clearRect(0, 0, size, size);
-    context.fillStyle = options.bar;
-    for (let pixel = 0; pixel < size; pixel++) {
-      const at = (/** @type {number} */ place) => (from + (place / size) * part.span) * values.length;
-      const [first, last] = [
-        Math.floor(at(pixel) + 1e-6),
-        Math.max(Math.floor(at(pixel) + 1e-6) + 1, Math.floor(at(pixel + 1) + 1e-6)),
-      ];
-      let [sum, count] = [0, 0];
-      for (let token = first; token < Math.min(last, values.length); token++) {
-        if (!Number.isNaN(values[token])) [sum, count] = [sum + values[token], count + 1];
-      }
-      const length = count ? Math.min(1, Math.max(0, sum / count / most)) ** power * RIBBON : 0;
-      if (down) context.fillRect(0, pixel, length, 1);
-      else context.fillRect(pixel, 0, 1, length);
-    }
   }
 
   /**
@@ -329,8 +234,8 @@ export class ZoomMap {
     const { long, part } = this;
     if (!long || x < 0 || y < 0 || x >= 1 || y >= 1) return null;
     const place = {
-      query: Math.floor((part.row + y * part.span) * long.T),
-      key: Math.floor((part.col + x * part.span) * long.S),
+      query: floor((part.row + y * part.span) * long.T),
+      key: floor((part.col + x * part.span) * long.S),
     };
     return this.#around(place.query, place.key);
   }
@@ -346,9 +251,9 @@ export class ZoomMap {
     if (this.single && this.factor === 1) return { query, key, queries: [query, query + 1], keys: [key, key + 1] };
     const { row, col } = long.cell(query, key);
     const edges = (/** @type {number} */ at, /** @type {number} */ size, /** @type {number} */ cells) => {
-      const first = Math.floor(at / this.factor) * this.factor;
+      const first = floor(at / this.factor) * this.factor;
       return /** @type {[number, number]} */ (
-        [first, Math.min(cells, first + this.factor)].map((cell) => Math.floor((cell * size) / cells))
+        [first, min(cells, first + this.factor)].map((cell) => floor((cell * size) / cells))
       );
     };
     const [queries, keys] = [edges(row, long.T, long.mass.T), edges(col, long.S, long.mass.S)];
@@ -394,7 +299,7 @@ export class ZoomMap {
         const { x, y } = place(event);
         if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return; // nothing to zoom out of: the page scrolls
         event.preventDefault();
-        this.zoom(STEP ** (-Math.sign(event.deltaY) * Math.min(1, Math.abs(event.deltaY) / 60)), x, y);
+        this.zoom(STEP ** (-Math.sign(event.deltaY) * min(1, abs(event.deltaY) / 60)), x, y);
       },
       { passive: false },
     );
@@ -404,22 +309,11 @@ export class ZoomMap {
   /** @param {KeyboardEvent} event */
   #key(event) {
     const { long } = this;
-    if (!long || event.ctrlKey || event.metaKey || event.altKey) return;
-    const [query, key] = [Math.max(0, this.query), Math.max(0, this.key)];
+    if (!long || !isPlain(event)) return;
+    const [query, key] = [max(0, this.query), max(0, this.key)];
     const by = this.single && this.factor === 1 ? 1 : long.block * this.factor;
-    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => Math.min(size - 1, Math.max(0, at));
-    /** @type {Record<string, [number, number]>} */
-    const moves = {
-      ArrowUp: [query - by, key],
-      ArrowDown: [query + by, key],
-      ArrowLeft: [query, key - by],
-      ArrowRight: [query, key + by],
-      PageUp: [query - 10 * by, key],
-      PageDown: [query + 10 * by, key],
-      Home: [query, 0],
-      End: [query, long.S - 1],
-    };
-    const to = moves[event.key];
+    const clamp = (/** @type {number} */ at, /** @type {number} */ size) => min(size - 1, max(0, at));
+    const to = moveIn(event.key, query, key, long.S - 1, by);
     if (to) {
       const [q, k] = [clamp(to[0], long.T), clamp(to[1], long.S)];
       this.follow(q, k);
@@ -429,7 +323,6 @@ export class ZoomMap {
     else if (event.key === "0") this.whole();
     else if (event.key === "Enter" || event.key === " ") this.events.pick(this.#around(query, key));
     else return;
-    event.preventDefault();
-    event.stopPropagation();
+    finish(event);
   }
 }
