@@ -33,7 +33,7 @@ class Titled:
     title: str
     seen: Seen
     text: int = 0  # which text of the batch
-    tokens: TextTokens | None = None  # where the report does not know them
+    tokens: TextTokens | None = None  # in place of those that the report knows
     steps: Mapping[int, Trace] = field(default_factory=dict)
     exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
 
@@ -133,8 +133,9 @@ class _Sequences:
 
     def number(self, texts: Sequence[TextTokens] | None, size: int) -> int | None:
         """The number of a layer's text among all; None where its tokens are unknown."""
-        one = self.titled.tokens if texts is None else texts[self.titled.text]
-        if one is None or len(one) != size:
+        known = [self.titled.tokens, None if texts is None else texts[self.titled.text]]
+        one = next((one for one in known if one is not None and len(one) == size), None)
+        if one is None:
             return None
         if one not in self.all:
             self.all.append(one)
