@@ -23,12 +23,14 @@ from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_nor
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.steps import step
+from regard.super_init import explain_in_subclasses
 
 if TYPE_CHECKING:
     from regard.gpt.generate.generate import GenerationStream
     from regard.gpt.tokenizer import Tokenizer
 
 
+@explain_in_subclasses
 class GPT(nn.Module):
     """A language model: GPT-2, the Llama family and models between, according to its config.
 

@@ -21,6 +21,7 @@ from regard.heads.pieces import TextReader, TokenReader
 from regard.heads.report import Seen
 from regard.heads.views import Head
 from regard.heads.watch import watch
+from regard.super_init import check_initialised
 
 SCORES = ("induction", "previous", "duplicate")  # statistics of heads/registry.py
 ROLES = ("induction", "previous token", "duplicate")
@@ -89,6 +90,7 @@ def probe(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"probe() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
+    check_initialised(model)
     check_whole(
         texts=texts, **{name: n for name, n in (("length", length), ("vocab_size", vocab_size)) if n is not None}
     )
