@@ -95,6 +95,36 @@ def test_a_model_that_sees_the_future_is_refused():
         probe(models.bert())
 
 
+NEEDS = r"^probe\(\) needs a causal language model, which is called with token ids alone, model\(ids\)"
+LAYER = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=7, dropout=0.0, num_heads=2)
+
+
+@says_it_ourselves
+@pytest.mark.parametrize("vocab_size", [None, 11])
+@pytest.mark.parametrize("module", [LAYER, nn.Linear(6, 3), nn.TransformerEncoderLayer(6, 2)])
+def test_a_layer_is_refused_because_it_does_not_read_token_ids(module, vocab_size):
+    with pytest.raises(
+        ValueError, match=rf"{NEEDS}, and {type(module).__name__} does not read them; .* watch it: with"
+    ):
+        probe(module, vocab_size=vocab_size)
+
+
+def test_a_model_that_reads_two_texts_is_refused_with_the_reason():
+    with pytest.raises(
+        ValueError, match=rf"{NEEDS}; T5Model has an encoder and a decoder, which read two texts; watch"
+    ):
+        probe(models.t5())
+
+
+def test_a_model_that_fails_on_token_ids_alone_is_refused_with_its_error():
+    class Demanding(Plain):
+        def forward(self, x, style=None):
+            return super().forward(x) + style
+
+    with pytest.raises(ValueError, match=rf"{NEEDS}; Demanding was, and raised TypeError: unsupported operand"):
+        probe(Demanding())
+
+
 @says_it_ourselves
 def test_what_is_no_model_is_refused():
     with pytest.raises(

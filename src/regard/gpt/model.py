@@ -43,7 +43,13 @@ class GPT(nn.Module):
 
     def __init__(self, config: GPTConfig | str) -> None:
         super().__init__()
-        self.config = config = GPTConfig.preset(config) if isinstance(config, str) else config
+        config = GPTConfig.preset(config) if isinstance(config, str) else config
+        if not isinstance(config, GPTConfig):
+            raise ValueError(
+                f"GPT takes a GPTConfig or the name of a preset, not {type(config).__name__}; write GPT('tiny') or "
+                "GPT(GPTConfig(vocab_size=…, context_length=…, num_layers=…, d_model=…, num_heads=…))"
+            )
+        self.config = config
         self.tokenizer = None
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         learned = config.rotary is None

@@ -86,7 +86,7 @@ def probe(
     seed: of the random tokens.
 
     The model runs in eval mode, without gradients, on its own device; its training mode is restored.
-    Raises ValueError where the model is not causal.
+    Raises ValueError where the model is not causal, or cannot be called with token ids alone.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"probe() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
@@ -97,7 +97,7 @@ def probe(
     reader = _reader(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with _evaluating(model), torch.no_grad():
-        size, source = (vocab_size, "as given") if vocab_size is not None else _vocabulary(model, device)
+        size, source = _vocabulary(model, device, vocab_size)
         beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
         drawn = sorted(set(range(size)) - _special_ids(model, reader))
         length = _length(length, len(drawn), _longest(model), beginning is not None)
@@ -138,7 +138,21 @@ def _reader(model: nn.Module, tokenizer: Any) -> TextReader | None:
         return None
 
 
-def _vocabulary(model: nn.Module, device: torch.device) -> tuple[int, str]:
+def _refusal(model: nn.Module, error: Exception, reads_ids: bool) -> ValueError:
+    """Why a model that failed on three token ids cannot be probed."""
+    name = type(model).__name__
+    needs = "probe() needs a causal language model, which is called with token ids alone, model(ids)"
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return ValueError(f"{needs}; {name} has an encoder and a decoder, which read two texts; watch it on your own")
+    if reads_ids:
+        return ValueError(f"{needs}; {name} was, and raised {type(error).__name__}: {str(error).strip()}")
+    return ValueError(
+        f"{needs}, and {name} does not read them; pass the model that it is part of, or watch it: "
+        "with regard.watch(layer) as seen: layer(x)"
+    )
+
+
+def _vocabulary(model: nn.Module, device: torch.device, vocab_size: int | None) -> tuple[int, str]:
     """How many ids the model knows, and how that is known: which Embedding reads them is seen on three tokens."""
     ids = torch.tensor([[1, 0, 1]], device=device)
     sizes: dict[str, int] = {}
@@ -153,9 +167,13 @@ def _vocabulary(model: nn.Module, device: torch.device) -> tuple[int, str]:
             hooks.append(module.register_forward_pre_hook(note))
     try:
         model(ids, **frugal_options(model))
+    except Exception as error:
+        raise _refusal(model, error, bool(sizes)) from error
     finally:
         for hook in hooks:
             hook.remove()
+    if vocab_size is not None:
+        return vocab_size, "as given"
     if len(set(sizes.values())) != 1:
         there = "none of its Embeddings reads them" if not sizes else f"several do: {', '.join(sizes)}"
         raise ValueError(f"how many token ids {type(model).__name__} knows is unknown, {there}; give vocab_size")
