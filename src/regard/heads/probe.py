@@ -7,7 +7,7 @@ after a token the first time can only have looked it up: that is induction. (arX
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from regard.arguments import check_whole
 from regard.drawing import as_html, as_text
+from regard.heads.compare import HeadSummary
 from regard.heads.head_list import HeadList
 from regard.heads.pieces import TextReader, TokenReader
 from regard.heads.report import Seen
-from regard.heads.views import Head
 from regard.heads.watch import watch
 from regard.super_init import check_initialised
 
@@ -32,21 +32,29 @@ class ProbeReport:
     """What the heads of a model did with repeated random tokens; prints as a table, the highest score first.
 
     ids: (texts, tokens), what the model read. seen: the report of a watch, for everything else. what: what was run, in
-    words. scores: (layers × heads, 3), the means of induction, previous and duplicate, in the order of `heads`.
+    words. scores: (layers × heads, 3), the means of induction, previous and duplicate, in the order of `heads()`.
     """
 
     def __init__(self, seen: Seen, ids: Tensor, what: str) -> None:
         self.seen, self.ids, self.what = seen, ids, what
-        portraits = seen.portraits()
-        best = sorted(portraits, key=lambda key: -max(portraits[key].means[name] for name in SCORES))
-        self.heads = HeadList([seen[key] for key in best], [portraits[key] for key in best], f"of {len(best)} heads")
-        self.scores = torch.tensor([[portraits[key].means[name] for name in SCORES] for key in best])
+        self.scores = torch.tensor([_scores(summary) for summary in self.heads().summaries])
 
-    def named(self, role: str) -> list[Head]:
-        """The heads with this role: "induction", "previous token" or "duplicate", the highest score first."""
-        if role not in ROLES:
-            raise ValueError(f"a probe finds no role {role!r}; it finds {', '.join(ROLES)}")
-        return list(self.seen.heads(role=role, by=SCORES[ROLES.index(role)]))
+    def heads(
+        self,
+        role: str | Iterable[str] | None = None,
+        layer: int | str | Sequence[int | str] | None = None,
+        by: str | None = None,
+        descending: bool | None = None,
+    ) -> HeadList:
+        """The heads with this role, in this layer, chosen as by `seen.heads`; prints as a table.
+
+        by: a statistic, such as "entropy", or "score", that of the role. [default: the highest of the probe's scores]
+        """
+        chosen = self.seen.heads(role, layer, by, descending)
+        if by is not None:
+            return chosen
+        order = sorted(range(len(chosen)), key=lambda i: -max(_scores(chosen.summaries[i])))
+        return HeadList([chosen[i] for i in order], [chosen.summaries[i] for i in order], chosen.what)
 
     def table(self, width: int = 80, all: bool = False) -> str:
         """The heads as aligned text; all=True shows every one."""
@@ -72,7 +80,7 @@ def probe(
 
     >>> import regard
     >>> report = regard.probe(regard.GPT.from_pretrained("tiny"))
-    >>> [(head.layer, head.head) for head in report.named("induction")][0]
+    >>> [(head.layer, head.head) for head in report.heads(role="induction")][0]
     (4, 3)
 
     The induction score of a head is the mean weight from a token of the second copy to the token after its first
@@ -108,6 +116,10 @@ def probe(
     front = "" if reader is None or beginning is None else f", after {reader.read([beginning], [False])[0]}"
     what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}; seed {seed}"
     return ProbeReport(seen, ids, what)
+
+
+def _scores(summary: HeadSummary) -> list[float]:
+    return [summary.means[name] for name in SCORES]
 
 
 def frugal_options(model: nn.Module) -> dict[str, Any]:
