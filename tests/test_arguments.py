@@ -191,3 +191,38 @@ def test_what_is_no_tensor_says_how_to_make_one(value, message):
     arguments.check_tensor(y=torch.ones(2))
     with pytest.raises(ValueError, match=message):
         arguments.check_tensor(y=torch.ones(2), x=value)
+
+
+@pytest.mark.parametrize("x", [torch.ones(2, 5, 6, dtype=torch.long), torch.ones(2, 5, 6, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "layer", [regard.MultiHeadAttention(6, 6, 7, 0.0, 2), regard.ladder.SelfAttention(6, 3)], ids=["layer", "ladder"]
+)
+def test_whole_numbers_say_how_to_become_floating_point(layer, x, without_shape_checks):
+    dtype = arguments.name_of(x.dtype)
+    message = (
+        rf"x must hold floating-point numbers, but is {dtype} of shape \(2, 5, 6\); use x.float\(\), or nn.Embedding"
+    )
+    with pytest.raises(ValueError, match=message):
+        layer(x)
+    layer(x.float())
+
+
+@pytest.mark.parametrize(
+    "cls, args, message",
+    [
+        (
+            "SelfAttention",
+            (3,),
+            r"takes \(d_in, d_out\), but was called with \(3\); write SelfAttention\(d_in=3, d_out=3\)$",
+        ),
+        (
+            "CausalAttention",
+            (4, 2),
+            r"with \(4, 2\); write CausalAttention\(d_in=4, d_out=2, context_length=1024, dropout",
+        ),
+        ("MultiHeadAttentionWrapper", (4, 2), r"\(d_model=4, num_heads=2\) is another layer's order; write Multi"),
+    ],
+)
+def test_every_layer_of_the_ladder_answers_a_wrong_call(cls, args, message):
+    with pytest.raises(TypeError, match=message):
+        getattr(regard.ladder, cls)(*args)

@@ -23,7 +23,7 @@ FLOORS = [
     {"steps"},
     {"arguments", "files", "drawing", "scoped", "super_init", "tokens"},
 ]
-SEALED = {"ladder": {"steps", "arguments"}}  # these import nothing else, even from below
+SEALED = {"ladder": {"steps", "arguments", "super_init"}}  # these import nothing else, even from below
 LONGEST = 400  # lines of a file
 
 

@@ -1,5 +1,8 @@
 """A module that forgot super().__init__() is named wherever it meets regard, with the file and the line."""
 
+import copy
+import inspect
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -46,6 +49,7 @@ HANDED_IN = {
     "trace": lambda module: regard.trace(module, torch.ones(2, 5, 3)),
     "watch": lambda module: regard.watch(module).__enter__(),
     "adopt": regard.adopt,
+    "probe": regard.probe,
     "explain": lambda module: regard.explain(module, torch.ones(2, 5, 3)),
     "count_parameters": regard.count_parameters,
 }
@@ -140,6 +144,84 @@ def test_a_module_made_without_any_init_is_named_by_its_class():
         pass
 
     assert re.match(rf"Bare.__init__ {NEVER}", str(explain_missing_init(Bare.__new__(Bare))))
+
+
+OURS = [
+    regard.MultiHeadAttention,
+    regard.GPT,
+    regard.ladder.SelfAttention,
+    regard.ladder.CausalAttention,
+    regard.ladder.MultiHeadAttention,
+    regard.ladder.MultiHeadAttentionWrapper,
+]
+
+
+@pytest.mark.parametrize("ours", OURS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_a_subclass_of_a_layer_of_regard_names_it_when_it_is_constructed(ours):
+    class WithLayer(ours):
+        def __init__(self):
+            self.gate = nn.Linear(3, 2)
+
+    class WithNumber(ours):
+        def __init__(self):
+            self.width = 3
+
+    class Further(WithNumber):
+        def __init__(self):
+            super().__init__()
+            self.depth = 5
+
+    for cls, name in ((WithLayer, "WithLayer"), (WithNumber, "WithNumber"), (Further, "WithNumber")):
+        with pytest.raises(ValueError, match=rf"^{name}.__init__ .*test_super_init.py:\d+\) {NEVER}"):
+            cls()
+
+
+def test_a_subclass_that_calls_it_too_late_is_named_with_the_line():
+    class LateLayer(regard.MultiHeadAttention):
+        def __init__(self):
+            self.gate = nn.Linear(3, 2)
+            super().__init__(6, 6, 5, 0.0, 2)
+
+    with pytest.raises(ValueError, match=r"^LateLayer.__init__ .*:\d+\) uses the module before super\(\).__init__\(\)"):
+        LateLayer()
+
+
+class Gated(regard.ladder.CausalAttention):
+    def __init__(self, width, dropout=0.0):
+        super().__init__(width, 2, 7, dropout)
+        self.gate = nn.Linear(2, 2)
+
+
+def test_a_sound_subclass_is_what_it_was():
+    layer, x = Gated(3, dropout=0.0), torch.randn(2, 5, 3)
+    assert list(inspect.signature(Gated).parameters) == ["width", "dropout"]
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        torch.testing.assert_close(twin(x), layer(x), rtol=0, atol=0)
+    with torch.device("meta"):
+        assert Gated(3).gate.weight.is_meta
+
+
+def test_an_error_of_a_sound_subclass_is_left_as_it_is():
+    class Misspelled(regard.ladder.SelfAttention):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.gate = self.W_qeury
+
+    with pytest.raises(AttributeError, match="'Misspelled' object has no attribute 'W_qeury'"):
+        Misspelled()
+
+
+def test_nn_module_init_called_by_the_outermost_class_is_enough():
+    class Part(regard.ladder.SelfAttention):
+        def __init__(self):
+            self.width = 3
+
+    class Whole(Part):
+        def __init__(self):
+            super().__init__()
+            nn.Module.__init__(self)
+
+    assert Whole().state_dict() == {}
 
 
 def test_code_that_is_in_no_file_is_named_without_a_place():

@@ -100,3 +100,11 @@ def test_marks_explain_only_what_occurs():
         "a@3 is at position 3, because a occurs several times",
         "⏎ is a line break",
     ]
+
+
+def test_in_is_answered_by_text_name_label_or_word():
+    tokens = TextTokens(["Al", "ice", " saw", " the", " cat", "\n", " the", "</s>"], padding=[False] * 7 + [True])
+    for name in ("saw", " saw", "the", "the@3", "##ice", "Alice", "⏎", "\n", "[pad]", tokens[7]):
+        assert name in tokens
+    for name in ("sa", "saw@2", "the@4", "", 2, None):
+        assert name not in tokens

@@ -33,6 +33,11 @@ _USUAL = {"context_length": "1024", "dropout": "0.0"}
 def check_width(x: Tensor, d_in: int) -> None:
     """x must be a tensor of shape (B, T, d_in)."""
     check_tensor(x=x)
+    if not (x.is_floating_point() or x.is_complex()):
+        raise ValueError(
+            f"x must hold floating-point numbers, but is {describe_tensor(x)}; "
+            "use x.float(), or nn.Embedding first where these are token ids"
+        )
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
     if x.shape[2] != d_in:
@@ -167,7 +172,7 @@ def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwarg
     required = [p.name for p in parameters if p.default is p.empty]
     given, notes = _renamed(kwargs, names)
     by_position = dict(zip(names, args, strict=False))
-    if "num_heads" not in given and _are_width_and_heads(args):
+    if "num_heads" in names and "num_heads" not in given and _are_width_and_heads(args):
         width, heads = args[:2]
         by_position = dict(zip(("d_in", "num_heads", "dropout"), args, strict=False))
         notes.append(f"(d_model={width}, num_heads={heads}) is another layer's order")

@@ -6,12 +6,17 @@ AttributeError about a name that its author never wrote.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import CodeType, FunctionType
+from typing import Any, TypeVar, cast
 
 from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
 
 # What nn.Module.__init__ creates; an error about one of these names is about a module that skipped it.
 _CREATED = frozenset(vars(nn.Module()))
@@ -32,6 +37,43 @@ def missing_init_explained() -> Iterator[None]:
         if clearer := explain_missing_init(error):
             raise clearer from error
         raise
+
+
+def explain_in_subclasses(cls: type[Module]) -> type[Module]:
+    """Decorate a module's class: a subclass that forgets super().__init__() says so where it is constructed.
+
+    >>> @explain_in_subclasses
+    ... class Layer(nn.Module):
+    ...     pass
+    >>> class Mine(Layer):
+    ...     def __init__(self):
+    ...         self.W_query = nn.Linear(3, 2)
+    >>> Mine()
+    Traceback (most recent call last):
+    ValueError: Mine.__init__ never called super().__init__(), so torch cannot keep its layers; make super().__init__() the first line of __init__
+
+    Only the __init__ of each subclass is wrapped: calls, copies, pickles and compiled code of the module stay as they are.
+    """
+
+    def wrap_init(subclass: type[Module], /, **options: Any) -> None:
+        super(cls, subclass).__init_subclass__(**options)
+        if isinstance(init := vars(subclass).get("__init__"), FunctionType):
+            subclass.__init__ = _explained(init)  # type: ignore[method-assign]
+
+    cls.__init_subclass__ = classmethod(wrap_init)  # type: ignore[assignment]
+    return cls
+
+
+def _explained(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def build(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        with missing_init_explained():
+            init(self, *args, **kwargs)
+        # Only when the outermost __init__ is done: a subclass of the subclass may still call nn.Module.__init__.
+        if cast(Any, type(self)).__init__ is build and not _is_initialised(self):
+            raise _explain(self, None)
+
+    return build
 
 
 def explain_missing_init(failed: nn.Module | BaseException) -> ValueError | None:
@@ -85,7 +127,7 @@ def _is_about_init(message: str) -> bool:
 def _explain(module: nn.Module, line: tuple[CodeType, int] | None) -> ValueError:
     """The error; `line` is where __init__ needed what it had not yet created, if it came so far."""
     inits = [
-        (cls.__name__, init.__code__)
+        (cls.__name__, inspect.unwrap(init).__code__)
         for cls in type(module).__mro__[: type(module).__mro__.index(nn.Module)]
         if isinstance(init := vars(cls).get("__init__"), FunctionType)
     ]

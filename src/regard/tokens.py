@@ -183,6 +183,16 @@ class TextTokens(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         return self.pieces[index]
 
+    def __contains__(self, label: object) -> bool:
+        """Is there a token or a word with this text, name or label?
+
+        >>> tokens = TextTokens(["Al", "ice", " saw", " a", " cat", " and", " a", " dog"])
+        >>> "saw" in tokens, "Alice" in tokens, "a" in tokens, "a@6" in tokens, "og" in tokens
+        (True, True, True, True, False)
+        """
+        words = [self._text(span) for span in self._spans() if len(span) > 1]
+        return any(label in names for names in (self.pieces, self.names, self.labels, words))
+
     def __len__(self) -> int:
         return len(self.pieces)
 

@@ -182,3 +182,12 @@ def test_the_part_of_one_layer_is_no_cache_and_an_array_no_prompt(without_shape_
         model(some_ids(1, 3), cache=model.cache()[0])
     with pytest.raises(ValueError, match=r"or a list of either, not ndarray; pass a NumPy array as torch\.as_tensor"):
         model.generate(some_ids(1, 3)[0].numpy(), 2)
+
+
+@pytest.mark.parametrize("config", [768, {"d_model": 768}, None])
+def test_what_is_no_config_is_refused_with_what_is(config, without_shape_checks):
+    message = (
+        rf"^GPT takes a GPTConfig or the name of a preset, not {type(config).__name__}; write GPT\('tiny'\) or GPT\("
+    )
+    with pytest.raises(ValueError, match=message):
+        GPT(config)

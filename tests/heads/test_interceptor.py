@@ -30,7 +30,7 @@ def test_modules_are_named_and_counted():
 def test_a_failed_forward_is_counted():
     model, reports = Layers(textbook), []
     with intercept(model, lambda *report: reports.append(report)) as forwards:
-        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        with pytest.raises(RuntimeError, match="x has width 5 but this linear layer takes"):
             model(torch.randn(2, 7, 5))
         model(random_x())
     assert [(f, i) for f, i, _ in reports] == [(1, 0), (1, 1)]
@@ -97,3 +97,25 @@ def test_what_cannot_be_followed_is_named_with_its_module():
     model.forward = lambda q: model["odd"](q, q, attn_mask=torch.ones(7, 7).as_subclass(Strange))
     with pytest.raises(ValueError, match="cannot follow the attention in odd: a mask like no other"):
         watched(model, q)
+
+
+def test_an_error_of_torch_is_explained_and_can_still_be_caught_as_torchs_own():
+    class Joined(nn.Module):
+        def __init__(self, catches):
+            super().__init__()
+            self.catches = catches
+
+        def forward(self, x):
+            try:
+                return F.scaled_dot_product_attention(x, x, x).transpose(1, 2).view(2, 7, 15)
+            except RuntimeError:
+                if self.catches:
+                    return x
+                raise
+
+    x = torch.randn(2, 3, 7, 5)
+    with pytest.raises(
+        ValueError, match=r"view\(2, 7, 15\) needs memory in order, .*call .contiguous\(\) before .view"
+    ):
+        watched(Joined(catches=False), x)
+    torch.testing.assert_close(watched(Joined(catches=True), x)[0], x, rtol=0, atol=0)

@@ -27,8 +27,8 @@ class Plain(nn.Module):
 
 def test_the_model_in_the_package_has_its_induction_head_and_its_previous_token_head():
     report = probe(regard.GPT.from_pretrained("tiny"))
-    assert [(head.layer, head.head) for head in report.named("induction")] == [(4, 3)]
-    assert next((head.layer, head.head) for head in report.named("previous token")) == (0, 2)
+    assert [(head.layer, head.head) for head in report.heads(role="induction")] == [(4, 3)]
+    assert next((head.layer, head.head) for head in report.heads(role="previous token")) == (0, 2)
     assert (
         report.what
         == "4 × 2 × 50 random tokens, after <|endoftext|>; vocabulary: 4096 ids, from token_embedding; seed 0"
@@ -42,7 +42,7 @@ def test_scores_are_the_mean_weights_of_the_second_copy_by_definition():
     with torch.no_grad(), regard.watch(model) as seen:
         model(report.ids)
     second = torch.arange(8, 15)  # after the beginning and the first copy
-    for head, scores in zip(report.heads, report.scores, strict=True):
+    for head, scores in zip(report.heads(), report.scores, strict=True):
         weights = seen[head.layer, head.head].weights()
         expected = [
             weights[:, second, second - 6].mean(),
@@ -95,6 +95,36 @@ def test_a_model_that_sees_the_future_is_refused():
         probe(models.bert())
 
 
+NEEDS = r"^probe\(\) needs a causal language model, which is called with token ids alone, model\(ids\)"
+LAYER = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=7, dropout=0.0, num_heads=2)
+
+
+@says_it_ourselves
+@pytest.mark.parametrize("vocab_size", [None, 11])
+@pytest.mark.parametrize("module", [LAYER, nn.Linear(6, 3), nn.TransformerEncoderLayer(6, 2)])
+def test_a_layer_is_refused_because_it_does_not_read_token_ids(module, vocab_size):
+    with pytest.raises(
+        ValueError, match=rf"{NEEDS}, and {type(module).__name__} does not read them; .* watch it: with"
+    ):
+        probe(module, vocab_size=vocab_size)
+
+
+def test_a_model_that_reads_two_texts_is_refused_with_the_reason():
+    with pytest.raises(
+        ValueError, match=rf"{NEEDS}; T5Model has an encoder and a decoder, which read two texts; watch"
+    ):
+        probe(models.t5())
+
+
+def test_a_model_that_fails_on_token_ids_alone_is_refused_with_its_error():
+    class Demanding(Plain):
+        def forward(self, x, style=None):
+            return super().forward(x) + style
+
+    with pytest.raises(ValueError, match=rf"{NEEDS}; Demanding was, and raised TypeError: unsupported operand"):
+        probe(Demanding())
+
+
 @says_it_ourselves
 def test_what_is_no_model_is_refused():
     with pytest.raises(
@@ -110,8 +140,13 @@ def test_a_length_that_does_not_fit_says_what_does():
         probe(Plain(), vocab_size=13, length=14)
 
 
-def test_only_roles_that_a_probe_finds_can_be_asked_for():
-    with pytest.raises(
-        ValueError, match=r"a probe finds no role 'broad'; it finds induction, previous token, duplicate"
-    ):
-        probe(Plain(), length=13).named("broad")
+def test_heads_are_chosen_as_in_a_report_and_sorted_by_their_highest_score():
+    report = probe(Plain(), length=13)
+    best = [max(one.means[name] for name in ("induction", "previous", "duplicate")) for one in report.heads().summaries]
+    assert best == sorted(best, reverse=True)
+    assert len(best) == 3
+    for options in ({"by": "entropy"}, {"by": "entropy", "descending": False, "layer": 0}):
+        places = [(head.layer, head.head) for head in report.heads(**options)]
+        assert places == [(head.layer, head.head) for head in report.seen.heads(**options)]
+    with pytest.raises(ValueError, match="no role is called 'copying'; roles are induction"):
+        report.heads(role="copying")

@@ -66,6 +66,13 @@ def test_without_tokenizer_or_ids_the_tokens_are_unknown_and_asking_says_what_to
         ValueError, match=r"'sat' cannot be looked up: no tokenizer is known; .*watch\(model, tokenizer=…\)"
     ):
         seen[0, 1].weights(rows="sat")
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=7, dropout=0.0, num_heads=2)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 3, 6))
+    with pytest.raises(
+        ValueError, match=r'not called with token ids, so .*: watch\(model, tokens=\["The", "cat", …\]\)$'
+    ):
+        seen[0, 1].weights(rows="sat")
     embedded = watched(models.gpt2(), inputs_embeds=torch.randn(2, 7, 24))
     assert embedded.tokens is None
     with pytest.raises(ValueError, match=r"not called with token ids that can be seen; .*watch\(model, tokens=…\)"):
@@ -169,7 +176,7 @@ def test_a_word_at_different_positions_is_asked_for_in_one_text():
         layer(torch.randn(2, 3, 6))
     everything = seen[0, 1].weights()
     with pytest.raises(
-        ValueError, match=r"'cat' is at position 1 in text 0 and at position 0 in text 1; choose a text"
+        ValueError, match=r"'cat' is at position 1 in text 0 and at position 0 in text 1; choose one: text=0 or text=1$"
     ):
         seen[0, 1].weights(rows="cat")
     with pytest.raises(ValueError, match=r"text 1: no token is called 'sat'; this text has cat, and, dog"):
@@ -184,3 +191,9 @@ def test_a_word_is_found_where_all_texts_have_it_at_one_place():
     reader = WordReader([["a", "b"], ["c", "b"]])
     texts = [reader.read(row, [False, False]) for row in reader.ids]
     assert find_word("b", texts, "") == range(1, 2)
+
+
+def test_of_more_than_two_texts_the_first_and_the_last_are_offered():
+    texts = [TextTokens(["b"]), TextTokens(["a", " b"]), TextTokens(["b"])]
+    with pytest.raises(ValueError, match=r"'b' is at position 0 in text 0 and .*; choose one: text=0 to text=2$"):
+        find_word("b", texts, "")

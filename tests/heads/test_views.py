@@ -114,13 +114,14 @@ def test_gradients_end_at_the_watcher():
 
 def test_a_head_prints_its_role_with_the_evidence_and_its_means():
     head = two_layers()[1, 2]
-    first, role, numbers = repr(head).splitlines()
+    first, role, numbers, legend = repr(head).splitlines()
     assert first == "1.2  h.1.attn[2]"
     assert role == f"  {head.role.name}: {head.role.evidence}"
     assert re.search(r" \d\.\d\d .*threshold \d\.\d\d$", role)
-    known = {name: mean for name, mean in head.summary.items() if mean == mean}
+    known = {"first" if name == "sink" else name: mean for name, mean in head.summary.items() if mean == mean}
     assert numbers == "  " + "  ".join(f"{name} {mean:.2f}" for name, mean in known.items())
-    assert {"entropy", "sink", "largest"} <= known.keys()
+    assert {"entropy", "first", "largest"} <= known.keys()
+    assert legend == "  first: weight on the first token; in Python: .sink"
 
 
 @pytest.mark.parametrize("view", [Head, Layer])

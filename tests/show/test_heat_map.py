@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.show.heat_map import heat_map
+from regard.show.heat_map import head_picture, heat_map
 
 
 def watched(T, causal=True, tokens=None, S=None, seed=5):
@@ -53,3 +53,10 @@ def test_tokens_of_cross_attention_are_numbered():
     lines = heat_map(watched(3, causal=False, S=5), 80).splitlines()
     assert lines[0].split() == ["0", "1", "2", "3", "4"]
     assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
+
+
+def test_a_picture_names_means_as_tables_do():
+    head = watched(5)
+    numbers = head_picture(head, 200).splitlines()[2].split()
+    assert numbers[numbers.index("first") + 1] == f"{head.summary['sink']:.2f}"
+    assert "sink" not in numbers

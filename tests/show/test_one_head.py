@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from regard.show.one_head import head_page
+from regard.show.one_head import head_page, means_in_lines
 from regard.tokens import TextTokens
 
 
@@ -49,6 +49,16 @@ def test_a_page_has_role_means_and_the_strongest_keys_of_each_token():
         "  The  The 0.90",
         "  cat  cat 0.90 · The 0.08",
         "  sat  sat 0.90 · cat 0.08",
+    ]
+
+
+def test_means_have_the_headings_of_tables_and_the_name_in_python_once():
+    head = SomeHead(3, None)
+    head.summary = {"entropy": 0.211, "sink": 0.5, "next": 0.25}
+    assert means_in_lines(head, 40) == [
+        "  entropy 0.21  first 0.50  next 0.25",
+        "  first: weight on the first token; in",
+        "    Python: .sink",
     ]
 
 

@@ -21,8 +21,10 @@ from regard.attention.masks import Mask, as_mask
 from regard.attention.positions import Rotary, alibi_slopes
 from regard.attention.projections import in_float32_if_emulated, linear, normalize, project_qkv
 from regard.steps import step
+from regard.super_init import explain_in_subclasses
 
 
+@explain_in_subclasses
 class MultiHeadAttention(nn.Module):
     """Multi-head attention to read, see and ship.
 

@@ -23,6 +23,9 @@ class ModelSize(TypedDict):
     >>> size = GPT2_CONFIGS["gpt2-small"]
     >>> size["d_model"], size["num_heads"], size["head_dim"], size["dropout"], size["qkv_bias"]
     (768, 12, 64, 0.1, False)
+
+    The options are those of the textbook's layer; GPTConfig.preset("gpt2-small") has the same sizes, but qkv_bias=True
+    and dropout=0.0, because it is made to load and run OpenAI's weights.
     """
 
     num_layers: int

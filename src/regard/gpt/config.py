@@ -111,6 +111,10 @@ class GPTConfig:
 
         >>> GPTConfig.preset("tiny", vocab_size=5000).vocab_size
         5000
+
+        The sizes are those of regard.GPT2_CONFIGS, the options are not: a preset is made to load OpenAI's weights, which
+        have biases (qkv_bias=True), and to run them without dropout; that table describes the textbook's layer, with
+        qkv_bias=False and dropout=0.1.
         """
         if name not in PRESETS:
             near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.8)

@@ -23,12 +23,14 @@ from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_nor
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.steps import step
+from regard.super_init import explain_in_subclasses
 
 if TYPE_CHECKING:
     from regard.gpt.generate.generate import GenerationStream
     from regard.gpt.tokenizer import Tokenizer
 
 
+@explain_in_subclasses
 class GPT(nn.Module):
     """A language model: GPT-2, the Llama family and models between, according to its config.
 
@@ -41,7 +43,13 @@ class GPT(nn.Module):
 
     def __init__(self, config: GPTConfig | str) -> None:
         super().__init__()
-        self.config = config = GPTConfig.preset(config) if isinstance(config, str) else config
+        config = GPTConfig.preset(config) if isinstance(config, str) else config
+        if not isinstance(config, GPTConfig):
+            raise ValueError(
+                f"GPT takes a GPTConfig or the name of a preset, not {type(config).__name__}; write GPT('tiny') or "
+                "GPT(GPTConfig(vocab_size=…, context_length=…, num_layers=…, d_model=…, num_heads=…))"
+            )
+        self.config = config
         self.tokenizer = None
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         learned = config.rotary is None

@@ -25,6 +25,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.model_inputs import InputTracker
 from regard.heads.tracked_softmax import TrackedSoftmax
+from regard.traces.failures import explain_call
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
@@ -229,9 +230,14 @@ class FunctionMode(TorchFunctionMode):
         if name == "__get__":  # of a property, such as Tensor.mT
             name = getattr(func.__self__, "__name__", "")
         handler = self.interceptor.handlers.get(name.partition(".")[0])  # without the overload of an aten operator
-        if handler is None or self.interceptor.in_callback or inside_observed_attention():
-            return func(*args, **kwargs)
-        return handler(func, args, kwargs)
+        try:
+            if handler is None or self.interceptor.in_callback or inside_observed_attention():
+                return func(*args, **kwargs)
+            return handler(func, args, kwargs)
+        except RuntimeError as error:
+            if clearer := explain_call(name, args, error):
+                raise clearer from error
+            raise
 
 
 def _in_backward() -> bool:

@@ -7,7 +7,7 @@ after a token the first time can only have looked it up: that is induction. (arX
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from regard.arguments import check_whole
 from regard.drawing import as_html, as_text
+from regard.heads.compare import HeadSummary
 from regard.heads.head_list import HeadList
 from regard.heads.pieces import TextReader, TokenReader
 from regard.heads.report import Seen
-from regard.heads.views import Head
 from regard.heads.watch import watch
+from regard.super_init import check_initialised
 
 SCORES = ("induction", "previous", "duplicate")  # statistics of heads/registry.py
 ROLES = ("induction", "previous token", "duplicate")
@@ -31,21 +32,29 @@ class ProbeReport:
     """What the heads of a model did with repeated random tokens; prints as a table, the highest score first.
 
     ids: (texts, tokens), what the model read. seen: the report of a watch, for everything else. what: what was run, in
-    words. scores: (layers × heads, 3), the means of induction, previous and duplicate, in the order of `heads`.
+    words. scores: (layers × heads, 3), the means of induction, previous and duplicate, in the order of `heads()`.
     """
 
     def __init__(self, seen: Seen, ids: Tensor, what: str) -> None:
         self.seen, self.ids, self.what = seen, ids, what
-        portraits = seen.portraits()
-        best = sorted(portraits, key=lambda key: -max(portraits[key].means[name] for name in SCORES))
-        self.heads = HeadList([seen[key] for key in best], [portraits[key] for key in best], f"of {len(best)} heads")
-        self.scores = torch.tensor([[portraits[key].means[name] for name in SCORES] for key in best])
+        self.scores = torch.tensor([_scores(summary) for summary in self.heads().summaries])
 
-    def named(self, role: str) -> list[Head]:
-        """The heads with this role: "induction", "previous token" or "duplicate", the highest score first."""
-        if role not in ROLES:
-            raise ValueError(f"a probe finds no role {role!r}; it finds {', '.join(ROLES)}")
-        return list(self.seen.heads(role=role, by=SCORES[ROLES.index(role)]))
+    def heads(
+        self,
+        role: str | Iterable[str] | None = None,
+        layer: int | str | Sequence[int | str] | None = None,
+        by: str | None = None,
+        descending: bool | None = None,
+    ) -> HeadList:
+        """The heads with this role, in this layer, chosen as by `seen.heads`; prints as a table.
+
+        by: a statistic, such as "entropy", or "score", that of the role. [default: the highest of the probe's scores]
+        """
+        chosen = self.seen.heads(role, layer, by, descending)
+        if by is not None:
+            return chosen
+        order = sorted(range(len(chosen)), key=lambda i: -max(_scores(chosen.summaries[i])))
+        return HeadList([chosen[i] for i in order], [chosen.summaries[i] for i in order], chosen.what)
 
     def table(self, width: int = 80, all: bool = False) -> str:
         """The heads as aligned text; all=True shows every one."""
@@ -71,7 +80,7 @@ def probe(
 
     >>> import regard
     >>> report = regard.probe(regard.GPT.from_pretrained("tiny"))
-    >>> [(head.layer, head.head) for head in report.named("induction")][0]
+    >>> [(head.layer, head.head) for head in report.heads(role="induction")][0]
     (4, 3)
 
     The induction score of a head is the mean weight from a token of the second copy to the token after its first
@@ -85,17 +94,18 @@ def probe(
     seed: of the random tokens.
 
     The model runs in eval mode, without gradients, on its own device; its training mode is restored.
-    Raises ValueError where the model is not causal.
+    Raises ValueError where the model is not causal, or cannot be called with token ids alone.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"probe() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
+    check_initialised(model)
     check_whole(
         texts=texts, **{name: n for name, n in (("length", length), ("vocab_size", vocab_size)) if n is not None}
     )
     reader = _reader(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with _evaluating(model), torch.no_grad():
-        size, source = (vocab_size, "as given") if vocab_size is not None else _vocabulary(model, device)
+        size, source = _vocabulary(model, device, vocab_size)
         beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
         drawn = sorted(set(range(size)) - _special_ids(model, reader))
         length = _length(length, len(drawn), _longest(model), beginning is not None)
@@ -106,6 +116,10 @@ def probe(
     front = "" if reader is None or beginning is None else f", after {reader.read([beginning], [False])[0]}"
     what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}; seed {seed}"
     return ProbeReport(seen, ids, what)
+
+
+def _scores(summary: HeadSummary) -> list[float]:
+    return [summary.means[name] for name in SCORES]
 
 
 def frugal_options(model: nn.Module) -> dict[str, Any]:
@@ -136,7 +150,21 @@ def _reader(model: nn.Module, tokenizer: Any) -> TextReader | None:
         return None
 
 
-def _vocabulary(model: nn.Module, device: torch.device) -> tuple[int, str]:
+def _refusal(model: nn.Module, error: Exception, reads_ids: bool) -> ValueError:
+    """Why a model that failed on three token ids cannot be probed."""
+    name = type(model).__name__
+    needs = "probe() needs a causal language model, which is called with token ids alone, model(ids)"
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return ValueError(f"{needs}; {name} has an encoder and a decoder, which read two texts; watch it on your own")
+    if reads_ids:
+        return ValueError(f"{needs}; {name} was, and raised {type(error).__name__}: {str(error).strip()}")
+    return ValueError(
+        f"{needs}, and {name} does not read them; pass the model that it is part of, or watch it: "
+        "with regard.watch(layer) as seen: layer(x)"
+    )
+
+
+def _vocabulary(model: nn.Module, device: torch.device, vocab_size: int | None) -> tuple[int, str]:
     """How many ids the model knows, and how that is known: which Embedding reads them is seen on three tokens."""
     ids = torch.tensor([[1, 0, 1]], device=device)
     sizes: dict[str, int] = {}
@@ -151,9 +179,13 @@ def _vocabulary(model: nn.Module, device: torch.device) -> tuple[int, str]:
             hooks.append(module.register_forward_pre_hook(note))
     try:
         model(ids, **frugal_options(model))
+    except Exception as error:
+        raise _refusal(model, error, bool(sizes)) from error
     finally:
         for hook in hooks:
             hook.remove()
+    if vocab_size is not None:
+        return vocab_size, "as given"
     if len(set(sizes.values())) != 1:
         there = "none of its Embeddings reads them" if not sizes else f"several do: {', '.join(sizes)}"
         raise ValueError(f"how many token ids {type(model).__name__} knows is unknown, {there}; give vocab_size")

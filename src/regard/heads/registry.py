@@ -11,7 +11,7 @@ A new statistic that is the weight on one key per query, such as `previous`, is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -258,3 +258,21 @@ def check_collected(names: frozenset[str]) -> None:
     """Refuse names that are no statistics; "default" stands for the default set."""
     if unknown := sorted(map(repr, names - {*NAMES, "default"})):
         raise ValueError(f"collect names {', '.join(unknown)}; known are {', '.join(NAMES)}, and default for the usual")
+
+
+def with_headings(means: Mapping[str, float]) -> dict[str, float]:
+    """Means as tables name them, without those that no row has.
+
+    >>> with_headings({"sink": 0.25, "next": 0.5, "self": math.nan})
+    {'first': 0.25, 'next': 0.5}
+    """
+    return {BY_NAME[name].heading or name: mean for name, mean in means.items() if not math.isnan(mean)}
+
+
+def explain_headings(headings: Collection[str]) -> list[str]:
+    """Those of these headings that are not the name of their statistic, and what they are.
+
+    >>> explain_headings(["entropy", "first"])
+    ['first: weight on the first token; in Python: .sink']
+    """
+    return [f"{one.heading}: {one.legend}" for one in STATISTICS if one.heading in headings and one.heading != one.name]

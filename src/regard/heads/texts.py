@@ -16,6 +16,10 @@ from regard.heads.record import Record, RecordTexts
 from regard.tokens import TextTokens
 
 NO_TOKENIZER = "no tokenizer is known; give it to the watch: watch(model, tokenizer=…)"
+NO_WORDS = (
+    "the model was not called with token ids, so its tokens have no names; give them to the watch: "
+    'watch(model, tokens=["The", "cat", …])'
+)
 NO_IDS = "the model was not called with token ids that can be seen; give them to the watch: watch(model, tokens=…)"
 REORDERED = "the texts of the batch changed places during generation, as in beam search"
 
@@ -29,7 +33,8 @@ def texts_of(record: Record) -> RecordTexts:
 
 def _read(record: Record) -> RecordTexts:
     if record.reader is None:
-        return RecordTexts(None, None, NO_TOKENIZER)
+        known = all((step.call.query_text if record.across else step.call.tokens) is not None for step in record.steps)
+        return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
     if record.reordered:
         return RecordTexts(None, None, REORDERED)
     if record.across:
@@ -98,8 +103,8 @@ def find_word(word: str, texts: Sequence[TextTokens] | None, unknown: str, text:
     other = next((i for i, span in enumerate(spans) if span != spans[0]), None)
     if other is not None:
         raise ValueError(
-            f"{word!r} is at {_place(spans[0])} in text 0 and at {_place(spans[other])} in text {other}; choose a text "
-            f"with text=0, …, text={len(texts) - 1}"
+            f"{word!r} is at {_place(spans[0])} in text 0 and at {_place(spans[other])} in text {other}; choose one: "
+            f"text=0 {'or' if len(texts) == 2 else 'to'} text={len(texts) - 1}"
         )
     return spans[0] if spans else range(0)
 

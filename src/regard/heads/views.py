@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.drawing import as_figure
 from regard.heads.cells import visible_cells, visible_keys
 from regard.heads.record import Record
-from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic
+from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
 from regard.heads.roles import Role, Tally
 from regard.heads.statistics import MAP, TOP
 from regard.heads.texts import find_word, texts_of
@@ -157,8 +157,10 @@ class Head(_View):
         return as_figure(self, ax=ax, text=text, rows=rows, cols=cols, width=width)
 
     def __repr__(self) -> str:
-        numbers = "  ".join(f"{name} {value:.2f}" for name, value in self.summary.items() if value == value)
-        return f"{self.layer}.{self.head}  {self.name}\n  {self.role}\n  {numbers}"
+        means = with_headings(self.summary)
+        numbers = "  ".join(f"{name} {value:.2f}" for name, value in means.items())
+        lines = [f"{self.layer}.{self.head}  {self.name}", str(self.role), numbers, *explain_headings(means)]
+        return "\n  ".join(lines)
 
 
 class Layer(_View):

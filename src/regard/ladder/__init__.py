@@ -10,6 +10,7 @@ from regard.ladder.causal import CausalAttention, CausalSelfAttention
 from regard.ladder.multi_head import MultiHeadAttention, MultiHeadAttentionWrapper
 from regard.ladder.self_attention import SelfAttention
 from regard.ladder.simplified import SENTENCE, VECTORS, attend_by_loops, simplified_attention
+from regard.super_init import explain_in_subclasses
 
 __all__ = [
     "SENTENCE",
@@ -22,3 +23,7 @@ __all__ = [
     "attend_by_loops",
     "simplified_attention",
 ]
+
+# Here and not in the files above, so that these stay as short as what they show.
+for _rung in (SelfAttention, CausalAttention, MultiHeadAttentionWrapper, MultiHeadAttention):
+    explain_in_subclasses(_rung)

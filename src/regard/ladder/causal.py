@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import check_dropout, check_length, check_whole, check_width
+from regard.arguments import check_dropout, check_length, check_whole, check_width, explain_wrong_call
 from regard.steps import step
 
 
@@ -24,6 +24,7 @@ class CausalAttention(nn.Module):
     torch.Size([2, 6, 2])
     """
 
+    @explain_wrong_call
     def __init__(self, d_in: int, d_out: int, context_length: int, dropout: float, qkv_bias: bool = False) -> None:
         super().__init__()
         check_whole(d_in=d_in, d_out=d_out, context_length=context_length)

@@ -30,6 +30,7 @@ class MultiHeadAttentionWrapper(nn.Module):
     torch.Size([1, 6, 4])
     """
 
+    @explain_wrong_call
     def __init__(
         self, d_in: int, d_out: int, context_length: int, dropout: float, num_heads: int, qkv_bias: bool = False
     ) -> None:
@@ -52,7 +53,7 @@ class MultiHeadAttention(nn.Module):
     torch.Size([1, 6, 8])
     """
 
-    @explain_wrong_call  # a call with other arguments is answered with one that works
+    @explain_wrong_call
     def __init__(
         self, d_in: int, d_out: int, context_length: int, dropout: float, num_heads: int, qkv_bias: bool = False
     ) -> None:

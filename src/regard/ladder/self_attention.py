@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import check_whole, check_width
+from regard.arguments import check_whole, check_width, explain_wrong_call
 from regard.steps import step
 
 
@@ -28,6 +28,7 @@ class SelfAttention(nn.Module):
     torch.Size([1, 6, 2])
     """
 
+    @explain_wrong_call  # a call with other arguments is answered with one that works
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False) -> None:
         super().__init__()
         check_whole(d_in=d_in, d_out=d_out)

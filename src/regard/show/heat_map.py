@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.heads.views import Head
-from regard.show.one_head import marks_below, strongest, token_labels, wrapped
+from regard.show.one_head import marks_below, means_in_lines, strongest, token_labels, wrapped
 from regard.show.table import shorten
 
 _ROWS = 40  # the last so many tokens are drawn
@@ -18,10 +18,9 @@ _LABELLED, _WIDEST = 4, 6  # columns of a cell from which its key is named above
 
 def head_picture(head: Head, width: int, text: int = 0) -> str:
     """A head in words and as a heat map: its role with the evidence, its mean statistics, and where each token looks."""
-    means = "  ".join(f"{name}\xa0{value:.2f}" for name, value in head.summary.items() if value == value)
     heading = f"head {head.layer}.{head.head} · {head.role.name} · {head.name}"
     evidence = str(head.role).removeprefix(f"{head.role.name}: ")
-    lines = [*wrapped(heading, width), *wrapped(evidence, width), *wrapped(means, width), ""]
+    lines = [*wrapped(heading, width), *wrapped(evidence, width), *means_in_lines(head, width), ""]
     return "\n".join([*lines, heat_map(head, width, text)])
 
 

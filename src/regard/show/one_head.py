@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from regard.heads.registry import explain_headings, with_headings
 from regard.heads.views import Head
 from regard.show.table import shorten, text_table
 from regard.tokens import TextTokens
@@ -18,9 +19,8 @@ _LEAST = 0.005  # the smallest weight that is listed
 def head_page(head: Head, width: int, text: int = 0) -> str:
     """What the head does with one text of the batch, as lines of at most `width` columns."""
     _, _, T, S = head.record.sizes
-    means = "  ".join(f"{name}\xa0{value:.2f}" for name, value in head.summary.items() if value == value)
     lines = [f"  {head.name} · {T} token{'s' * (T != 1)}", ""]
-    lines += [*wrapped(str(head.role), width), *wrapped(means, width), ""]
+    lines += [*wrapped(str(head.role), width), *means_in_lines(head, width), ""]
     keys, weights = (one[text].tolist() for one in head.top(min(_KEYS, S)))
     queries, looked_at = (
         token_labels(side, text, size) for side, size in ((head.query_tokens, T), (head.key_tokens, S))
@@ -33,6 +33,13 @@ def head_page(head: Head, width: int, text: int = 0) -> str:
     if len(rows) > _QUERIES:
         lines.append(f"  (the last {_QUERIES} of {len(rows)} tokens)")
     return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)])
+
+
+def means_in_lines(head: Head, width: int) -> list[str]:
+    """The mean statistics of a head by the headings of tables, and what a heading is where Python has another name."""
+    means = with_headings(head.summary)
+    numbers = "  ".join(f"{name}\xa0{value:.2f}" for name, value in means.items())
+    return [line for text in (numbers, *explain_headings(means)) for line in wrapped(text, width)]
 
 
 def token_labels(texts: Sequence[TextTokens] | None, text: int, size: int) -> list[str]:

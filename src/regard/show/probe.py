@@ -35,11 +35,12 @@ def _probe_as_html(report: ProbeReport) -> str:
 
 
 def _rows(report: ProbeReport) -> list[list[Cell]]:
+    heads = report.heads()
     return [
         [f"{head.layer}.{head.head}", summary.role.name, *(summary.means[name] for name in SCORES)]
-        for head, summary in zip(report.heads, report.heads.summaries, strict=True)
+        for head, summary in zip(heads, heads.summaries, strict=True)
     ]
 
 
 def _count(report: ProbeReport) -> str:
-    return "Heads by role: " + " · ".join(f"{len(report.named(role))} {role}" for role in ROLES)
+    return "Heads by role: " + " · ".join(f"{len(report.heads(role=role))} {role}" for role in ROLES)
