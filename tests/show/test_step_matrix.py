@@ -42,7 +42,7 @@ def test_split_and_transposed_heads_are_told_apart_by_the_name_of_the_step():
 
 def test_queries_show_the_channels_of_the_head_and_x_the_first():
     t = layer_trace()
-    table, legend = step_matrix(t.find("queries"), WORDS, head=2, heads=3)
+    table, legend = step_matrix(t.find("queries"), WORDS, head=2, heads=3, width=89)
     assert table.splitlines()[0].split() == ["4", "5"]
     assert legend == "  Row: a token. Column: one of its 6 numbers, its channels; 4 to 5 are those of head 2."
     table, legend = step_matrix(t.find("x"), WORDS, head=2, heads=3)
@@ -62,3 +62,10 @@ def test_the_first_rung_has_no_batch():
         simplified_attention(VECTORS)
     table, _ = step_matrix(t.find("weights"), SENTENCE, head=0, heads=1, digits=4)
     assert "journey   0.1385   0.2379   0.2333   0.1240   0.1082   0.1581" in table
+
+
+def test_the_legend_keeps_to_the_width():
+    t = layer_trace()
+    for name in ("queries", "mask"):
+        table, legend = step_matrix(t.find(name), WORDS, head=2, heads=3, width=41)
+        assert max(map(len, f"{table}\n{legend}".splitlines())) <= 41
