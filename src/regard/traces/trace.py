@@ -80,6 +80,7 @@ class Trace:
 
     def __init__(self, module: Callable[..., Any] | None = None) -> None:
         self.out: Any = None
+        self.input: Tensor | None = None  # the first tensor that went into `trace(layer, x)`
         self.title = "" if module is None else getattr(module, "__name__", type(module).__name__)
         self._named: list[Step] = []
         self._seen: dict[str, int] = {}
@@ -199,6 +200,8 @@ def trace(module: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -
     if module is None:
         return Trace()
     collected = Trace(module)
+    x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
+    collected.input = None if x is None else x.detach().clone()  # a copy: the layer may change it in place
     with collected:
         collected.out = module(*args, **kwargs)
     return collected
