@@ -66,6 +66,13 @@ def test_a_sentence_goes_through_the_trained_model():
     assert "Each row sums to 1. · is hidden: no token may look at later ones." in result.output
 
 
+@pytest.mark.parametrize("options", [(), ("--head", "4.3")], ids=["first", "chosen"])
+def test_a_text_too_short_for_roles_says_so(options):
+    output = trace("hello", *options).output
+    assert "  No role: that needs at least 4 tokens, and this text has 3.\n" in output
+    assert "clear" not in output
+
+
 def test_the_numbers_are_those_of_the_model():
     model = regard.GPT.from_pretrained("tiny")
     with torch.no_grad(), regard.trace() as t:

@@ -219,7 +219,7 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     typer.echo()
     _echo(f"{PACKAGED}, the trained model in the package: {layers} layers × {heads} heads")
     _echo(f"{len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
-    _echo(_role_line(seen, (number, which), chosen))
+    _echo(_role_line(seen, (number, which), chosen, len(ids)))
     if everything:
         typer.echo(f"\n{steps.table(terminal_width())}\n")
         D = steps["context"].shape[-1]
@@ -271,7 +271,11 @@ def _find_head(seen: Seen, chosen: tuple[int | None, int | None], layers: int, h
     return first if layer is None or head is None else (layer, head)
 
 
-def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None]) -> str:
+def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None], tokens: int) -> str:
+    from regard.heads.roles import ENOUGH
+
+    if tokens < ENOUGH:
+        return f"No role: that needs at least {ENOUGH} tokens, and this text has {tokens}."
     role = seen.portraits()[head].role
     if chosen[1] is not None:
         return str(role)
