@@ -106,10 +106,6 @@ def test_pieces_and_repeated_words_are_marked_and_explained():
     assert "continues the word" not in trace(SENTENCE).output
 
 
-def test_a_text_too_short_for_roles_says_so():
-    assert "No head has a clear role for this text" in " ".join(trace("Hi").output.split())
-
-
 def test_grouped_heads_show_their_own_shape():
     result = trace("--tokens", "7", "--d-model", "24", "--heads", "4", "--kv-heads", "2")
     assert "1 × 7 × 2 × 6" in result.output

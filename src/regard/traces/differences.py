@@ -196,9 +196,10 @@ def _other_inputs(a: ComparedTrace, i: int, j: int) -> str:
 
 def _other_options(a: ComparedTrace, i: int) -> str:
     """The options of a call of scaled_dot_product_attention that the other trace contradicts."""
-    operation, D = a.steps[i].operation, a.steps[i].shape[-1]
+    operation = a.steps[i].operation
     if not operation.startswith("scaled_dot_product_attention("):
         return ""
+    D = a.steps[i].shape[-1]
     caller, other = ("", "the other") if a.is_this else ("the other is ", "this")
     mask, scaled = a.other.find_operation("mask"), a.other.find_operation("scaled")
     if mask and "is_causal=True" not in operation and "attn_mask=" not in operation:
