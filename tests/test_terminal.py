@@ -29,6 +29,45 @@ def test_a_table_keeps_to_the_terminal_and_names_what_is_left_out(columns, wides
     assert ended.out.rfind(SHOW_CURSOR) >= ended.out.rfind(HIDE_CURSOR)
 
 
+SENTENCE = "The cat sat on the mat"
+TRACES = {
+    (): "2  self-attention: + learned queries, keys,",
+    ("--step", "scores"): "scores of head 1: queries @ keys.mT",
+    ("--tokens", "100", "--d-model", "768", "--heads", "12", "--batch", "4"): "2,360,064 parameters.",
+    (SENTENCE,): "weights of head 0.2: softmax(scaled)",
+    (SENTENCE, "--head", "4.3", "--step", "queries"): "queries of head 4.3: W_query(x)",
+}
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(60, 60), (80, 80), (200, 120)])
+@pytest.mark.parametrize("arguments", TRACES, ids=" ".join)
+def test_a_trace_keeps_to_the_terminal_and_cuts_no_text(arguments, columns, widest):
+    ended = in_terminal("trace", *arguments, columns=columns)
+    assert (ended.status, ended.width <= widest) == (0, True), ended.out
+    assert TRACES[arguments] in ended.out
+    assert not [line for line in ended.lines if "…" in line and " × …" not in line and "more channels" not in line]
+
+
+@pytest.mark.parametrize("arguments", TRACES, ids=" ".join)
+def test_a_trace_without_unicode_is_ascii_that_means_the_same(arguments):
+    ended = in_terminal("trace", *arguments, columns=60, **C_LOCALE)
+    assert (ended.status, ended.width <= 60) == (0, True), ended.out
+    assert ended.out.isascii()
+    assert "?" not in ended.out
+
+
+def test_a_trace_without_unicode_keeps_its_columns():
+    lines = piped("trace", "--tokens", "100", **C_LOCALE).lines
+    steps = [line for line in lines if line.startswith(("  step ", "  mask ", "  scaled ", "  weights "))]
+    head, mask, scaled, weights = steps
+    assert "-inf unless causal" in mask
+    assert "scores / sqrt(64)" in scaled
+    for column, cells in (("shape", ("1 x 12 x 100 x 100",) * 3), ("why", ("hidden keys", "variance", "each row"))):
+        assert {line.index(cell) for line, cell in zip((mask, scaled, weights), cells, strict=True)} == {
+            head.index(column)
+        }
+
+
 @pytest.fixture(scope="module")
 def table():
     """`regard see`, piped, without a home."""

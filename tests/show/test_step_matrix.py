@@ -42,7 +42,7 @@ def test_split_and_transposed_heads_are_told_apart_by_the_name_of_the_step():
 
 def test_queries_show_the_channels_of_the_head_and_x_the_first():
     t = layer_trace()
-    table, legend = step_matrix(t.find("queries"), WORDS, head=2, heads=3)
+    table, legend = step_matrix(t.find("queries"), WORDS, head=2, heads=3, width=89)
     assert table.splitlines()[0].split() == ["4", "5"]
     assert legend == "  Row: a token. Column: one of its 6 numbers, its channels; 4 to 5 are those of head 2."
     table, legend = step_matrix(t.find("x"), WORDS, head=2, heads=3)
@@ -73,3 +73,10 @@ def test_one_text_and_one_head_are_chosen_also_in_the_second_run_of_a_layer():
         assert torch.equal(matrix_of(t.find(name), head=2, text=1), t[name][1, :, 2])
     assert torch.equal(matrix_of(t.find("scores 2"), head=2, text=1), t["scores 2"][1, 2])
     assert torch.equal(matrix_of(t.find("out"), head=0, text=1), t["out"][1])
+
+
+def test_the_legend_keeps_to_the_width():
+    t = layer_trace()
+    for name in ("queries", "mask"):
+        table, legend = step_matrix(t.find(name), WORDS, head=2, heads=3, width=41)
+        assert max(map(len, f"{table}\n{legend}".splitlines())) <= 41

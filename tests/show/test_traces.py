@@ -1,7 +1,12 @@
 """A trace as a table, in text and in HTML."""
 
+import io
+import re
+import sys
+
 import torch
 
+import regard.commands.ascii  # noqa: F401  registers the error handler
 from regard import MultiHeadAttention, step, trace
 
 LAYER = {"d_in": 6, "d_out": 15, "context_length": 11, "dropout": 0.0, "num_heads": 3}
@@ -18,9 +23,38 @@ def test_the_table_is_aligned_and_fits_its_width():
         assert len(starts) == 1
 
 
-def test_a_narrow_table_still_fits():
+def test_a_narrow_table_still_fits_and_names_what_is_left_out():
     t = trace(MultiHeadAttention(**LAYER), torch.randn(2, 7, 6))
-    assert max(map(len, t.table(40).splitlines())) <= 40
+    for width in (31, 40):
+        assert max(map(len, t.table(width).splitlines())) <= width
+        assert re.search(r"not shown at\s+this\s+width:\s+(shape, )?why", t.table(width))
+
+
+def test_where_it_is_too_wide_shapes_are_short_and_texts_go_on_in_the_next_line():
+    with trace() as t:
+        step("scores", torch.ones(2, 3, 5), "queries @ keys.mT", "every query, every key")
+        step("out", torch.ones(2, 3, 7), "out_proj(context)", "heads mixed")
+    assert t.table(50) == (
+        "  2 steps · float32\n\n"
+        "  step    operation          shape  why\n"
+        "  scores  queries @ keys.mT  2×3×5  every query,\n"
+        "                                    every key\n"
+        "  out     out_proj(context)  2×3×7  heads mixed"
+    )
+
+
+def test_columns_are_aligned_where_stdout_knows_no_unicode(monkeypatch):
+    with trace() as t:
+        step("scaled", torch.ones(2), "scores / √64", "variance")
+        step("mask", torch.ones(2), "−∞", "hidden keys get −∞")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="regard.ascii"))
+        table = t.table()
+    assert table.splitlines()[2:] == [
+        "  step    operation          shape  why",
+        "  scaled  scores / sqrt(64)  2      variance",
+        "  mask    -inf               2      hidden keys get -inf",
+    ]
 
 
 def test_what_keys_and_values_share_with_queries_is_shown_once():

@@ -80,3 +80,18 @@ def test_a_weight_of_exactly_zero_is_a_dot_and_a_small_one_is_a_number():
 
 def test_no_token_is_no_error():
     assert weights_table(torch.zeros(0, 0), [], []) == ""
+
+
+def test_where_the_width_is_too_small_columns_are_narrower_then_numbers_shorter():
+    scores, words = torch.tensor([[0.12345, -0.5], [1.0, 2.0]]), ["a", "journey"]
+    assert weights_table(scores, words, words, width=31, digits=4).splitlines()[2] == "  journey   1.0000   2.0000"
+    assert weights_table(scores, ["a", "b"], words, width=20, digits=4).splitlines() == [
+        "          a  journey",
+        "  a  0.1235  −0.5000",
+        "  b  1.0000   2.0000",
+    ]
+    assert weights_table(scores, ["a", "b"], words, width=19, digits=4).splitlines() == [
+        "         a  journey",
+        "  a  0.123   −0.500",
+        "  b  1.000    2.000",
+    ]

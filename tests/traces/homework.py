@@ -216,6 +216,29 @@ def mask_hides_the_past(layer, x):
     return layer.out_proj(join(attend(q, k, v, hidden=future().mT)))
 
 
+def masked_with_zero(layer, x):
+    q, k, v = qkv(layer, x)
+    return layer.out_proj(join((q @ k.mT / D**0.5).masked_fill(future(), 0).softmax(-1) @ v))
+
+
+def wrong_mask_before_the_scale(layer, x):
+    q, k, v = qkv(layer, x)
+    return layer.out_proj(join(((q @ k.mT).masked_fill(future(2), -torch.inf) / D**0.5).softmax(-1) @ v))
+
+
+def fused_without_mask(layer, x):
+    return layer.out_proj(join(F.scaled_dot_product_attention(*qkv(layer, x))))
+
+
+def fused_without_scale(layer, x):
+    return layer.out_proj(join(F.scaled_dot_product_attention(*qkv(layer, x), is_causal=True, scale=1.0)))
+
+
+def fused_with_another_mask(layer, x):
+    mask = ~future(2)
+    return layer.out_proj(join(F.scaled_dot_product_attention(*qkv(layer, x), mask, scale=D**-0.5)))
+
+
 def mask_after_softmax(layer, x):
     q, k, v = qkv(layer, x)
     weights = (q @ k.mT / D**0.5).softmax(-1).masked_fill(future(), 0)
@@ -306,6 +329,11 @@ WRONG = [
     (mask_hides_the_token_itself, "mask", "mask"),
     (mask_shows_the_next_token, "mask", "mask"),
     (mask_hides_the_past, "mask", "mask"),
+    (masked_with_zero, "mask", "mask"),
+    (wrong_mask_before_the_scale, "mask", "mask"),
+    (fused_without_mask, "scaled_dot_product_attention", "context"),
+    (fused_without_scale, "scaled_dot_product_attention", "context"),
+    (fused_with_another_mask, "scaled_dot_product_attention", "context"),
     (mask_after_softmax, "mask", "mask"),
     (softmax_over_queries, "weights", "weights"),
     (joined_without_transpose, "reshape", "concat"),

@@ -1,5 +1,7 @@
 """t.diff(other) aligns steps by meaning: correct layers are equal, and a mistake is found where it was made."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,50 @@ def test_a_mistake_is_found_at_its_step(function, name, meaning, expected):
     assert difference is not None
     assert (difference.name, difference.meaning) == (name, meaning)
     assert "\n" not in str(difference)
+
+
+@pytest.mark.parametrize("function", [f for f, _, _ in WRONG], ids=lambda f: f.__name__)
+def test_both_directions_name_the_same_fault(function, expected):
+    homework = run(function, random_x())
+    one, other = homework.diff(expected), expected.diff(homework)
+    assert one.meaning == other.meaning
+    values = re.compile(r"^(\S+) against (\S+) at")
+    if found := values.match(one.reason):
+        assert values.match(other.reason).groups() == found.groups()[::-1]
+    for mine, its in (("only this trace", "only the other trace"), ("after weights here", "before weights here")):
+        assert (mine in one.reason, its in one.reason) == (its in other.reason, mine in other.reason)
+
+
+def test_a_fused_call_says_which_option_is_missing_or_wrong():
+    wrong, ref = {f.__name__: f for f, _, _ in WRONG}, trace(reference(), random_x())
+    fault = "called without is_causal or attn_mask, but {} trace has a mask (masked_fill(mask, −∞))"
+    t = run(wrong["fused_without_mask"], random_x())
+    assert str(t.diff(ref)).endswith(f"; {fault.format('the other')}")
+    assert str(ref.diff(t)).endswith(f"; the other is {fault.format('this')}")
+    t = run(wrong["fused_without_scale"], random_x())
+    assert "is_causal=True, scale=1)" in str(t.diff(ref))
+    assert str(t.diff(ref)).endswith("; called with scale=1, but the other trace has scores / √5")
+    assert str(ref.diff(t)).endswith("; the other is called with scale=1, but this trace has scores / √5")
+    t = run(wrong["fused_with_another_mask"], random_x())
+    assert str(t.diff(ref)).endswith("attn_mask=7×7, scale=0.4472) against weights @ values)")
+
+
+def test_inputs_that_differ_are_said_first():
+    x, y = random_x(), random_x()
+    y[1, 2, 3] = 11.0
+    pair = f"{x[1, 2, 3]:.6g} against 11 at [1, 2, 3]"
+    for function in (plain, next(f for f, _, _ in WRONG)):
+        difference = run(function, x).diff(trace(reference(), y))
+        assert str(difference) == f"x: the inputs differ, {pair}; give both the same x"
+    turned = trace(reference(), y).diff(run(plain, x))
+    assert str(turned) == f"x: the inputs differ, 11 against {x[1, 2, 3]:.6g} at [1, 2, 3]; give both the same x"
+    cut = trace(reference(), x[:, :5]).diff(run(plain, x))
+    assert str(cut) == "x: the inputs differ, shape 2 × 5 × 11 against 2 × 7 × 11; give both the same x"
+
+
+def test_an_input_that_the_layer_changes_is_kept_as_it_was():
+    t = trace(lambda x: x.mul_(2), torch.ones(3))
+    assert t.input.tolist() == [1, 1, 1]
 
 
 def test_a_wrong_value_is_shown_where_the_gap_is_largest_with_both_operations():

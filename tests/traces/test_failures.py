@@ -1,12 +1,13 @@
 """Errors that every learner meets say the rule, the values and the remedy."""
 
+import functools
 import re
 
 import pytest
 import torch
 from torch import nn
 
-from regard import trace
+from regard import ladder, trace
 from regard.traces.failures import explain_failure
 
 
@@ -57,3 +58,54 @@ def test_any_other_error_is_left_as_it_is():
 def test_a_call_by_keyword_that_fails_keeps_its_own_error():
     with pytest.raises(RuntimeError, match="cannot be multiplied"), trace():
         nn.functional.linear(input=torch.randn(3, 5), weight=torch.randn(2, 4))
+
+
+def test_a_function_is_traced_as_a_layer_is():
+    t = trace(ladder.simplified_attention, ladder.VECTORS)
+    assert t.names == ["x", "scores", "weights", "context"]
+    assert t.table().startswith("  simplified_attention · 4 steps")
+    torch.testing.assert_close(t.out, ladder.simplified_attention(ladder.VECTORS))
+    assert trace(lambda x: x.softmax(-1), torch.ones(3, 5)).names == ["weights"]
+    assert trace(functools.partial(torch.softmax, dim=-1), torch.ones(3, 5)).names == ["weights"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            (ladder.SelfAttention, torch.ones(3)),
+            r"SelfAttention is a class; make one first: trace\(SelfAttention\(…\), x\)",
+        ),
+        (
+            (torch.ones(3), nn.Linear(3, 2)),
+            r"the layer first, then its inputs, but a tensor came first; write trace\(layer",
+        ),
+        (
+            (torch.ones(3, 2),),
+            r"takes a layer or a function, .* but got a tensor of shape \(3, 2\); write trace\(layer, x\)",
+        ),
+        (("weights",), r"takes a layer or a function, and then its inputs, but got 'weights'"),
+        ((nn.Linear(3, 2).state_dict(), torch.ones(3)), "but got an object of type OrderedDict"),
+        ((None, torch.ones(3)), r"trace\(\) without a layer takes no arguments; write trace\(layer, x\)"),
+    ],
+    ids=["class", "swapped", "tensor", "text", "state_dict", "none"],
+)
+def test_what_cannot_be_traced_is_refused_with_the_remedy(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        trace(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("other", "given"),
+    [
+        (nn.Linear(3, 2), "an object of type Linear"),
+        (torch.ones(3), r"a tensor of shape \(3,\)"),
+        (nn.Linear, "the class Linear"),
+    ],
+    ids=["layer", "tensor", "class"],
+)
+def test_diff_says_that_it_takes_a_trace(other, given):
+    with pytest.raises(
+        TypeError, match=rf"takes another trace, but other is {given}; write t.diff\(regard.trace\(layer, x"
+    ):
+        trace(nn.Linear(3, 2), torch.ones(5, 3)).diff(other)

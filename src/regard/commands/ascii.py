@@ -1,19 +1,21 @@
-"""Output where the terminal knows no Unicode: each symbol that regard prints becomes one ASCII character.
+"""Output where the terminal knows no Unicode: each symbol that regard prints becomes ASCII that means the same.
 
-One for one, so that columns stay aligned. UTF-8 terminals are not affected: an error handler of a codec is called only
-for characters that the encoding does not have.
+Most become one character; −∞ is -inf, √64 is sqrt(64), 2³² is 2^32. show/table.py lays its columns out with what will be
+written. UTF-8 terminals are not affected: an error handler of a codec is called only for characters that the encoding
+does not have.
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 import sys
 from io import TextIOWrapper
 
 SYMBOLS = {
     "·": ".",
     "×": "x",
-    "√": "V",
+    "√": "sqrt",
     "→": ">",
     "←": "<",
     "↑": "^",
@@ -23,12 +25,12 @@ SYMBOLS = {
     "–": "-",
     "—": "-",
     "÷": "/",
-    "∞": "8",
-    "≥": ">",
-    "≤": "<",
-    "≠": "!",
+    "∞": "inf",
+    "≥": ">=",
+    "≤": "<=",
+    "≠": "!=",
     "≈": "~",
-    "±": "+",
+    "±": "+-",
     "■": "#",
     "□": ".",
     "█": "#",
@@ -49,24 +51,32 @@ SYMBOLS = {
     "Σ": "S",
     "ᵀ": "T",
     "∅": "0",
-    "²": "2",
     "“": '"',
     "”": '"',
     "‘": "'",
     "’": "'",
     "\xa0": " ",
 }
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_ARGUMENT = re.compile(r"[A-Za-z0-9_.]+")  # what a root is taken of, unless it is in brackets
 
 
 def replace(error: UnicodeError) -> tuple[str, int]:
-    """The handler: ASCII of the same width for what could not be encoded, ? for what is not a symbol of ours.
+    """The handler: ASCII for what could not be encoded, ? for what is not a symbol of ours.
 
-    >>> "2 × 7 → √64 · 猫".encode("ascii", "regard.ascii")
-    b'2 x 7 > V64 . ?'
+    >>> "2 × 7 → √64 · −∞ · 2³² · 猫".encode("ascii", "regard.ascii")
+    b'2 x 7 > sqrt(64) . -inf . 2^32 . ?'
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(SYMBOLS.get(c, "?") for c in error.object[error.start : error.end]), error.end
+    text = error.object[error.start : error.end]
+    text = _SUPERSCRIPT.sub(lambda digits: "^" + digits[0].translate(SUPERSCRIPTS), text)
+    text = "".join(c if c.isascii() else SYMBOLS.get(c, "?") for c in text)
+    argument = _ARGUMENT.match(error.object, error.end)
+    if argument and error.object[error.end - 1] == "√":
+        return f"{text}({argument[0]})", argument.end()
+    return text, error.end
 
 
 def _find_codec(name: str) -> codecs.CodecInfo | None:

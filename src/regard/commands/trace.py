@@ -85,6 +85,7 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, b
     import torch
 
     import regard
+    from regard.show.table import terminal_width
 
     # On the meta device tensors have shapes and no values, so any size is free.
     with torch.device("meta"):
@@ -92,16 +93,18 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, b
             d_model, d_model, tokens, dropout=0.0, num_heads=heads, num_kv_heads=kv_heads, causal=causal
         )
         steps = regard.trace(layer, torch.empty(batch, tokens, d_model))
-    typer.echo(f"\n{steps.table(80)}")
-    typer.echo(
-        f"\n  Shapes: {batch} text{'s' * (batch != 1)}, {tokens} token{'s' * (tokens != 1)}, "
+    typer.echo(f"\n{steps.table(terminal_width())}\n")
+    _echo(
+        f"Shapes: {batch} text{'s' * (batch != 1)}, {tokens} token{'s' * (tokens != 1)}, "
         f"{d_model} numbers per token in {heads} head{'s' * (heads != 1)} of {d_model // heads}."
     )
     matrix = batch * heads * tokens * tokens * 4 / 2**20
-    typer.echo(
-        f"\n  {regard.count_parameters(layer):,} parameters. The weights alone would be {matrix:,.1f} MiB in float32;"
-        "\n  regard.MultiHeadAttention never keeps them.\n\n  See values: regard trace"
+    typer.echo()
+    _echo(
+        f"{regard.count_parameters(layer):,} parameters. The weights alone would be {matrix:,.1f} MiB in float32; "
+        "regard.MultiHeadAttention never keeps them."
     )
+    _echo_commands({"See values": "regard trace"})
 
 
 def _print_ladder(step: str, everything: bool) -> None:
@@ -109,6 +112,7 @@ def _print_ladder(step: str, everything: bool) -> None:
 
     import regard
     from regard import ladder
+    from regard.show.table import terminal_width
 
     words, x = ladder.SENTENCE, ladder.VECTORS
     with regard.trace() as first:
@@ -129,37 +133,49 @@ def _print_ladder(step: str, everything: bool) -> None:
     if not any(step in steps for steps in rungs.values()):
         raise ValueError(f"--step {step} is not a step of the ladder; it has {', '.join(rungs[titles[-1]].names)}")
 
-    typer.echo(f'\n  "{" ".join(words)}": six words of three numbers each')
+    typer.echo()
+    _echo(f'"{" ".join(words)}": six words of three numbers each')
     legend = ""
     for title, steps in rungs.items():
-        typer.echo(f"\n  {title}")
+        typer.echo()
+        _echo(title, then="     ")
         if everything:
-            typer.echo(f"\n{steps.table(80)}")
+            typer.echo(f"\n{steps.table(terminal_width())}")
         if step not in steps:
-            typer.echo(f"\n  No step is called {step} here.")
+            typer.echo()
+            _echo(f"No step is called {step} here.")
             continue
         before, legend = legend, _print_heads(steps, step, words)
         if legend != before:
             typer.echo(f"\n{legend}")
     if everything:
-        typer.echo("\n  Each step is made from those above it.")
-        typer.echo("  shape: 1 text × 6 tokens × numbers per token, or 1 text × 2 heads × …")
-    typer.echo("\n  Rungs 2 to 4 are untrained: every word still looks everywhere.")
-    typer.echo(f"\n  Another step:     regard trace --step {_another(step)}")
-    typer.echo('  A trained model:  regard trace "The cat sat on the mat"')
-    typer.echo("  Your own sizes:   regard trace --tokens 100 --d-model 768 --heads 12")
+        typer.echo()
+        _echo("Each step is made from those above it.")
+        _echo("shape: 1 text × 6 tokens × numbers per token, or 1 text × 2 heads × …")
+    typer.echo()
+    _echo("Rungs 2 to 4 are untrained: every word still looks everywhere.")
+    _echo_commands(
+        {
+            "Another step": f"regard trace --step {_another(step)}",
+            "A trained model": 'regard trace "The cat sat on the mat"',
+            "Your own sizes": "regard trace --tokens 100 --d-model 768 --heads 12",
+        }
+    )
 
 
 def _print_heads(steps: Trace, name: str, words: list[str]) -> str:
     """Print the matrix of each head of a step; return the legend."""
     from regard.show.step_matrix import heads_of, step_matrix
+    from regard.show.table import terminal_width
 
     step = steps.find(name)
     count, legend = heads_of(step), ""
     for number in range(count):
-        table, legend = step_matrix(step, words, number, count, digits=4)
+        table, legend = step_matrix(step, words, number, count, terminal_width(), digits=4)
         which = f" of head {number}" if count > 1 else ""
-        typer.echo(f"\n  {name}{which}: {step.operation}\n\n{table}")
+        typer.echo()
+        _echo(f"{name}{which}: {step.operation}")
+        typer.echo(f"\n{table}")
     return legend
 
 
@@ -199,30 +215,31 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     if name not in steps:
         raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
 
-    width = terminal_width()
     quoted = shlex.quote(text) if len(text) <= _LONGEST else '"…"'
-    typer.echo(f"\n  {PACKAGED}, the trained model in the package: {layers} layers × {heads} heads")
-    typer.echo(f"  {len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
-    typer.echo(_wrapped(_role_line(seen, (number, which), chosen), width))
+    typer.echo()
+    _echo(f"{PACKAGED}, the trained model in the package: {layers} layers × {heads} heads")
+    _echo(f"{len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
+    _echo(_role_line(seen, (number, which), chosen, len(ids)))
     if everything:
-        typer.echo(f"\n{steps.table(width)}")
+        typer.echo(f"\n{steps.table(terminal_width())}\n")
         D = steps["context"].shape[-1]
-        typer.echo(
-            _wrapped(
-                f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
-                f"shape: 1 text × {len(ids)} tokens × {model.config.d_model} numbers, or {heads} heads of {D}.",
-                width,
-                before="\n",
-            )
+        _echo(
+            f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
+            f"shape: 1 text × {len(ids)} tokens × {model.config.d_model} numbers, or {heads} heads of {D}."
         )
     step = steps.find(name)
-    table, legend = step_matrix(step, labels, which, heads, width)
-    of_head = f" of head {number}.{which}" if belongs_to_a_head(step) else ""
-    typer.echo(f"\n  {name}{of_head}: {step.operation}\n\n{table}\n\n{legend}")
-    typer.echo(f"\n  Another step:  regard trace {quoted} --head {number}.{which} --step {_another(name)}")
+    table, legend = step_matrix(step, labels, which, heads, terminal_width())
+    typer.echo()
+    _echo(f"{name}{f' of head {number}.{which}' if belongs_to_a_head(step) else ''}: {step.operation}")
+    typer.echo(f"\n{table}\n\n{legend}")
     other = next((one for one in seen.order() if one != (number, which)), (number, which))
-    typer.echo(f"  Another head:  regard trace {quoted} --head {other[0]}.{other[1]}")
-    typer.echo(f"  Every head:    regard see {quoted}")
+    _echo_commands(
+        {
+            "Another step": f"regard trace {quoted} --head {number}.{which} --step {_another(name)}",
+            "Another head": f"regard trace {quoted} --head {other[0]}.{other[1]}",
+            "Every head": f"regard see {quoted}",
+        }
+    )
 
 
 def _choose_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
@@ -254,7 +271,11 @@ def _find_head(seen: Seen, chosen: tuple[int | None, int | None], layers: int, h
     return first if layer is None or head is None else (layer, head)
 
 
-def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None]) -> str:
+def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None], tokens: int) -> str:
+    from regard.heads.roles import ENOUGH
+
+    if tokens < ENOUGH:
+        return f"No role: that needs at least {ENOUGH} tokens, and this text has {tokens}."
     role = seen.portraits()[head].role
     if chosen[1] is not None:
         return str(role)
@@ -264,7 +285,27 @@ def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int 
     return f"{role}. Chosen as the clearest role{where} for this text: rare roles first, first token last."
 
 
-def _wrapped(text: str, width: int, before: str = "") -> str:
-    import textwrap
+def _echo(text: str, then: str | None = None) -> None:
+    """Print a paragraph, wrapped to the terminal; `then` is the indent of its second and later lines."""
+    from regard.show.table import terminal_width, wrapped
 
-    return before + textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    typer.echo(wrapped(text, terminal_width(), then=then))
+
+
+def _echo_commands(commands: Mapping[str, str]) -> None:
+    """Print what to type next; where the terminal is narrow, in lines that a shell takes together."""
+    from regard.show.table import terminal_width
+
+    typer.echo()
+    first, width = max(map(len, commands)) + 3, terminal_width()
+    narrow = max(map(len, commands.values())) + first + 2 > width
+    for purpose, command in commands.items():
+        if not narrow:
+            typer.echo(f"  {purpose + ':':<{first}}{command}")
+            continue
+        lines = [""]
+        for part in command.replace(" --", "\n--").split("\n"):
+            if lines[-1] and len(lines[-1]) + len(part) + 7 > width:  # the indent, a space, and " \\"
+                lines.append("  ")
+            lines[-1] += " " * bool(lines[-1].strip()) + part
+        typer.echo(f"  {purpose}:\n    " + " \\\n    ".join(lines))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from regard.show.table import wrapped
 from regard.show.weights import channels_table, marks_legend, weights_table
 from regard.traces.meanings import MATRICES
 from regard.traces.trace import Step
@@ -44,7 +45,7 @@ def matrix_of(step: Step, head: int, text: int = 0) -> Tensor:
 def step_matrix(
     step: Step, tokens: Sequence[str], head: int, heads: int, width: int = 80, digits: int = 2
 ) -> tuple[str, str]:
-    """The matrix of one head as a table, and a legend.
+    """The matrix of one head as a table, and a legend, both at most `width` columns wide.
 
     tokens: their labels. head, heads: which head of how many. Of queries, keys, values and concat, which hold all heads
     side by side, the channels of this head are shown; of x and out, which belong to no head, the first channels.
@@ -54,14 +55,15 @@ def step_matrix(
         table = weights_table(value, tokens, tokens, width, digits, zero_is_hidden=step.name in ("weights", "dropout"))
         legend = "Row: the token that looks, its query. Column: the token it looks at, its key."
         hidden = "· is hidden: no token may look at later ones." if "·" in table else ""
-        return table, _lines(legend, f"{_MEANINGS.get(step.name, '')} {hidden}".strip(), marks_legend(tokens))
+        meaning = f"{_MEANINGS.get(step.name, '')} {hidden}".strip()
+        return table, _lines(width, legend, meaning, marks_legend(tokens))
     channels = value.shape[1]
     share = channels // heads if step.name in _HEADS_JOINED and heads > 1 else 0
     first, last = (head * share, (head + 1) * share) if share else (0, channels)
     table = channels_table(value[:, first:last], tokens, first, width, digits)
     of_head = f"; {first} to {last - 1} are those of head {head}" if share else ""
     legend = f"Row: a token. Column: one of its {channels} numbers, its channels{of_head}."
-    return table, _lines(legend, marks_legend(tokens))
+    return table, _lines(width, legend, marks_legend(tokens))
 
 
 def _one_text(value: Tensor) -> Tensor:
@@ -69,5 +71,5 @@ def _one_text(value: Tensor) -> Tensor:
     return value[0] if value.dim() > 2 else value
 
 
-def _lines(*parts: str) -> str:
-    return "\n".join(f"  {part}" for part in parts if part)
+def _lines(width: int, *parts: str) -> str:
+    return "\n".join(wrapped(part, width) for part in parts if part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +25,28 @@ class Signed(float):
 def terminal_width() -> int:
     """The columns of the terminal: at most 120, because longer lines are hard to read, and 80 if there is no terminal."""
     return min(shutil.get_terminal_size((80, 24)).columns, 120)
+
+
+def as_printed(text: str) -> str:
+    """The text as stdout will write it: where it knows no Unicode, √64 takes more columns than in a Unicode terminal.
+
+    A stdout that raises UnicodeEncodeError is left alone; commands let it replace symbols instead.
+    """
+    encoding, errors = getattr(sys.stdout, "encoding", None), getattr(sys.stdout, "errors", None) or "strict"
+    return text if encoding is None or errors == "strict" else text.encode(encoding, errors).decode(encoding)
+
+
+def wrapped(text: str, width: int, indent: str = "  ", then: str | None = None) -> str:
+    """The text in lines of at most `width` columns, each indented; `then` is the indent of all but the first.
+
+    >>> print(wrapped("Each row sums to 1. · is hidden.", width=22))
+      Each row sums to 1.
+      · is hidden.
+    """
+    after = indent if then is None else then
+    return textwrap.fill(
+        as_printed(text), width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False
+    )
 
 
 def text_table(
@@ -61,7 +84,8 @@ def text_table(
       name     why
       softmax  every row su…
     """
-    texts = [*([list(columns)] if columns else []), *([_text(cell) for cell in row] for row in rows)]
+    texts = [*([list(columns)] if columns else []), *(list(map(_text, row)) for row in rows)]
+    texts = [list(map(as_printed, row)) for row in texts]
     count = len(texts[0]) if texts else 0
     widths = [max(len(row[i]) for row in texts) for i in range(count)]
     left = [i < words if words is not None else all(isinstance(row[i], str) for row in rows) for i in range(count)]

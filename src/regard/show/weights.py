@@ -12,6 +12,7 @@ from regard.show.table import shorten, text_table
 
 _WIDEST = 10  # characters of a token's name
 _SHORT = 7  # where the keys do not fit one table
+_DIGITS = 2  # after the point, at least, where a matrix is wider than the terminal
 _BLOCKS = 4  # tables below one another, for matrices wider than the terminal
 
 
@@ -31,15 +32,20 @@ def weights_table(
       The  1.00     ·
       cat  0.25  0.75
 
-    Keys that do not fit the width come in a second table below, without the rows that see none of them; at most four
-    tables, then the keys that are left are named.
+    Where the width is too small, columns are as narrow as their numbers and names allow, then numbers have fewer digits,
+    at least two. Keys that still do not fit come in a second table below, without the rows that see none of them; at most
+    four tables, then the keys that are left are named.
     zero_is_hidden: a weight of 0 is hidden too, as −∞ always is; not for scores, which may be 0.
     """
-    cells = [
-        ["·" if number == -math.inf or (zero_is_hidden and not number) else _number(number, digits) for number in row]
-        for row in weights.tolist()
-    ]
-    if _columns_that_fit(cells, rows, cols, width) < len(cols):  # several tables: short names, so that few are enough
+    values = weights.tolist()
+    cells = _cells(values, digits, zero_is_hidden)
+    if _columns_that_fit(cells, rows, cols, width) < len(cols):
+        for fewer in range(digits, min(digits, _DIGITS) - 1, -1):
+            cells = _cells(values, fewer, zero_is_hidden)
+            table = _table(cells, rows, cols, even=False)
+            if max(map(len, table.splitlines())) <= width:
+                return table
+        # Several tables: short names, so that few are enough.
         rows, cols = [short_label(name, _WIDEST) for name in rows], [short_label(name, _SHORT) for name in cols]
     fit = _columns_that_fit(cells, rows, cols, width)
     blocks: list[str] = []
@@ -71,6 +77,8 @@ def channels_table(
     """
     cells = [[_number(number, digits) for number in row] for row in values.tolist()]
     cols = [str(first + i) for i in range(values.shape[1])]
+    if _columns_that_fit(cells, rows, cols, width) < len(cols):
+        rows = [short_label(name, _WIDEST) for name in rows]
     fit = _columns_that_fit(cells, rows, cols, width)
     table = _table([row[:fit] for row in cells], rows, cols[:fit])
     left = len(cols) - fit
@@ -111,9 +119,17 @@ def _cell(cells: list[list[str]], cols: Sequence[str]) -> int:
     return max([*(min(len(name), _WIDEST) for name in cols), *(len(cell) for row in cells for cell in row)], default=0)
 
 
-def _table(cells: list[list[str]], rows: Sequence[str], cols: Sequence[str]) -> str:
+def _cells(values: list[list[float]], digits: int, zero_is_hidden: bool) -> list[list[str]]:
+    return [
+        ["·" if number == -math.inf or (zero_is_hidden and not number) else _number(number, digits) for number in row]
+        for row in values
+    ]
+
+
+def _table(cells: list[list[str]], rows: Sequence[str], cols: Sequence[str], even: bool = True) -> str:
+    """even: all columns of numbers have the same width."""
     wide = _cell(cells, cols)
-    heading = ["", *(short_label(name, wide).rjust(wide) for name in cols)]
+    heading = ["", *(short_label(name, wide).rjust(wide if even else 0) for name in cols)]
     lines = [[name, *row] for name, row in zip(rows, cells, strict=True)]
     return text_table(heading, lines, None, words=1)
 

@@ -44,7 +44,9 @@ class ComparedTrace:
 
     other: ComparedTrace
 
-    def __init__(self, trace: Trace, rtol: float | None, atol: float | None) -> None:
+    def __init__(self, trace: Trace, rtol: float | None, atol: float | None, is_this: bool = True) -> None:
+        self.is_this = is_this  # the one whose diff was called, "this trace" in what is said
+        self.input = None if trace.input is None else Numbers(trace.input, rtol, atol)
         self.steps: list[Step | _Output] = list(trace.steps)
         self.named = trace.has_names
         out = _first_tensor(trace.out)
@@ -90,6 +92,10 @@ class ComparedTrace:
             if len(same) >= number:
                 return same[number - 1]
         return self.namesake(i)
+
+    def find_operation(self, name: str) -> str:
+        """The operation of the first step of this meaning; "" where there is none."""
+        return self.steps[self._places[name, 1]].operation if (name, 1) in self._places else ""
 
     def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
         """Does step i hold the numbers of the other's step j?"""
@@ -148,10 +154,12 @@ class ComparedTrace:
         return a.like(flat).agrees(its, b)
 
     def _hides_like_other(self, i: int) -> bool:
-        """Nothing is hidden here, or the same as in some step of the other trace."""
+        """The same is hidden as in some step of the other trace; or nothing, unless this is a mask and theirs hides."""
         mine = self.numbers[i].hidden
-        others = (numbers.hidden for numbers in self.other.numbers)
-        return mine is None or any(its is not None and torch.equal(mine, its) for its in others)
+        others = [numbers.hidden for numbers in self.other.numbers if numbers.hidden is not None]
+        if mine is None:
+            return not others or "mask" not in self.meanings[i].contains
+        return any(torch.equal(mine, its) for its in others)
 
     def _find_parts(self, i: int, candidates: list[int]) -> list[int]:
         """The other's step of which this is one head or text; or its steps that are the heads or texts of this one."""

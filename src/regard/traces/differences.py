@@ -1,11 +1,13 @@
 """Differences: the first step at which two traces differ, aligned by what the steps are, not by what they are called.
 
 The outputs decide. Where they differ, the first step without a counterpart that nothing excuses is the difference; or a
-step that only the other trace has, if that comes before it.
+step that only the other trace has, if that comes before it. The search goes from the trace that says less of itself to
+the one that says more, whichever of them was asked, so that both directions name the same fault.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,12 +43,13 @@ class Difference:
 
 def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | None) -> Difference | None:
     """The first step that differs; None where the outputs agree and no step contradicts one of the same name."""
-    a, b = ComparedTrace(mine, rtol, atol), ComparedTrace(its, rtol, atol)
+    a, b = ComparedTrace(mine, rtol, atol, is_this=True), ComparedTrace(its, rtol, atol, is_this=False)
     if not a.steps or not b.steps:
         return _one_is_empty(a, b)
     if a.is_meta or b.is_meta:
         return _shapes_differ(a, b)
     a.other, b.other = b, a
+    a, b = sorted((a, b), key=_detail)  # so that the same step is found in both directions
     if a.numbers[a.final].shape != b.numbers[b.final].shape and a.has_out and b.has_out:
         equal = a.numbers[a.final].sizes == b.numbers[b.final].sizes and a.agrees(a.final, b.final)
     else:
@@ -56,27 +59,49 @@ def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | N
     if equal:
         contradiction = next(a.suspects(beside=ancestors(a.steps, a.final)), None)
         return None if contradiction is None else _describe(a, contradiction)
-    return _first(a, b)
+    return _inputs_differ(a if a.is_this else b) or _first(a, b)
+
+
+def _detail(one: ComparedTrace) -> tuple[bool, int, list[tuple[str, str]]]:
+    """How much a trace says of itself: code that names all its steps is what other code is compared with."""
+    return one.named, len(one.steps), [(step.name, step.operation) for step in one.steps]
+
+
+def _inputs_differ(this: ComparedTrace) -> Difference | None:
+    """The inputs of the two traces, where they are known and not the same."""
+    mine, its = this.input, this.other.input
+    if mine is None or its is None or mine.find(its):
+        return None
+    same = "; give both the same x"
+    if mine.shape != its.shape:
+        shapes = f"shape {shape_text(mine.shape)} against {shape_text(its.shape)}"
+        return Difference("x", f"the inputs differ, {shapes}{same}", "x")
+    where = mine.gap(its.tensor, its)
+    flat = tuple(place for place, size in zip(where, mine.shape, strict=True) if size != 1)
+    numbers = f"{mine.tensor[flat].item():.6g} against {its.tensor[flat].item():.6g} at {list(where)}"
+    return Difference("x", f"the inputs differ, {numbers}{same}", "x")
 
 
 def _first(a: ComparedTrace, b: ComparedTrace) -> Difference:
-    """The first difference of two traces whose outputs differ."""
-    if [(one.name, one.operation) for one in a.steps] == [(one.name, one.operation) for one in b.steps]:
-        return _describe(a, next(i for i in range(len(a.steps)) if i == a.final or not a.agrees(i, i)))
+    """The first difference of two traces whose outputs differ; b says more of itself."""
+    if [step.name for step in a.steps] == [step.name for step in b.steps]:
+        unequal = [i for i in range(len(a.steps)) if i == a.final or not a.agrees(i, i)]
+        is_same_code = _detail(a) == _detail(b)
+        suspects = {*a.suspects(), *b.suspects(), a.final}
+        return _describe(a, next(i for i in unequal if is_same_code or i in suspects))
     s, its = next(a.suspects(), a.final), list(b.suspects()) or [b.final]
     if s == a.final and (reached := a.find_counterpart(s)):
         if b.final in reached:
-            shapes = f"shape {shape_text(a.steps[s].shape)} against {shape_text(b.steps[b.final].shape)}"
-            return Difference(a.steps[s].name, shapes, a.meanings[s].name)
+            return _other_shape(a, s, b.final)
         after = {i for j in reached for i in descendants(b.steps, j)}
-        return _missing(b, next((u for u in its if u in after), b.final), f"this one ends with {a.steps[s].name}")
+        ends = f"; {'this' if a.is_this else 'the other'} one ends with {a.steps[s].name}"
+        return _missing(b, next((u for u in its if u in after), b.final), ends)
     for u in _between(a, s, b, its):
         misplaced = b.namesake(u)
         if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
-            return _missing(b, u, f"it comes before {a.steps[s].name}")
+            return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
         if misplaced is not None and misplaced in descendants(a.steps, s):
-            reason = f"comes after {a.steps[s].name} here, and before it in the other trace"
-            return Difference(a.steps[misplaced].name, reason, a.meanings[misplaced].name)
+            return _misplaced(a, misplaced, s, u)
     return _describe(a, s, its[0] if b.namesake(its[0]) is None else None)
 
 
@@ -96,9 +121,24 @@ def _between(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) ->
     return [u for u in suspects if u in before][:1]
 
 
-def _missing(b: ComparedTrace, u: int, where: str) -> Difference:
+def _misplaced(a: ComparedTrace, i: int, s: int, u: int) -> Difference:
+    """Step i of a comes after its step s; step u of the other, which is the same, comes before."""
+    order = ("after", "before") if a.is_this else ("before", "after")
+    reason = f"comes {order[0]} {a.steps[s].name} here, and {order[1]} it in the other trace"
+    return Difference((a.steps[i] if a.is_this else a.other.steps[u]).name, reason, a.meanings[i].name)
+
+
+def _missing(b: ComparedTrace, u: int, where: str = "") -> Difference:
     made = f" ({b.steps[u].operation})" if b.steps[u].operation else ""
-    return Difference(b.steps[u].name, f"only the other trace has it{made}; {where}", b.meanings[u].name)
+    owner = "this" if b.is_this else "the other"
+    return Difference(b.steps[u].name, f"only {owner} trace has it{made}{where}", b.meanings[u].name)
+
+
+def _other_shape(a: ComparedTrace, i: int, j: int, meaning: str = "") -> Difference:
+    if not a.is_this:
+        return _other_shape(a.other, j, i, meaning or a.meanings[i].name)
+    shapes = f"shape {shape_text(a.steps[i].shape)} against {shape_text(a.other.steps[j].shape)}"
+    return Difference(a.steps[i].name, shapes, meaning or a.meanings[i].name)
 
 
 def _describe(a: ComparedTrace, i: int, instead: int | None = None) -> Difference:
@@ -111,22 +151,32 @@ def _describe(a: ComparedTrace, i: int, instead: int | None = None) -> Differenc
         j = a.other.final
     hint = "; dropout is on: call .eval() to compare" if meaning == "dropout" or step.name.startswith("dropout") else ""
     if j is None:
+        if meaning:
+            return _missing(a, i, hint)
+        owner = "the other" if a.is_this else "this"
         made = f" ({step.operation})" if step.operation else ""
-        known = "only this trace has it" if meaning else "no step of the other trace holds these numbers"
-        return Difference(step.name, f"{known}{made}{hint}", meaning)
-    other = a.other.steps[j]
-    its = _arrange(a, i, j)
-    if its is None:
-        return Difference(step.name, f"shape {shape_text(step.shape)} against {shape_text(other.shape)}", meaning)
-    where = a.numbers[i].gap(its, a.other.numbers[j])
+        return Difference(step.name, f"no step of {owner} trace holds these numbers{made}{hint}")
+    if _arrange(a, i, j) is None:
+        return _other_shape(a, i, j, meaning)
+    namesake = a.namesake(i)
+    hint = _other_inputs(a, i, j) + _other_options(a, i) + hint
+    return _values(a, (i, i), (j, j if namesake is None else namesake), meaning, hint)
+
+
+def _values(a: ComparedTrace, mine: tuple[int, int], its: tuple[int, int], meaning: str, hint: str) -> Difference:
+    """The numbers of two steps where they are furthest apart: the step that holds them, and the one to name."""
+    if not a.is_this:
+        a, mine, its = a.other, its, mine
+    step, arranged = a.steps[mine[0]], _arrange(a, mine[0], its[0])
+    assert arranged is not None  # it was, the other way round
+    where = a.numbers[mine[0]].gap(arranged, a.other.numbers[its[0]])
     flat = tuple(place for place, size in zip(where, step.shape, strict=True) if size != 1)
     at = f" at {list(where)}" if where else ""
-    namesake = a.namesake(i)
-    operation = other.operation if namesake is None else a.other.steps[namesake].operation
-    made = f" ({step.operation} against {operation})" if step.operation != operation else ""
-    made += _other_inputs(a, i, j)
+    operations = a.steps[mine[1]].operation, a.other.steps[its[1]].operation
+    made = f" ({operations[0]} against {operations[1]})" if operations[0] != operations[1] else ""
     number = step.value[where].item() if where else step.value.item()
-    return Difference(step.name, f"{number:.6g} against {its[flat].item():.6g}{at}{made}{hint}", meaning)
+    reason = f"{number:.6g} against {arranged[flat].item():.6g}{at}{made}{hint}"
+    return Difference(a.steps[mine[1]].name, reason, meaning)
 
 
 def _other_inputs(a: ComparedTrace, i: int, j: int) -> str:
@@ -140,7 +190,24 @@ def _other_inputs(a: ComparedTrace, i: int, j: int) -> str:
     unused = [k for k in mine if used[k] and not any(a.agrees(k, its) for its in b.steps[j].inputs if its != OUTSIDE)]
     if not all(used.values()) or len(lacking) != 1 or len(unused) != 1:
         return ""
-    return f"; made from {b.steps[used[unused[0]][0]].name}, not from {b.steps[lacking[0]].name}"
+    maker = "" if a.is_this else "the other is "
+    return f"; {maker}made from {b.steps[used[unused[0]][0]].name}, not from {b.steps[lacking[0]].name}"
+
+
+def _other_options(a: ComparedTrace, i: int) -> str:
+    """The options of a call of scaled_dot_product_attention that the other trace contradicts."""
+    operation = a.steps[i].operation
+    if not operation.startswith("scaled_dot_product_attention("):
+        return ""
+    D = a.steps[i].shape[-1]
+    caller, other = ("", "the other") if a.is_this else ("the other is ", "this")
+    mask, scaled = a.other.find_operation("mask"), a.other.find_operation("scaled")
+    if mask and "is_causal=True" not in operation and "attn_mask=" not in operation:
+        return f"; {caller}called without is_causal or attn_mask, but {other} trace has a mask ({mask})"
+    scale = re.search(r"scale=([\d.e-]+)", operation.replace("−", "-"))
+    if not scale or not scaled or (math.isclose(float(scale[1]), D**-0.5, rel_tol=1e-3) and f"√{D}" in scaled):
+        return ""
+    return f"; {caller}called with {scale[0]}, but {other} trace has {scaled}"
 
 
 def _arrange(a: ComparedTrace, i: int, j: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Failures: errors of torch that every learner meets, explained with the rule, the values and the remedy."""
+"""Failures: wrong arguments of trace, and errors of torch that every learner meets, with the rule and the remedy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,47 @@ from torch import Tensor, nn
 from regard.super_init import explain_missing_init
 
 
-def explain_failure(failed: nn.Module | Exception) -> ValueError | None:
+def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
+    """Say why these cannot be traced; None where they can.
+
+    >>> print(explain_arguments(nn.Linear, (1,), {}))
+    trace takes a layer, but Linear is a class; make one first: trace(Linear(…), x)
+    """
+    if module is None and (args or kwargs):
+        return TypeError("trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:")
+    if module is None:
+        return None
+    if isinstance(module, type):
+        name = module.__name__
+        return TypeError(f"trace takes a layer, but {name} is a class; make one first: trace({name}(…), x)")
+    if isinstance(module, Tensor) and args and callable(args[0]):
+        return TypeError("trace takes the layer first, then its inputs, but a tensor came first; write trace(layer, x)")
+    if not callable(module):
+        given = describe_argument(module)
+        return TypeError(
+            f"trace takes a layer or a function, and then its inputs, but got {given}; write trace(layer, x)"
+        )
+    return None
+
+
+def describe_argument(value: Any) -> str:
+    """A value in an error message.
+
+    >>> describe_argument(nn.Linear(3, 2)), describe_argument(nn.Linear), describe_argument("weights")
+    ('an object of type Linear', 'the class Linear', "'weights'")
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, (str, int, float)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"an object of type {type(value).__name__}"
+
+
+def explain_failure(failed: Any) -> ValueError | None:
     """Say which rule of torch a module or an exception missed, where that is known; else None."""
-    return explain_missing_init(failed)
+    return explain_missing_init(failed) if isinstance(failed, (nn.Module, BaseException)) else None
 
 
 class ExplainedCallError(ValueError, RuntimeError):

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from regard.traces.operation_text import ATOM, Term, applied, method_call, written
+from regard.traces.operation_text import ATOM, Term, applied, attention_call, method_call, written
 from regard.traces.owners import Owned, Owners
 
 # The same values in another dtype, memory or graph: not worth a word.
@@ -95,6 +95,8 @@ class Labels:
         if owned := self.owner(function, args, kwargs):
             return Term(f"{owned.short_path}({term_of(args[0]).text})")
         terms = _with_terms(args, term_of)
+        if function == "scaled_dot_product_attention":
+            return Term(attention_call(terms, _with_terms(tuple(kwargs.items()), term_of)))
         if args and isinstance(args[0], Tensor) and _rearranges(function):
             return Term(_change(function, terms[1:], kwargs).removeprefix("."))
         term = applied(function, terms)

@@ -61,6 +61,8 @@ def meanings(steps: Sequence[HasOperation], named: bool) -> list[Meaning]:
         contains = frozenset[str]().union(*(result[j].contains for j in step.inputs if j >= 0))
         base = re.sub(r" \d+$", "", step.name)
         own = _own(step.operation) if named else frozenset({base} & set(BEFORE_SOFTMAX))
+        if step.operation.startswith("scaled_dot_product_attention("):
+            own = frozenset(MATRICES)  # all in one call
         if i in softmaxed and not contains:
             own |= {"scores"}
         after_softmax = any(result[j].name == "weights" for j in earlier)
@@ -85,12 +87,16 @@ def _softmaxed(steps: Sequence[HasOperation]) -> set[int]:
 
 
 def _name_of_call(base: str) -> str:
+    if base == "scaled_dot_product_attention":
+        return "context"
     return base if base in {*MATRICES, "context"} else ""
 
 
 def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, after_softmax: bool) -> str:
     if operation.startswith("softmax("):
         return "weights"
+    if own == MATRICES:
+        return base
     if "scores" in own and (after_softmax or "softmax(" in operation):
         return "context"
     if in_formula and "scaled" in own and _SCALED_LAST.search(operation):

@@ -28,6 +28,7 @@ _INFIX = {
 }
 _REVERSED = {"__rmul__", "__rtruediv__", "__radd__", "__rsub__", "rsub"}
 _PREFIX = {"neg": "−", "__neg__": "−", "bitwise_not": "~", "logical_not": "~", "__invert__": "~"}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _TENSORS_ONLY = {"softmax", "log_softmax", "gelu", "silu"}  # the other arguments say how, not what
 
 
@@ -59,6 +60,18 @@ def method_call(name: str, arguments: Sequence[Any], options: dict[str, Any] | N
     texts = [written(a) for a in arguments if not _is_flag(a)]
     texts += [f"{key}={written(value)}" for key, value in (options or {}).items() if not _is_flag(value)]
     return f"{name.strip('_')}({', '.join(texts)})"
+
+
+def attention_call(arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> str:
+    """A call of torch's scaled_dot_product_attention: mask and scale are options of it, and worth their names.
+
+    >>> attention_call([Term("q"), Term("k"), Term("v"), None, 0.0, True], [("scale", 1.0)])
+    'scaled_dot_product_attention(q, k, v, is_causal=True, scale=1)'
+    """
+    named = {**dict(zip(_ATTENTION, arguments, strict=False)), **dict(options)}
+    texts = [written(named.pop(name)) for name in _ATTENTION[:3] if name in named]
+    texts += [f"{name}={written(value)}" for name, value in named.items() if isinstance(value, Term) or value]
+    return f"scaled_dot_product_attention({', '.join(texts)})"
 
 
 def written(value: Any) -> str:

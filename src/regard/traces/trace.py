@@ -6,7 +6,7 @@ names no steps can be traced too: torch_calls.py names its calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.drawing import as_figure, as_html, as_text
 from regard.steps import collecting
 from regard.traces.differences import Difference, find_difference
-from regard.traces.failures import explain_failure
+from regard.traces.failures import describe_argument, explain_arguments, explain_failure
 from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
 
 # Why a learner should care about each step, in the words used everywhere in the project.
@@ -78,12 +78,13 @@ class Trace:
     ['scores']
     """
 
-    def __init__(self, module: torch.nn.Module | None = None) -> None:
+    def __init__(self, module: Callable[..., Any] | None = None) -> None:
         self.out: Any = None
-        self.title = type(module).__name__ if module is not None else ""
+        self.input: Tensor | None = None  # the first tensor that went into `trace(layer, x)`
+        self.title = "" if module is None else getattr(module, "__name__", type(module).__name__)
         self._named: list[Step] = []
         self._seen: dict[str, int] = {}
-        self._calls = TorchCalls(module)
+        self._calls = TorchCalls(module if isinstance(module, torch.nn.Module) else None)
         self._collecting: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> Trace:
@@ -167,6 +168,9 @@ class Trace:
         >>> print(b.diff(b))
         None
         """
+        if not isinstance(other, Trace):
+            given = describe_argument(other)
+            raise TypeError(f"diff takes another trace, but other is {given}; write t.diff(regard.trace(layer, x))")
         return find_difference(self, other, rtol, atol)
 
     def table(self, width: int = 80) -> str:
@@ -187,22 +191,24 @@ class Trace:
         return as_html(self)
 
 
-def trace(module: torch.nn.Module | None = None, *args: Any, **kwargs: Any) -> Trace:
+def trace(module: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Trace:
     """See what a layer does, step by step.
 
     >>> layer = torch.nn.Linear(3, 2, bias=False)
     >>> trace(layer, torch.ones(4, 3)).names
     ['linear']
 
-    `trace(layer, x)` runs the layer once and keeps its result as `.out`. `with trace() as t:` traces whatever runs
-    inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names the first
-    difference.
+    `trace(layer, x)` runs the layer, or a function, once and keeps its result as `.out`. `with trace() as t:` traces
+    whatever runs inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names
+    the first difference.
     """
+    if error := explain_arguments(module, args, kwargs) or explain_failure(module):
+        raise error
     if module is None:
         return Trace()
-    if error := explain_failure(module):
-        raise error
     collected = Trace(module)
+    x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
+    collected.input = None if x is None else x.detach().clone()  # a copy: the layer may change it in place
     with collected:
         collected.out = module(*args, **kwargs)
     return collected
