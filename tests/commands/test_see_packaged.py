@@ -118,3 +118,12 @@ def test_broad_heads_come_before_those_that_do_nothing_clearly():
     assert len(rows) == 48
     assert rows[rows.index("mixed") :] == ["mixed"] * rows.count("mixed")
     assert rows[rows.index("broad") : rows.index("mixed")] == ["broad"] * rows.count("broad")
+
+
+def test_a_step_of_a_head_is_a_matrix_with_words():
+    told = watch("The cat sat on the mat", "--step", "scores", "--head", "4.3")
+    assert "scores of head 4.3: queries @ keys.mT" in told
+    assert re.search(r"\n +The +cat +sat +on +the +mat\n  The +−?\d+\.\d\d", told)
+    assert "Another step: regard see 'The cat sat on the mat' --head 4.3 --step mask" in told
+    with pytest.raises(ValueError, match=r"--step softmax is not a step of this layer; it has x, queries, keys"):
+        watch("The cat", "--step", "softmax")
