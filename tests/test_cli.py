@@ -25,6 +25,12 @@ def test_the_version_is_in_the_package_and_needs_no_torch():
     assert done.stdout == f"{metadata.version('regard')} False True\n"
 
 
+def test_the_package_imports_nothing_before_ctrl_c_is_handled():
+    code = "import sys; before = set(sys.modules); import regard; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['regard']\n"
+
+
 def test_the_package_is_a_command_too():
     done = subprocess.run([sys.executable, "-m", "regard", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout == run.invoke(app, ["--help"], prog_name="regard").output
