@@ -25,6 +25,12 @@ def test_the_version_is_in_the_package_and_needs_no_torch():
     assert done.stdout == f"{metadata.version('regard')} False True\n"
 
 
+def test_the_package_imports_nothing_before_ctrl_c_is_handled():
+    code = "import sys; before = set(sys.modules); import regard; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['regard']\n"
+
+
 def test_the_package_is_a_command_too():
     done = subprocess.run([sys.executable, "-m", "regard", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout == run.invoke(app, ["--help"], prog_name="regard").output
@@ -38,7 +44,14 @@ def test_the_package_is_a_command_too():
         (["trace", "The", "cat"], 'a text of several words needs quotes: regard trace "The cat"'),
         (["tarce"], "No such command 'tarce'"),
         (["see", "--txt", "hello"], "No such option: --txt"),
-        (["see", "--max-tokens", "few"], "Invalid value for '--max-tokens'"),
+        (["see", "--max-tokens", "few"], "--max-tokens few must be a whole number; see regard see --help"),
+        (["trace", "--tokens", "0"], "--tokens 0 must be at least 1; see regard trace --help"),
+        (["trace", "--step"], "--step needs a value; see regard trace --help"),
+        (["generate", "--temperature=hot"], "--temperature hot must be a number; see regard generate --help"),
+        (["see", "tiny", "gpt2"], 'tiny is a model, not a text: regard see --model tiny "gpt2"'),
+        (["see", "tiny"], "tiny is a model, not a text; give it with --model tiny"),
+        (["see", "--device", "abacus"], "--device abacus is none that torch knows; try cpu or cuda"),
+        (["see", "caf\udce9"], "caf? is not UTF-8 text; type it where the locale is UTF-8, or give a file"),
         (["train"], "Missing option '--data'; see regard train --help"),
         (
             ["trace", "--tokens", "3", "--d-model", "770"],
@@ -64,6 +77,30 @@ def test_without_a_command_the_help_is_shown(arguments, monkeypatch, capsys):
         main()
     told = capsys.readouterr()
     assert "Commands:\n" in told.out + told.err
+
+
+@pytest.mark.parametrize("name", ["trace", "see", "generate", "train"])
+def test_help_has_one_style(name):
+    text = run.invoke(app, [name, "--help"]).output
+    assert not re.search(r"default:\s+\(|<list|range>|x>=|\S  \[(default|required)", text)
+
+
+def run_in_the_c_locale(*arguments):
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    return subprocess.run([sys.executable, "-m", "regard", *arguments], env=environment, capture_output=True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the C locale is of POSIX")
+def test_words_outside_ascii_arrive_in_the_c_locale(tmp_path):
+    done = run_in_the_c_locale("see", "ich höre", "--json")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "höre.txt"
+    file.write_text("ich", encoding="utf-8")
+    assert run_in_the_c_locale("see", str(file), "--json").returncode == 0
+    refused = run_in_the_c_locale("see", "ich", "-o", str(tmp_path / "höre.html"))
+    assert refused.returncode == 2
+    assert b"cannot be in a file name here: the locale of this terminal is not UTF-8; set one:" in refused.stderr
 
 
 def test_an_error_that_is_a_bug_keeps_its_traceback(monkeypatch):

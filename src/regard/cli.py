@@ -19,6 +19,7 @@ from regard.commands.interrupt import STATUS, interruptible
 from regard.commands.see import see
 from regard.commands.trace import trace
 from regard.commands.train import train
+from regard.commands.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,10 +39,8 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-app.command()(trace)
-app.command()(see)
-app.command()(train)
-app.command()(generate)
+for _command in (trace, see, train, generate):
+    app.command(cls=RegardCommand)(_command)
 app.add_typer(bench, name="bench")
 
 
@@ -59,6 +58,7 @@ def main() -> None:
 def _run() -> int:
     """Run the command and return its exit status."""
     try:
+        sys.argv[1:] = map(read_argument, sys.argv[1:])
         result = app(prog_name="regard", standalone_mode=False)
         return result if isinstance(result, int) else 0  # typer returns the status of typer.Exit
     except SystemExit as exiting:
@@ -67,6 +67,8 @@ def _run() -> int:
         return exiting.code if isinstance(exiting.code, int) else int(exiting.code is not None)
     except BrokenPipeError:  # whoever read the output has stopped, as head does
         return 0
+    except UnicodeEncodeError as error:
+        return _failed(f"{error.object[error.start : error.end]} cannot be in a file name here: {NO_UTF8}")
     except ValueError as error:
         return _failed(str(error))
     except OSError as error:  # a file without read permission, a full disk
@@ -84,10 +86,13 @@ def _misused(error: Any) -> int:
     if not error.format_message() or type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
-        command = error.ctx.command_path if getattr(error, "ctx", None) else "regard"
-        message = error.format_message().rstrip(".")
-        if "unexpected extra argument" in message and not any(one.startswith("-") for one in sys.argv[2:]):
-            message = f'a text of several words needs quotes: {command} "{" ".join(sys.argv[2:])}"'
+        name = sys.argv[1] if len(sys.argv) > 1 else ""
+        known = any(
+            name == one.name or name == getattr(one.callback, "__name__", "") for one in app.registered_commands
+        )
+        usual = f"regard {name}" if known else "regard"
+        command = error.ctx.command_path if getattr(error, "ctx", None) else usual
+        message = explain_usage(error, sys.argv[2:], command)
         _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
     return int(error.exit_code)
 

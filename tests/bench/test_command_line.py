@@ -37,7 +37,8 @@ def test_help_is_as_wide_as_the_terminal_and_never_wider_than_80(columns, parser
     [
         (["--wrong"], "unrecognized arguments: --wrong"),
         (["--mo", "one"], "unrecognized arguments: --mo one"),
-        (["--mode", "three"], "argument --mode: invalid choice: 'three' "),
+        (["--mode", "three"], "--mode three must be one of one, two; see regard bench x --help"),
+        (["--mode"], "--mode needs a value; see regard bench x --help"),
     ],
 )
 def test_an_error_is_one_line_with_status_2(arguments, message, parser, capsys):

@@ -132,7 +132,12 @@ def test_a_gpu_is_timed_by_both_clocks_and_its_memory_is_counted(tmp_path):
     "words, message",
     [
         (["--shape", "768,12"], "--shape 768,12 must be four whole numbers E,H,B,T, such as 768,12,2,1024"),
-        (["--shape", "770,12,1,8"], r"width \(770\) must be a multiple of heads \(12\)"),
+        (
+            ["--shape", "770,12,1,8"],
+            "--shape 770,12,1,8: width 770 is not divisible by 12 heads; try 11, 14 or 22 heads",
+        ),
+        (["--shape", "768,12,0,8"], "--shape 768,12,0,8: every size must be at least 1, such as 768,12,2,1024"),
+        (["--device", "abacus"], "--device abacus is none that torch knows; try cpu or cuda"),
         (["--only", "nobody"], "nobody: no such contender; choose from regard, "),
         (["--compiled", "nobody"], "nobody: no such contender"),
     ],

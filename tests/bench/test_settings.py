@@ -18,6 +18,23 @@ from regard.bench.settings import (
 from regard.gpt import GPTConfig
 
 
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_output_directory_that_cannot_be_written_to_is_refused_before_the_run(tmp_path, capsys):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(SystemExit, match="2"):
+        run_command("layer", ["--out", "taken/here"], lambda options: lambda **more: pytest.fail("it ran"))
+    message = (
+        "regard: --out taken/here cannot be written to: Not a directory; choose another directory; see regard bench"
+    )
+    assert capsys.readouterr().err.startswith(message)
+    run_command("layer", ["--out", "new/here"], lambda options: lambda **more: None)
+    assert list((tmp_path / "new" / "here").iterdir()) == []
+
+
 def test_a_setting_is_plain_values_in_a_file():
     setting = Setting("cpu", torch.bfloat16, rounds=3, seconds=0.5, seed=7)
     assert setting.as_json() == {"device": "cpu", "dtype": "bfloat16", "rounds": 3, "seconds": 0.5, "seed": 7}

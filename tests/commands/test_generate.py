@@ -96,7 +96,7 @@ def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
     monkeypatch.setattr(model_directory, "PACKAGED", tmp_path / "tiny")
     with pytest.raises(ValueError, match=r"the model in the package, .*tiny, is missing; install regard again, or"):
         generate("the")
-    with pytest.raises(ValueError, match=r"device \(nowhere\) is none that torch knows; try cpu or cuda"):
+    with pytest.raises(ValueError, match=r"^--device nowhere is none that torch knows; try cpu or cuda"):
         generate("the", model=directory, device="nowhere")
     model = GPT.from_pretrained(directory)
     model.tokenizer = None

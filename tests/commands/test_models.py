@@ -62,6 +62,20 @@ def test_without_transformers_the_remedy_is_named(folder, monkeypatch):
         open_with_transformers(folder, TWICE, None, "cpu")
 
 
+def test_without_transformers_a_model_of_another_type_says_what_to_install(tmp_path, monkeypatch):
+    real = models.find_spec
+    monkeypatch.setattr(models, "find_spec", lambda name: None if name == "transformers" else real(name))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    message = r"is of type bert; regard by itself reads .* \(gpt2, llama, .*transformers, .*; pip install transformers$"
+    with pytest.raises(ValueError, match=message):
+        open_model(str(tmp_path), TWICE, None, "cpu")
+
+
+def test_a_model_whose_steps_are_needed_is_opened_as_one_of_ours(folder, monkeypatch):
+    monkeypatch.setattr(models, "open_with_transformers", None)
+    assert isinstance(open_model(folder, TWICE, 5, "cpu", "--step scores").model, GPT)
+
+
 def test_a_text_without_tokens_is_refused():
     with pytest.raises(ValueError, match="the tokenizer makes no token of this text; give it another"):
         open_gpt("tiny", "", None, "cpu")

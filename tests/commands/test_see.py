@@ -133,14 +133,23 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
         ({"text": " "}, r"the text ' ' is empty; give it at least a word"),
         ({"head": "1.0", "every": True}, r"--head 1\.0 shows one head and --all every head; leave one of them out"),
         ({"save": "out.json"}, r"--save out\.json: a report is a safetensors file; try --save out\.safetensors"),
-        ({"output": "out.doc"}, r"--output out\.doc: a page is FILE\.html, a figure FILE\.svg, \.png or \.pdf"),
+        ({"output": "out.doc"}, r"-o out\.doc: a page is FILE\.html; try -o out\.html"),
+        ({"output": "out.png"}, r"-o out\.png: regard see writes no figures yet; write a page, .* -o page\.html"),
+        ({"output": "/no/such/out.html"}, r"-o /no/such/out\.html: there is no directory /no/such; make it first"),
+        ({"save": "/no/such/a.safetensors"}, r"--save /no/such/a\.safetensors: there is no directory /no/such; make"),
+        ({"steps": "1"}, r"--steps 1 is about a page; add -o page\.html"),
+        ({"step": "scores", "token": "cat"}, r"--step scores shows one head and --token every head; leave one"),
+        ({"ladder": True}, r"--ladder shows its own example, so a text and --model cannot be used; leave --ladder"),
         ({"opens": True}, r"--open needs a page to open; add -o page\.html"),
-        ({"as_json": True, "every": True}, r"--json prints all heads, so --head, --token and --all have no effect"),
+        (
+            {"as_json": True, "every": True},
+            r"--json prints all heads, so --head, --token, --step and --all have no effect",
+        ),
         ({"token": "cat", "head": "1.0"}, r"--token cat is shown in every head, but --head is 1\.0"),
         ({"save": "runs/a b"}, r"a report is a safetensors file; try --save 'runs/a b\.safetensors'"),
         ({"model": "/no/such/model"}, r"there is no directory /no/such/model; give one that model\.save_pretrained"),
         ({"layer": "2"}, r"layer 2 does not exist: this report has 2 layers, 0 to 1"),
-        ({"device": "abacus"}, r"could not be loaded: .*abacus"),
+        ({"device": "abacus"}, r"--device abacus is none that torch knows; try cpu or cuda"),
     ],
 )
 def test_a_missed_rule_is_one_line_with_the_remedy(options, message, folder, text):
@@ -239,3 +248,31 @@ def test_a_page_is_written_and_opened(folder, text, tmp_path, monkeypatch, capsy
     assert launched == [str(page)]
     assert f"Wrote {page}" in capsys.readouterr().out
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_gpt_2_shows_a_step_as_a_model_of_ours_with_the_same_numbers(folder, text, capsys):
+    seen = watch(str(folder), str(text), step="weights", head="1.2")
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["cat@1"])
+    assert [float(word) for word in row.split()[1:3]] == pytest.approx(
+        seen[1, 2].weights()[0, 1, :2].tolist(), abs=5e-3
+    )
+
+
+def test_steps_of_a_model_of_another_type_are_refused(text, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    message = r"is of type bert; .*, and --step scores needs a model that names its steps; leave the option out"
+    with pytest.raises(ValueError, match=message):
+        watch(str(tmp_path), str(text), step="scores")
+
+
+def test_of_a_long_text_the_table_alone_is_printed_and_nothing_is_kept(folder, text, monkeypatch, capsys):
+    monkeypatch.setattr("regard.commands.see._LONGEST_KEPT", 11)
+    seen = watch(str(folder), str(text))
+    out = capsys.readouterr().out
+    layer, head = seen.order()[0]
+    assert f"One head: regard see {text} --model {folder} --head {layer}.{head}\n" in out
+    assert "A row is a token" not in out
+    with pytest.raises(ValueError, match="needs the queries and keys"):
+        seen[0, 0].weights()
+    watch(str(folder), str(text), head="1.2")
+    assert "A row is a token" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """`regard see` of the model in the package, as a person types it."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -37,19 +38,28 @@ def test_the_model_in_the_package_is_watched(named, text):
     assert f"Another head: regard see {text} --head 0.2" in told
 
 
-def test_the_readme_shows_what_is_printed():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    example = readme[readme.index("$ regard see --head 4.3\n") :]
-    example = example[: example.index("```")]
-    printed = watch("--head", "4.3")
-    numbers = {tuple(re.split(r"\d\.\d\d", line)): re.findall(r"\d\.\d\d", line) for line in printed.splitlines()}
-    assert example.count("\n") > 5
-    for line in example.splitlines():
-        if line.startswith("  ") and "…" not in line:
-            found = numbers[tuple(re.split(r"\d\.\d\d", line))]
-            assert [float(n) for n in re.findall(r"\d\.\d\d", line)] == pytest.approx(
-                list(map(float, found)), abs=0.011
-            )
+def examples(page):
+    """The commands that a page shows with their output: the words after `regard see`, and the lines below."""
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    found = re.findall(r"^\$ regard see (.*)\n((?:.+\n|\n)*?)```", text, flags=re.MULTILINE)
+    return [(shlex.split(words), lines) for words, lines in found if lines.strip()]
+
+
+@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/see.md", 3)])
+def test_the_documentation_shows_what_is_printed(page, count):
+    shown = examples(page)
+    assert len(shown) == count
+    for words, lines in shown:
+        numbers = {
+            tuple(re.split(r"\d+\.\d\d", line)): re.findall(r"\d+\.\d\d", line) for line in watch(*words).splitlines()
+        }
+        for line in lines.splitlines():
+            if line.startswith("  ") and "…" not in line:
+                found = numbers[tuple(re.split(r"\d+\.\d\d", line))]
+                expected = [float(number) for number in found]
+                assert [float(number) for number in re.findall(r"\d+\.\d\d", line)] == pytest.approx(
+                    expected, abs=0.011
+                )
 
 
 def test_one_head_shows_where_each_token_looks(text):
@@ -118,3 +128,12 @@ def test_broad_heads_come_before_those_that_do_nothing_clearly():
     assert len(rows) == 48
     assert rows[rows.index("mixed") :] == ["mixed"] * rows.count("mixed")
     assert rows[rows.index("broad") : rows.index("mixed")] == ["broad"] * rows.count("broad")
+
+
+def test_a_step_of_a_head_is_a_matrix_with_words():
+    told = watch("The cat sat on the mat", "--step", "scores", "--head", "4.3")
+    assert "scores of head 4.3: queries @ keys.mT" in told
+    assert re.search(r"\n +The +cat +sat +on +the +mat\n  The +−?\d+\.\d\d", told)
+    assert "Another step: regard see 'The cat sat on the mat' --head 4.3 --step mask" in told
+    with pytest.raises(ValueError, match=r"--step softmax is not a step of this layer; it has x, queries, keys"):
+        watch("The cat", "--step", "softmax")

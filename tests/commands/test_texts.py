@@ -16,6 +16,14 @@ def test_a_sentence_a_file_and_standard_input_are_texts(tmp_path, monkeypatch):
     assert read_text("-") == "from a pipe"
 
 
+def test_a_model_given_as_the_text_is_told_its_flag(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"^tiny is a model, not a text; give it with --model tiny$"):
+        read_text("tiny")
+    with pytest.raises(ValueError, match=rf"^{tmp_path} is a model, not a text; give it with --model {tmp_path}$"):
+        read_text(str(tmp_path))
+
+
 def test_without_a_text_one_that_repeats_itself_is_read():
     first, second = read_text(None).split("\nand ")
     assert read_text(None) == REPEATED

@@ -6,6 +6,7 @@ Needs nothing beyond Python, so that a benchmark also runs by `python -m`, where
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import textwrap
 from typing import Any, NoReturn
@@ -51,7 +52,29 @@ class BenchParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Leave with one line on stderr."""
-        self.exit(2, f"regard: {message}; see {self.prog} --help\n")
+        self.exit(2, f"regard: {_plain_error(message)}; see {self.prog} --help\n")
+
+
+_KINDS = {"int": "a whole number", "float": "a number"}
+
+
+def _plain_error(message: str) -> str:
+    """A message of argparse in the words of the other commands.
+
+    >>> _plain_error("argument --rounds: invalid int value: 'x'")
+    '--rounds x must be a whole number'
+    >>> _plain_error("argument --mode: invalid choice: 'x' (choose from forward, step)")
+    '--mode x must be one of forward, step'
+    >>> _plain_error("argument --rounds: expected one argument")
+    '--rounds needs a value'
+    """
+    if match := re.fullmatch(r"argument (\S+): invalid (int|float) value: '(.*)'", message):
+        return f"{match[1]} {match[3]} must be {_KINDS[match[2]]}"
+    if match := re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message):
+        return f"{match[1]} {match[2]} must be one of {match[3].replace(chr(39), '')}"
+    if match := re.fullmatch(r"argument (\S+): expected one argument", message):
+        return f"{match[1]} needs a value"
+    return message
 
 
 def _names(action: argparse.Action) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.arguments import near_divisors
 from regard.bench import timing
 from regard.bench.clocks import time_by_all_clocks
 from regard.bench.layer_tables import panels, summary, summary_lines, tables
@@ -223,6 +224,11 @@ def _shape(text: str) -> Shape:
         width, heads, batch, tokens = (int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"--shape {text} must be four whole numbers E,H,B,T, such as 768,12,2,1024") from None
+    if min(width, heads, batch, tokens) < 1:
+        raise ValueError(f"--shape {text}: every size must be at least 1, such as 768,12,2,1024")
+    if width % heads:
+        near = near_divisors(width, heads)
+        raise ValueError(f"--shape {text}: width {width} is not divisible by {heads} heads; try {near} heads")
     known = next((s.name for s in (*ON_CPU, *ON_CUDA) if (s.width, s.heads) == (width, heads)), "")
     return Shape(width, heads, batch, tokens, known)
 

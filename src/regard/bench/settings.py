@@ -6,7 +6,9 @@ import argparse
 import dataclasses
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,7 +58,10 @@ class Setting:
 def find_device(name: str | None) -> tuple[str, bool]:
     """The device to measure on, and whether it is a GPU; by default, a GPU if there is one."""
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
-    cuda = torch.device(name).type == "cuda"
+    try:
+        cuda = torch.device(name).type == "cuda"
+    except RuntimeError:
+        raise ValueError(f"--device {name} is none that torch knows; try cpu or cuda") from None
     if cuda and not torch.cuda.is_available():
         raise ValueError("there is no CUDA device here; try --device cpu")
     return name, cuda
@@ -86,6 +91,18 @@ def limits(options: argparse.Namespace, rounds: int, seconds: float) -> dict[str
     return {"rounds": min(options.rounds, rounds), "seconds": min(options.seconds, seconds)}
 
 
+def check_output(directory: str) -> None:
+    """Make the output directory and write to it, before anything is measured that could then not be saved."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out {directory} cannot be written to: {error.strerror}; choose another directory"
+        ) from None
+
+
 def start(
     benchmark: str, command: str, device: str, settings: dict[str, Any], show: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -109,6 +126,7 @@ def run_command(
     options = parser.parse_args(argv)
     try:
         run = prepare(options)
+        check_output(options.out)
     except (ValueError, RuntimeError) as error:
         parser.error(str(error))
     if options.threads:

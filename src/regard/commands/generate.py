@@ -46,7 +46,8 @@ def generate(
     _check_sampling(temperature, top_k, top_p, seed)
     from regard.commands.models import load_gpt
 
-    loaded = load_gpt(model, device)
+    with flags_named(device=device):
+        loaded = load_gpt(model, device)
     seed = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
     best = _TOP_K if top_k is None else top_k or None
     with flags_named(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed):

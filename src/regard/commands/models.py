@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.gpt.checkpoint.model_directory import check_hub, not_fetched
+from regard.gpt.checkpoint.config_json import KINDS
+from regard.gpt.checkpoint.header import read_json
+from regard.gpt.checkpoint.model_directory import check_hub, find_directory, not_fetched
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
@@ -30,6 +32,11 @@ class ModelWithText(NamedTuple):
     tokenizer: Any  # reads the token ids as texts
     layers: int | None  # None where the number of attention layers is unknown
 
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of the text."""
+        return next(iter(self.inputs.values())).shape[1]
+
 
 def load_gpt(name: str, device: str | None) -> GPT:
     """A GPT of ours with its tokenizer, on the device; by default, on a GPU if there is one."""
@@ -41,13 +48,34 @@ def load_gpt(name: str, device: str | None) -> GPT:
     return model
 
 
-def open_model(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
+def open_model(
+    name: str, text: str, max_tokens: int | None, device: str, needs_steps: str | None = None
+) -> ModelWithText:
     """A model and the text in its tokens: the model in the package, or any model that transformers can load.
 
-    Without transformers, a GPT of ours from a directory or the hub.
+    Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
+    layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
     """
-    ours = name == PACKAGED or find_spec("transformers") is None
-    return (open_gpt if ours else open_with_transformers)(name, text, max_tokens, device)
+    if name == PACKAGED:
+        return open_gpt(name, text, max_tokens, device)
+    if needs_steps is not None:
+        _check_family(name, f"{needs_steps} needs a model that names its steps", "leave the option out")
+    elif find_spec("transformers") is not None:
+        return open_with_transformers(name, text, max_tokens, device)
+    else:
+        _check_family(name, "other types are loaded with transformers, which is missing", "pip install transformers")
+    return open_gpt(name, text, max_tokens, device)
+
+
+def _check_family(name: str, reason: str, remedy: str) -> None:
+    """Refuse a model that is no GPT of ours, by the model_type in its config.json; what is missing is told later."""
+    path = find_directory(name) / "config.json"
+    kind = read_json(path).get("model_type") if path.is_file() else None
+    if isinstance(kind, str) and kind not in KINDS:
+        raise ValueError(
+            f"{name} is of type {kind}; regard by itself reads the families of GPT-2 and Llama "
+            f"({', '.join(one for one in KINDS if one != 'regard')}), and {reason}; {remedy}"
+        )
 
 
 def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
@@ -100,9 +128,9 @@ def _quiet_transformers() -> Iterator[Any]:
 def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, Any]:
     """Config, model and tokenizer; every failure is one line with a remedy."""
     _check_name(name)
+    target = find_device(device)
     safe = {"trust_remote_code": False}
     try:
-        target = torch.device(device)
         config = transformers.AutoConfig.from_pretrained(name, **safe)
         # Only attention is watched, but the modules of a complete language model have the names that people know.
         generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in config.architectures or ())

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.errors import flags_named
+from regard.commands.see_files import check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
     from regard.heads.report import Seen
+    from regard.heads.views import Head
 
 _FEW = 8  # heads in the table above the picture
-_PAGES, _FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
+_LONGEST_KEPT = 4096  # tokens of a text whose queries and keys are kept to draw a head that nobody asked for
 
 
 def see(
@@ -40,80 +42,116 @@ def see(
         str | None,
         typer.Option(help="Show where this token looks in every head: sat, or the@4.", show_default="off"),
     ] = None,
-    output: Annotated[
+    step: Annotated[
         str | None,
-        typer.Option(
-            "--output", "-o", help="Write a page (FILE.html) or a figure (.svg, .png, .pdf).", show_default="none"
-        ),
+        typer.Option(help="Show this step of the head as a matrix: scores, mask, queries, …", show_default="off"),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
+    ] = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write a page to FILE.html.", show_default="none")
     ] = None,
     opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")] = False,
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Layers whose steps are in the page: 1,4 or all.", show_default="the layer of the head"),
+    ] = None,
+    exact: Annotated[
+        str | None,
+        typer.Option(help="Heads of a long text whose every weight is in the page: 4.3,0.2.", show_default="none"),
+    ] = None,
+    ladder: Annotated[
+        bool, typer.Option("--ladder", help="Write the page of the ladder, with -o ladder.html.", show_default="off")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all means as JSON.", show_default="off")] = False,
     save: Annotated[
         str | None, typer.Option(help="Save the report to this file, FILE.safetensors.", show_default="not saved")
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read at most this many tokens.", show_default="all")] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda, …")] = "cpu",
-    every: Annotated[
-        bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
-    ] = False,
 ) -> Any:
     """Show what every head of a model does with a text."""
     chosen_layer, chosen_head = _choose(layer, head)
-    _check_options(head, token, output, opens, as_json, save, every, max_tokens)
+    _check_views({"--token": token, "--step": step, "--all": every or None, "--json": as_json or None}, head)
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
+    check_files(output, save, opens)
+    contents = read_contents(steps, exact, output)
+    if ladder:
+        others: dict[str, object] = {"a text": text, "--head": head, "--layer": layer, "--token": token, "--step": step}
+        others |= {"--all": every, "--steps": steps, "--exact": exact, "--json": as_json, "--save": save}
+        others |= {"--max-tokens": max_tokens, "--model": None if model == "tiny" else model}
+        _write_ladder(output, opens, others)
+        return None
     content = read_text(text)
     from regard.commands.models import open_model
 
-    opened = open_model(model, content, max_tokens, device)
-    seen = _watch(opened)
+    needs_steps = f"--step {step}" if step is not None else None if steps is None else f"--steps {steps}"
+    with flags_named(device=device):
+        opened = open_model(model, content, max_tokens, device, needs_steps)
+    table_only = opened.tokens > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
+    seen = _watch(opened, keep=False if table_only else None)
+    check_contents(contents, seen)
+    again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
+    again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
+    first = seen.order(chosen_layer)[0]
+    one = first if chosen_layer is None or chosen_head is None else (chosen_layer, chosen_head)
     if as_json:
         print(json.dumps(_as_json(seen, model), ensure_ascii=False))
+    elif step is not None:
+        _print_step(opened, seen[one], step, model, again)
     else:
-        again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
-        again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
-        _print(seen, model, chosen_layer, chosen_head, token, every, again)
+        _print(seen, model, chosen_layer, chosen_head, token, every, again, picture=not table_only)
+    said = sys.stderr if as_json else sys.stdout
     if output is not None:
-        _write(opened, seen, output, model, chosen_layer, chosen_head)
-        print(f"\n  Wrote {output}", file=sys.stderr if as_json else sys.stdout)
-    if opens and output is not None:
-        typer.launch(output)
+        write_report(output, opened, seen, model, one, contents)
+        print(f"\n  Wrote {output}", file=said)
+        if opens:
+            typer.launch(output)
     if save is not None:
         seen.save(save)
-        print(f"\n  Saved: regard.load_seen({save!r})", file=sys.stderr if as_json else sys.stdout)
+        print(f"\n  Saved: regard.load_seen({save!r})", file=said)
     return seen
 
 
-def _check_options(
-    head: str | None,
-    token: str | None,
-    output: str | None,
-    opens: bool,
-    as_json: bool,
-    save: str | None,
-    every: bool,
-    max_tokens: int | None,
-) -> None:
-    """Options that mean nothing together, or files of a kind that cannot be written, are refused before a model runs."""
-    if head is not None and every:
+def _check_views(views: Mapping[str, object], head: str | None) -> None:
+    """Only one view is printed: options that mean nothing together are refused before a model runs."""
+    given = {flag: value for flag, value in views.items() if value is not None}
+    if head is not None and "--all" in given:
         raise ValueError(f"--head {head} shows one head and --all every head; leave one of them out")
-    if token is not None and head is not None:
-        raise ValueError(f"--token {token} is shown in every head, but --head is {head}; leave one of them out")
-    if as_json and (every or token is not None or head is not None):
-        raise ValueError("--json prints all heads, so --head, --token and --all have no effect; leave them out")
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
-    if save is not None and not save.endswith(".safetensors"):
-        path = Path(save)
-        better = shlex.quote(str(path.with_name(f"{path.stem or 'seen'}.safetensors")))
-        raise ValueError(f"--save {save}: a report is a safetensors file; try --save {better}")
-    suffix = "" if output is None else Path(output).suffix.lower()
-    if output is not None and suffix not in (*_PAGES, *_FIGURES):
-        raise ValueError(f"--output {output}: a page is FILE.html, a figure FILE.svg, .png or .pdf")
-    if opens and suffix not in _PAGES:
-        raise ValueError("--open needs a page to open; add -o page.html")
+    if head is not None and "--token" in given:
+        raise ValueError(
+            f"--token {given['--token']} is shown in every head, but --head is {head}; leave one of them out"
+        )
+    if "--json" in given and (head is not None or len(given) > 1):
+        raise ValueError("--json prints all heads, so --head, --token, --step and --all have no effect; leave them out")
+    if "--step" in given and len(given) > 1:
+        other = next(flag for flag in given if flag != "--step")
+        raise ValueError(f"--step {given['--step']} shows one head and {other} every head; leave one of them out")
+
+
+def _write_ladder(output: str | None, opens: bool, others: Mapping[str, object]) -> None:
+    typed = [name for name, value in others.items() if value]
+    if typed:
+        raise ValueError(f"--ladder shows its own example, so {' and '.join(typed)} cannot be used; leave --ladder out")
+    if output is None:
+        raise ValueError("--ladder is a page; add -o ladder.html. In the terminal: regard trace")
+    write_ladder(output)
+    print(f"\n  Wrote {output}")
+    if opens:
+        typer.launch(output)
 
 
 def _print(
-    seen: Seen, model: str, layer: int | str | None, head: int | None, token: str | None, every: bool, again: str
+    seen: Seen,
+    model: str,
+    layer: int | str | None,
+    head: int | None,
+    token: str | None,
+    every: bool,
+    again: str,
+    picture: bool,
 ) -> None:
     from regard.drawing import as_text
     from regard.show.heads import print_heads
@@ -122,34 +160,45 @@ def _print(
 
     width = terminal_width()
     first = seen.order(layer)[0]
-    print(f"\n  {model}")
     if token is not None:
-        print_heads(seen.at(token, layers=layer).table(width, all=every, more="--all"))
+        table = seen.at(token, layers=layer).table(width, all=every, more="--all")
+        print(f"\n  {model}")
+        print_heads(table)
         print(f"\n  All heads: {again}")
         return
     if layer is not None and head is not None:
-        print(head_picture(seen[layer, head], width))
-        print(f"\n  All heads: {again}")
+        drawn = head_picture(seen[layer, head], width)
+        print(f"\n  {model}\n{drawn}\n\n  All heads: {again}")
         return
     few = None if every or layer is not None else _FEW
+    print(f"\n  {model}")
     print_heads(as_text(seen, width, all=few is None, layer=layer, more="--all", few=few))
-    print(f"\n{head_picture(seen[first], width)}")
-    other = seen.order(layer)[1 % len(seen.order(layer))]
-    print(f"\n  Another head: {again} --head {other[0]}.{other[1]}")
-    print(f"  As a page:    {again} -o page.html")
+    if picture:
+        print(f"\n{head_picture(seen[first], width)}")
+        first = seen.order(layer)[1 % len(seen.order(layer))]
+    print(f"\n  {'Another head' if picture else 'One head'}: {again} --head {first[0]}.{first[1]}")
+    print(f"  {'As a page:   ' if picture else 'As a page:'} {again} -o page.html")
 
 
-def _write(
-    opened: ModelWithText, seen: Seen, output: str, model: str, layer: int | str | None, head: int | None
-) -> None:
-    """Write the page or the figure, by the ending of its name."""
-    chosen = seen.order()[0] if layer is None or head is None else (layer, head)
-    if Path(output).suffix.lower() in _PAGES:
-        from regard.show.page.write import write_page
+def _print_step(opened: ModelWithText, head: Head, name: str, model: str, again: str) -> None:
+    """One step of a head, as a matrix."""
+    from regard.show.page.steps import trace_layer
+    from regard.show.step_matrix import belongs_to_a_head, step_matrix
+    from regard.show.table import terminal_width
 
-        write_page(output, seen, title=model, model=opened.model, inputs=opened.inputs, head=seen[chosen])
-    else:
-        raise ValueError(f"--output {output}: figures need the extra plot")
+    steps = trace_layer(opened.model, head.layer, **opened.inputs)
+    if name not in steps:
+        raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
+    step, which = steps.find(name), f"{head.layer}.{head.head}"
+    tokens = head.query_tokens
+    labels = [str(i) for i in range(opened.tokens)] if tokens is None else tokens[0].labels
+    table, legend = step_matrix(step, labels, head.head, steps["weights"].shape[1], terminal_width())
+    print(f"\n  {model}\n  head {which} · {head.role.name} · {head.record.name}[{head.head}]")
+    print(
+        f"\n  {name}{f' of head {which}' if belongs_to_a_head(step) else ''}: {step.operation}\n\n{table}\n\n{legend}"
+    )
+    print(f"\n  Another step: {again} --head {which} --step {'mask' if name == 'scores' else 'scores'}")
+    print(f"  All heads:    {again}")
 
 
 def _as_json(seen: Seen, model: str) -> dict[str, Any]:
@@ -176,7 +225,7 @@ def _choose(layer: str | None, head: str | None) -> tuple[int | str | None, int 
     return int(first) if dot else number, int(last)
 
 
-def _watch(opened: ModelWithText) -> Seen:
+def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
     """Run the model once on its text and return the report."""
     import torch
 
@@ -189,7 +238,7 @@ def _watch(opened: ModelWithText) -> Seen:
     with (
         torch.no_grad(),
         _progress_bar(opened.layers) as advance,
-        watch(model, tokenizer=opened.tokenizer) as seen,
+        watch(model, tokenizer=opened.tokenizer, keep=keep) as seen,
     ):
         seen.on_call = lambda forward, layer: advance()
         try:

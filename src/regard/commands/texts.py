@@ -29,6 +29,8 @@ def read_text(text: str | None) -> str:
 
             reason = not_text(error.object) or f"not UTF-8 text (byte {error.start})"
             raise ValueError(f"{text} is {reason}; give a text in UTF-8") from None
+    elif is_model(text):
+        raise ValueError(f"{text} is a model, not a text; give it with --model {shlex.quote(text)}")
     elif os.path.isdir(text):
         raise ValueError(f"{text} is a directory; name a file in it")
     elif _looks_like_a_path(text):
@@ -38,6 +40,15 @@ def read_text(text: str | None) -> str:
     if not content.strip():
         raise ValueError(f"the text {shlex.quote(text)} is empty; give it at least a word")
     return content
+
+
+def is_model(text: str) -> bool:
+    """Is this the name of the model in the package, or the directory of a model?
+
+    >>> is_model("tiny"), is_model("tiny cats")
+    (True, False)
+    """
+    return text == "tiny" or os.path.isfile(os.path.join(text, "config.json"))
 
 
 def _looks_like_a_path(text: str) -> bool:

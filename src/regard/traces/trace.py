@@ -191,7 +191,7 @@ class Trace:
         return as_html(self)
 
 
-def trace(module: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Trace:
+def trace(module: Any = None, *args: Any, **kwargs: Any) -> Trace:
     """See what a layer does, step by step.
 
     >>> layer = torch.nn.Linear(3, 2, bias=False)

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.heads.report import Seen
-from regard.show.page.write import titled_texts, write_page
+from regard.show.page.write import steps_of, titled_texts, write_page
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,21 @@ def test_every_text_and_every_forward_is_a_report():
     assert titles == ["mine · forward 0 · text 0", "mine · forward 0 · text 1", "mine · forward 1"]
 
 
-def test_the_steps_of_the_chosen_layer_are_in_the_page(model, tmp_path):
+def test_the_steps_of_chosen_layers_are_in_the_page(model, tmp_path):
     ids = torch.tensor([model.tokenizer.encode("The cat sat")])
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
-    write_page(tmp_path / "page.html", seen, "tiny", model, {"ids": ids}, seen[4, 3])
+    write_page(tmp_path / "page.html", titled_texts(seen, "tiny", steps_of(model, {"ids": ids}, [1, 4])))
     layers = document(tmp_path / "page.html")["reports"][0]["layers"]
-    assert [layer["steps"] is not None for layer in layers] == [False] * 4 + [True, False]
+    assert [layer["steps"] is not None for layer in layers] == [False, True, False, False, True, False]
+
+
+def test_chosen_heads_of_a_long_text_are_exact_in_the_page(tmp_path):
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=3)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 521, 6))
+    write_page(tmp_path / "page.html", titled_texts(seen, "long", exact=[(0, 2)]))
+    assert list(document(tmp_path / "page.html")["reports"][0]["layers"][0]["exact"]) == ["2"]
 
 
 def test_a_report_of_nothing_says_so(tmp_path):
