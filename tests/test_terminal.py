@@ -164,7 +164,7 @@ def test_ctrl_c_while_torch_is_imported_ends_any_command_quietly(arguments, tmp_
     [
         (["tarce"], "No such command 'tarce'"),
         (["see", "today.txt"], "there is no file today.txt; give a file"),
-        (["bench", "memory", "--tokens", "x"], "argument --tokens: invalid int value: 'x'; see regard bench memory"),
+        (["bench", "memory", "--tokens", "x"], "--tokens x must be a whole number; see regard bench memory --help"),
         (["--install-completion", "bash"], "/dev/null/home"),
     ],
     ids=" ".join,

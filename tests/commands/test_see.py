@@ -133,8 +133,7 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
         ({"text": " "}, r"the text ' ' is empty; give it at least a word"),
         ({"head": "1.0", "every": True}, r"--head 1\.0 shows one head and --all every head; leave one of them out"),
         ({"save": "out.json"}, r"--save out\.json: a report is a safetensors file; try --save out\.safetensors"),
-        ({"output": "out.doc"}, r"-o out\.doc: a page is FILE\.html; try -o out\.html"),
-        ({"output": "out.png"}, r"-o out\.png: regard see writes no figures yet; write a page, .* -o page\.html"),
+        ({"output": "out.doc"}, r"-o out\.doc: a page is FILE\.html, a figure \.svg, \.png or \.pdf; try -o out\.html"),
         ({"output": "/no/such/out.html"}, r"-o /no/such/out\.html: there is no directory /no/such; make it first"),
         ({"save": "/no/such/a.safetensors"}, r"--save /no/such/a\.safetensors: there is no directory /no/such; make"),
         ({"steps": "1"}, r"--steps 1 is about a page; add -o page\.html"),
@@ -276,3 +275,15 @@ def test_of_a_long_text_the_table_alone_is_printed_and_nothing_is_kept(folder, t
         seen[0, 0].weights()
     watch(str(folder), str(text), head="1.2")
     assert "A row is a token" in capsys.readouterr().out
+
+
+def test_a_figure_of_the_head_is_written_before_anything_is_printed(folder, text, tmp_path, capsys):
+    watch(str(folder), str(text), output=str(tmp_path / "head.svg"), head="1.2")
+    assert ">sat</text>" in (tmp_path / "head.svg").read_text()
+    assert "Wrote" in capsys.readouterr().out
+
+
+def test_figures_say_what_they_need(folder, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.commands.see_files.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"figures need matplotlib, which is missing; pip install \"regard\[plot\]\""):
+        watch(str(folder), str(text), output=str(tmp_path / "head.svg"))

@@ -97,6 +97,11 @@ def see(
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
     first = seen.order(chosen_layer)[0]
     one = first if chosen_layer is None or chosen_head is None else (chosen_layer, chosen_head)
+    # Files first: whoever reads the output may stop, as head does.
+    if output is not None:
+        write_report(output, opened, seen, model, one, contents)
+    if save is not None:
+        seen.save(save)
     if as_json:
         print(json.dumps(_as_json(seen, model), ensure_ascii=False))
     elif step is not None:
@@ -105,12 +110,10 @@ def see(
         _print(seen, model, chosen_layer, chosen_head, token, every, again, picture=not table_only)
     said = sys.stderr if as_json else sys.stdout
     if output is not None:
-        write_report(output, opened, seen, model, one, contents)
         print(f"\n  Wrote {output}", file=said)
         if opens:
             typer.launch(output)
     if save is not None:
-        seen.save(save)
         print(f"\n  Saved: regard.load_seen({save!r})", file=said)
     return seen
 

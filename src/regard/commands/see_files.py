@@ -1,10 +1,11 @@
-"""What `regard see` writes: a page, a report. Its options are checked before a model runs."""
+"""What `regard see` writes: a page, a figure, a report. Its options are checked before a model runs."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,11 +32,10 @@ def check_files(output: str | None, save: str | None, opens: bool) -> None:
         raise ValueError(f"--save {save}: a report is a safetensors file; try --save {better}")
     suffix = "" if output is None else Path(output).suffix.lower()
     if output is not None and suffix not in (*PAGES, *FIGURES):
-        raise ValueError(f"-o {output}: a page is FILE.html; try -o {shlex.quote(f'{Path(output).stem}.html')}")
-    if suffix in FIGURES:
-        raise ValueError(
-            f"-o {output}: regard see writes no figures yet; write a page, which saves them as SVG and PNG: -o page.html"
-        )
+        better = shlex.quote(f"{Path(output).stem}.html")
+        raise ValueError(f"-o {output}: a page is FILE.html, a figure .svg, .png or .pdf; try -o {better}")
+    if suffix in FIGURES and find_spec("matplotlib") is None:
+        raise ValueError(f'-o {output}: figures need matplotlib, which is missing; pip install "regard[plot]"')
     if opens and suffix not in PAGES:
         raise ValueError("--open needs a page to open; add -o page.html")
     for flag, file in (("-o", output), ("--save", save)):
@@ -89,7 +89,12 @@ def check_contents(contents: Contents, seen: Seen) -> None:
 def write_report(
     path: str, opened: ModelWithText, seen: Seen, title: str, head: tuple[int | str, int], contents: Contents
 ) -> None:
-    """Write a page; by default with the steps of the head's layer, where that is a layer of regard."""
+    """Write a page, with the steps of the head's layer where that is a layer of regard, or a figure of the head."""
+    if Path(path).suffix.lower() in FIGURES:
+        from regard.show.figures import save_figure
+
+        save_figure(seen[head].plot(), path)
+        return
     from regard.gpt.model import GPT
     from regard.show.page.write import steps_of, titled_texts, write_page
 
