@@ -16,6 +16,7 @@ from regard.commands.ascii import use_ascii_where_needed
 from regard.commands.bench import bench
 from regard.commands.generate import generate
 from regard.commands.interrupt import STATUS, interruptible
+from regard.commands.serve import serve
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.commands.watch import watch
@@ -40,6 +41,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
 
 app.command()(trace)
 app.command()(watch)
+app.command()(serve)
 app.command()(train)
 app.command()(generate)
 app.add_typer(bench, name="bench")

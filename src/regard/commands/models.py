@@ -5,7 +5,7 @@ Weights are read from safetensors only, and no code that comes with a model is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +31,20 @@ class ModelWithText(NamedTuple):
     layers: int | None  # None where the number of attention layers is unknown
 
 
+Reader = Callable[[str, int | None], ModelWithText]  # reads a text, at most so many tokens of it
+
+
+class TextTooLong(ValueError):
+    """A text has more tokens than the model reads."""
+
+    def __init__(self, tokens: int, longest: int) -> None:
+        super().__init__(
+            f"the text has {tokens} tokens and the model reads at most {longest}; add --max-tokens {longest}"
+        )
+        self.tokens = tokens
+        self.longest = longest
+
+
 def load_gpt(name: str, device: str | None) -> GPT:
     """A GPT of ours with its tokenizer, on the device; by default, on a GPU if there is one."""
     target = find_device(device)
@@ -46,34 +60,57 @@ def open_model(name: str, text: str, max_tokens: int | None, device: str) -> Mod
 
     Without transformers, a GPT of ours from a directory or the hub.
     """
-    ours = name == PACKAGED or find_spec("transformers") is None
-    return (open_gpt if ours else open_with_transformers)(name, text, max_tokens, device)
+    return (open_gpt if _is_ours(name) else open_with_transformers)(name, text, max_tokens, device)
 
 
 def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A GPT of ours and the text in its tokens."""
-    model = load_gpt(name, device)
-    assert model.tokenizer is not None
-    ids = model.tokenizer.encode(text)[:max_tokens]
-    _check_length(len(ids), model.config.context_length)
-    return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
+    return _reader_of_gpt(name, device)(text, max_tokens)
 
 
 def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A model that transformers loads, and the text in its tokens."""
+    return _reader_with_transformers(name, device)(text, max_tokens)
+
+
+def load_reader(name: str, device: str) -> Reader:
+    """Load a model once, to read many texts: what open_model does, in two steps."""
+    return (_reader_of_gpt if _is_ours(name) else _reader_with_transformers)(name, device)
+
+
+def _is_ours(name: str) -> bool:
+    return name == PACKAGED or find_spec("transformers") is None
+
+
+def _reader_of_gpt(name: str, device: str) -> Reader:
+    model = load_gpt(name, device)
+
+    def read(text: str, max_tokens: int | None) -> ModelWithText:
+        assert model.tokenizer is not None
+        ids = model.tokenizer.encode(text)[:max_tokens]
+        _check_length(len(ids), model.config.context_length)
+        return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
+
+    return read
+
+
+def _reader_with_transformers(name: str, device: str) -> Reader:
     with _quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
-        inputs = _tokenize(tokenizer, text, config, max_tokens)
-    return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
+
+    def read(text: str, max_tokens: int | None) -> ModelWithText:
+        with _quiet_transformers():
+            inputs = _tokenize(tokenizer, text, config, max_tokens)
+        return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
+
+    return read
 
 
 def _check_length(length: int, longest: int | None) -> None:
     if not length:
         raise ValueError("the tokenizer makes no token of this text; give it another")
     if longest is not None and 0 < longest < length:
-        raise ValueError(
-            f"the text has {length} tokens and the model reads at most {longest}; add --max-tokens {longest}"
-        )
+        raise TextTooLong(length, longest)
 
 
 @contextmanager

@@ -153,8 +153,8 @@ def _with_suffix(save: str) -> str:
     return shlex.quote(str(path.with_name(f"{path.stem or 'seen'}.safetensors")))
 
 
-def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
-    """Run the model once on its text and return the report."""
+def _watch(opened: ModelWithText, keep: bool | None, progress: bool = True) -> Seen:
+    """Run the model once on its text and return the report; progress: show a bar."""
     import torch
 
     from regard.heads.probe import frugal_options
@@ -165,7 +165,7 @@ def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
     options = frugal_options(model)  # logits for every token and a cache can take more memory than the report
     with (
         torch.no_grad(),
-        _progress_bar(opened.layers) as advance,
+        _progress_bar(opened.layers, progress) as advance,
         watch(model, keep=keep, tokenizer=opened.tokenizer) as seen,
     ):
         seen.on_call = lambda forward, layer: advance()
@@ -181,12 +181,13 @@ def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
 
 
 @contextmanager
-def _progress_bar(total: int | None) -> Iterator[Any]:
+def _progress_bar(total: int | None, shown: bool) -> Iterator[Any]:
     """A bar on stderr that advances with every attention call and is removed at the end; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("  watching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    hidden = not (shown and sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.show.page.html import MODULES, joined, json_in_html, page_html, read
+from regard.show.page.html import ENTRIES, MODULES, joined, json_in_html, page_html, read, served_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens
 
@@ -42,18 +42,28 @@ def test_json_in_html_reads_back():
 
 def test_every_module_is_joined_after_those_it_imports():
     seen = set()
-    for name in MODULES:
+    for name in (*MODULES, *ENTRIES):
         imported = re.findall(r'^import .*? from "\./(\w+)\.js";', read(f"js/{name}.js"), flags=re.M | re.S)
         assert set(imported) <= seen, f"{name} comes before {set(imported) - seen}"
         seen.add(name)
 
 
 def test_no_two_modules_define_the_same_name():
-    code = "\n".join(read(f"js/{name}.js") for name in MODULES)
+    code = "\n".join(read(f"js/{name}.js") for name in (*MODULES, *ENTRIES))
     names = re.findall(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", code, flags=re.M)
     assert len(names) == len(set(names)), {name for name in names if names.count(name) > 1}
 
 
 def test_no_import_or_export_is_left():
-    assert re.findall(r"^(?:import|export)\b.*", joined(), flags=re.M) == []
-    assert len(joined().encode()) < 100_000
+    for entry in ENTRIES:
+        assert re.findall(r"^(?:import|export)\b.*", joined(entry), flags=re.M) == []
+        assert len(joined(entry).encode()) < 100_000
+
+
+def test_only_a_served_page_may_fetch_and_only_from_its_server(page):
+    served = served_html({"models": ["</script>"], "text": "<!--", "longest": 7})
+    assert "connect-src 'self'" in served
+    assert "startServed();" in served
+    assert served.count("<script") == served.count("</script>") == 2
+    assert "connect-src" not in page
+    assert "fetch(" not in page

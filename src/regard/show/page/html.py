@@ -14,14 +14,15 @@ from regard.show.page.payload import PageData
 # In this order each module comes after those it imports.
 MODULES = (
     *("dom", "color", "data", "state", "words", "map", "lines", "ask", "text", "pictures", "side", "head", "heads"),
-    *("legend", "frame", "app", "widget"),
+    *("legend", "frame", "app"),
 )
+ENTRIES = ("widget", "served")  # modules that only a notebook or a server needs
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; style-src 'unsafe-inline'; img-src data: blob:">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; style-src 'unsafe-inline'; img-src data: blob:{policy}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -38,32 +39,42 @@ _PAGE = """<!doctype html>
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
-    start = script("startPage();")
-    digest = base64.b64encode(hashlib.sha256(start.encode()).digest()).decode()
     blocks = "\n".join(
         f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
         for key, content in data.blocks.items()
     )
+    return _filled(f"{title} · regard" if title else "regard", data.document, "startPage();", blocks=blocks)
+
+
+def served_html(settings: dict[str, object]) -> str:
+    """The page as a local server sends it: with a box for a text, and reports fetched from the same server."""
+    return _filled("regard", settings, "startServed();", "served", policy="; connect-src 'self'")
+
+
+def _filled(title: str, document: object, last: str, *entry: str, blocks: str = "", policy: str = "") -> str:
+    start = script(last, *entry)
+    digest = base64.b64encode(hashlib.sha256(start.encode()).digest()).decode()
     return _PAGE.format(
         script_hash=f"sha256-{digest}",
-        title=_escaped(f"{title} · regard" if title else "regard"),
+        policy=policy,
+        title=_escaped(title),
         style=read("page.css"),
-        document=json_in_html(data.document),
+        document=json_in_html(document),
         blocks=blocks,
         script=start,
     )
 
 
-def script(last: str) -> str:
-    """All modules as one script, with this last statement: imports and exports between them are taken out."""
-    return f"(() => {{\n{joined()}\n{last}\n}})();"
+def script(last: str, *entry: str) -> str:
+    """All modules and these entries as one script, with this last statement, without imports and exports."""
+    return f"(() => {{\n{joined(*entry)}\n{last}\n}})();"
 
 
 @cache
-def joined() -> str:
+def joined(*entry: str) -> str:
     """The modules in one scope, without their comments and indentation: a notebook gets them with every widget."""
     modules = []
-    for name in MODULES:
+    for name in (*MODULES, *entry):
         code = re.sub(r"/\*\*.*?\*/", "", read(f"js/{name}.js"), flags=re.DOTALL)
         code = re.sub(r"^import .*?;$", "", code, flags=re.DOTALL | re.MULTILINE)
         lines = (line.strip().removeprefix("export ") for line in code.splitlines())

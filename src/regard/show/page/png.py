@@ -72,7 +72,7 @@ def palette() -> np.ndarray:
     between = np.stack([np.interp(np.linspace(0, 1, _COLORS), places, one) for one in lab.T], -1)
     back = ((between @ np.linalg.inv(_TO_LAB).T) ** 3 @ np.linalg.inv(_TO_CONES).T).clip(0, 1)
     gamma = np.where(back <= 0.0031308, 12.92 * back, 1.055 * back ** (1 / 2.4) - 0.055)
-    return np.rint(gamma * 255).astype(np.uint8)
+    return np.asarray(np.rint(gamma * 255), np.uint8)
 
 
 def _indexed_png(pixels: np.ndarray) -> bytes:

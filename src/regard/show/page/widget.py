@@ -23,7 +23,9 @@ from regard.show.page.png import head_png
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/state.js."""
 
-    _esm = f"const renderWidget = {script('return renderWidget;')}\nexport default {{ render: renderWidget }};"
+    _esm = (
+        f"const renderWidget = {script('return renderWidget;', 'widget')}\nexport default {{ render: renderWidget }};"
+    )
     _css = read("page.css")
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)

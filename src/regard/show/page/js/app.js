@@ -37,7 +37,8 @@ export class App {
    * @param {HTMLElement} root
    * @param {Page} page
    * @param {Transport} transport
-   * @param {{address: boolean, state?: Partial<State>}} options address: keep the state in the page's address
+   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement}} options address: keep the state in the
+   *   page's address; above: an element between the header and the question
    */
   constructor(root, page, transport, options) {
     this.root = root;
@@ -65,12 +66,13 @@ export class App {
     this.request = {};
     this.aborter = new AbortController();
     root.classList.add("regard");
-    this.frame = new Frame(root, page, this.store, VIEWS, {
-      point: (unit) => this.point("query", unit),
-      pick: (unit) => this.pick("query", unit),
+    const events = {
+      point: (/** @type {number} */ unit) => this.point("query", unit),
+      pick: (/** @type {number} */ unit) => this.pick("query", unit),
       leave: () => this.leave(),
-      find: (text) => this.find(text),
-    });
+      find: (/** @type {string} */ text) => this.find(text),
+    };
+    this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
     /** @type {Record<string, View>} */
     this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
     this.#chooseTheme();
@@ -190,6 +192,7 @@ export class App {
     this.observer.disconnect();
     this.aborter.abort();
     this.root.replaceChildren();
+    delete this.root.dataset.ready;
   }
 
   /** A state from an address may name what is not here. */

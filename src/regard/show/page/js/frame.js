@@ -22,8 +22,9 @@ export class Frame {
    * @param {Store} store
    * @param {{name: string, label: string}[]} views
    * @param {TextEvents & {find: (text: string) => string}} events find: go to a head or a word, and say what was found
+   * @param {HTMLElement} [above] an element between the header and the question
    */
-  constructor(root, page, store, views, events) {
+  constructor(root, page, store, views, events, above) {
     this.ask = new AskLine();
     this.text = new TextLine(events);
     const tab = (/** @type {{name: string, label: string}} */ { name, label }) =>
@@ -67,7 +68,8 @@ export class Frame {
     this.view = h("div", { class: "view" });
     this.live = h("div", { class: "live", role: "status", "aria-live": "polite" });
     const header = h("header", {}, h("b", { text: "regard" }), this.tabs, this.meta, tools);
-    root.replaceChildren(header, h("main", {}, this.ask.el, this.text.el, this.view, this.live), this.legend);
+    const main = h("main", {}, above ?? null, this.ask.el, this.text.el, this.view, this.live);
+    root.replaceChildren(header, main, this.legend);
   }
 
   /**
