@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -86,10 +87,12 @@ def test_a_body_that_stalls_is_refused(monkeypatch):
 def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(monkeypatch):
     limits = Limits(head_seconds=0.3)
     with running(Counting(), limits, monkeypatch=monkeypatch) as (_, port), connect(port) as endless:
-        endless.sendall(request(b"", **{"Transfer-Encoding": "chunked"}).replace(b"Content-Length: 0\r\n", b""))
+        head = request(b"", **{"Transfer-Encoding": "chunked"}).replace(b"Content-Length: 0\r\n", b"")
+        endless.sendall(head.replace(b"Connection: close\r\n", b""))
 
         def go_on():
-            while True:
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
                 endless.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
 
         with pytest.raises((ConnectionResetError, BrokenPipeError), match=r"reset|pipe"):
