@@ -166,7 +166,7 @@ def test_the_script_of_a_shell_can_be_shown():
 NO_DEFAULT = {"--version", "--install-completion", "--show-completion", "--help", "--data", "--out"}
 
 
-@pytest.mark.parametrize("name", ["see", "generate", "train"])
+@pytest.mark.parametrize("name", ["see", "serve", "generate", "train"])
 def test_every_option_shows_its_default(name):
     text = run.invoke(app, [name, "--help"]).output
     options = re.split(r"\n  (?=-)", text.partition("Options:")[2].strip("\n "))
@@ -182,7 +182,7 @@ def test_the_installed_command_answers():
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "see", "generate", "train", "bench"]
+COMMANDS = ["trace", "see", "serve", "generate", "train", "bench"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)

@@ -17,6 +17,7 @@ from regard.commands.bench import bench
 from regard.commands.generate import generate
 from regard.commands.interrupt import STATUS, interruptible
 from regard.commands.see import see
+from regard.commands.serve import serve
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.commands.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
@@ -39,7 +40,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, train, generate):
+for _command in (trace, see, serve, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(bench, name="bench")
 

@@ -5,7 +5,7 @@ Weights are read from safetensors only, and no code that comes with a model is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from regard.gpt.checkpoint.model_directory import check_hub, find_directory, not
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
+_MISSING = "other types are loaded with transformers, which is missing"
 PACKAGED = "tiny"  # the trained model in the package
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
@@ -36,6 +37,20 @@ class ModelWithText(NamedTuple):
     def tokens(self) -> int:
         """The number of tokens of the text."""
         return next(iter(self.inputs.values())).shape[1]
+
+
+Reader = Callable[[str, int | None], ModelWithText]  # reads a text, at most so many tokens of it
+
+
+class TextTooLong(ValueError):
+    """A text has more tokens than the model reads."""
+
+    def __init__(self, tokens: int, longest: int) -> None:
+        super().__init__(
+            f"the text has {tokens} tokens and the model reads at most {longest}; add --max-tokens {longest}"
+        )
+        self.tokens = tokens
+        self.longest = longest
 
 
 def load_gpt(name: str, device: str | None) -> GPT:
@@ -63,7 +78,7 @@ def open_model(
     elif find_spec("transformers") is not None:
         return open_with_transformers(name, text, max_tokens, device)
     else:
-        _check_family(name, "other types are loaded with transformers, which is missing", "pip install transformers")
+        _check_family(name, _MISSING, "pip install transformers")
     return open_gpt(name, text, max_tokens, device)
 
 
@@ -80,28 +95,52 @@ def _check_family(name: str, reason: str, remedy: str) -> None:
 
 def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A GPT of ours and the text in its tokens."""
-    model = load_gpt(name, device)
-    assert model.tokenizer is not None
-    ids = model.tokenizer.encode(text)[:max_tokens]
-    _check_length(len(ids), model.config.context_length)
-    return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
+    return _reader_of_gpt(name, device)(text, max_tokens)
 
 
 def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
     """A model that transformers loads, and the text in its tokens."""
+    return _reader_with_transformers(name, device)(text, max_tokens)
+
+
+def load_reader(name: str, device: str) -> Reader:
+    """Load a model once, to read many texts: what open_model does, in two steps."""
+    if name != PACKAGED and find_spec("transformers") is not None:
+        return _reader_with_transformers(name, device)
+    if name != PACKAGED:
+        _check_family(name, _MISSING, "pip install transformers")
+    return _reader_of_gpt(name, device)
+
+
+def _reader_of_gpt(name: str, device: str) -> Reader:
+    model = load_gpt(name, device)
+
+    def read(text: str, max_tokens: int | None) -> ModelWithText:
+        assert model.tokenizer is not None
+        ids = model.tokenizer.encode(text)[:max_tokens]
+        _check_length(len(ids), model.config.context_length)
+        return ModelWithText(model, {"ids": torch.tensor([ids])}, model.tokenizer, model.config.num_layers)
+
+    return read
+
+
+def _reader_with_transformers(name: str, device: str) -> Reader:
     with _quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
-        inputs = _tokenize(tokenizer, text, config, max_tokens)
-    return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
+
+    def read(text: str, max_tokens: int | None) -> ModelWithText:
+        with _quiet_transformers():
+            inputs = _tokenize(tokenizer, text, config, max_tokens)
+        return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
+
+    return read
 
 
 def _check_length(length: int, longest: int | None) -> None:
     if not length:
         raise ValueError("the tokenizer makes no token of this text; give it another")
     if longest is not None and 0 < longest < length:
-        raise ValueError(
-            f"the text has {length} tokens and the model reads at most {longest}; add --max-tokens {longest}"
-        )
+        raise TextTooLong(length, longest)
 
 
 @contextmanager

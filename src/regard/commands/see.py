@@ -91,7 +91,7 @@ def see(
     with flags_named(device=device):
         opened = open_model(model, content, max_tokens, device, needs_steps)
     table_only = opened.tokens > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
-    seen = _watch(opened, keep=False if table_only else None)
+    seen = watch_text(opened, keep=False if table_only else None)
     check_contents(contents, seen)
     again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
@@ -228,8 +228,8 @@ def _choose(layer: str | None, head: str | None) -> tuple[int | str | None, int 
     return int(first) if dot else number, int(last)
 
 
-def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
-    """Run the model once on its text and return the report."""
+def watch_text(opened: ModelWithText, keep: bool | None, progress: bool = True) -> Seen:
+    """Run the model once on its text and return the report; progress: show a bar."""
     import torch
 
     from regard.heads.probe import frugal_options
@@ -240,7 +240,7 @@ def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
     options = frugal_options(model)  # logits for every token and a cache can take more memory than the report
     with (
         torch.no_grad(),
-        _progress_bar(opened.layers) as advance,
+        _progress_bar(opened.layers, progress) as advance,
         watch(model, tokenizer=opened.tokenizer, keep=keep) as seen,
     ):
         seen.on_call = lambda forward, layer: advance()
@@ -256,12 +256,13 @@ def _watch(opened: ModelWithText, keep: bool | None) -> Seen:
 
 
 @contextmanager
-def _progress_bar(total: int | None) -> Iterator[Any]:
+def _progress_bar(total: int | None, shown: bool) -> Iterator[Any]:
     """A bar on stderr that advances with every attention call and is removed at the end; none without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("  watching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    hidden = not (shown and sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

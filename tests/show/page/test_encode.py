@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.encode import decode as read_weights
 
 
 def random_weights(T, S, causal, seed=7):
@@ -84,3 +85,15 @@ def test_compression_gives_the_same_bytes_every_time():
     content = bytes(range(256)) * 40
     assert compress(content) == compress(content)
     assert gzip.decompress(compress(content)) == content
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", ["linear16", "root7"])
+def test_what_is_written_is_read_with_its_hidden_cells(kind, causal):
+    weights, visible = random_weights(13, 13 if causal else 17, causal)
+    visible[:, 5] = visible[11] = False
+    encoding = Encoding(kind, causal, highest_outside(weights[None]))
+    read = torch.from_numpy(read_weights(encode(weights, visible, encoding), *weights.shape, encoding))
+    assert torch.equal(read.isnan(), ~visible)
+    wanted = weights.masked_fill(~visible, 0)
+    torch.testing.assert_close(read.nan_to_num().float(), wanted, atol=encoding.error + 1e-5, rtol=0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.show.page.html import json_in_html, page_html, read
+from regard.show.page.html import json_in_html, page_html, read, served_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens
 
@@ -42,3 +42,11 @@ def test_json_in_html_reads_back():
 
 def test_the_script_is_small_enough_for_a_notebook_with_many_widgets():
     assert 10_000 < len(read("page.js").encode()) < 125_000
+
+
+def test_only_a_served_page_may_fetch_and_only_from_its_server(page):
+    served = served_html({"models": ["</script>"], "text": "<!--", "longest": 7})
+    assert "connect-src 'self'" in served
+    assert "regardPage.startServed();" in served
+    assert served.count("<script") == served.count("</script>") == 2
+    assert "connect-src" not in page

@@ -1,46 +1,84 @@
-"""The widget: the document is in the notebook, blocks are sent when they are asked for."""
+"""The widget without a browser: what it answers, what it holds, and what is shown where widgets do not run."""
 
+import base64
+import gzip
 import json
 
 import pytest
 import torch
 
 import regard
+from regard.show.page.encode import Encoding, decode
+from regard.show.page.payload import Titled, page_data
+from regard.tokens import TextTokens
 
 pytest.importorskip("anywidget")
 
+from regard.show.page.widget import PageWidget
+
+
+@pytest.fixture(scope="module")
+def seen():
+    layer = regard.MultiHeadAttention(d_in=12, d_out=12, context_length=None, dropout=0.0, num_heads=3)
+    with torch.no_grad(), regard.watch(layer) as report:
+        layer(torch.randn(1, 7, 12))
+    return report
+
 
 @pytest.fixture
-def widget():
-    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=2)
-    with torch.no_grad(), regard.watch(layer) as seen:
-        layer(torch.randn(1, 5, 6))
-    widget = seen.widget("mine")
-    widget.sent = []
-    widget.send = lambda content, buffers=None: widget.sent.append((content, buffers))
-    return widget
+def widget(seen):
+    tokens = TextTokens(["The", " cat", " sat", " on", " the", " mat", "."])
+    one = PageWidget(page_data([Titled("cat", seen, tokens=tokens)]))
+    one.sent = []
+    one.send = lambda content, buffers=None: one.sent.append((content, buffers))
+    yield one
+    one.close()
 
 
-def test_the_document_travels_with_the_widget_and_weights_do_not(widget):
-    document = json.loads(widget.document)
-    assert document["reports"][0]["title"] == "mine"
-    assert len(widget.document) < 10_000
-    assert widget._esm.rstrip().endswith("export default { render: regardPage.renderWidget };")
+def ask(widget, content):
+    """What the page sends, as ipywidgets delivers it."""
+    widget._handle_custom_msg(content, [])
+    return widget.sent
 
 
-def test_a_block_that_is_asked_for_is_sent(widget):
-    widget._answer(widget, {"key": "weights.0.0.1"}, [])
-    ((content, buffers),) = widget.sent
-    assert content == {"key": "weights.0.0.1"}
-    assert buffers == [widget._blocks["weights.0.0.1"]]
+def test_a_block_is_sent_when_it_is_asked_for(widget, seen):
+    [(content, [block])] = ask(widget, {"key": "weights.0.0.2"})
+    assert content == {"key": "weights.0.0.2"}
+    read = decode(gzip.decompress(block), 7, 7, Encoding("linear16", triangle=True))
+    torch.testing.assert_close(torch.from_numpy(read).nan_to_num().float(), seen[0, 2].weights()[0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("message", [{}, {"key": 5}, "weights.0.0.1", None])
-def test_what_is_no_question_gets_no_answer(widget, message):
-    widget._answer(widget, message, [])
-    assert widget.sent == []
+def test_an_unknown_block_is_an_error_with_its_name(widget):
+    assert ask(widget, {"key": "weights.0.9.9"}) == [
+        ({"key": "weights.0.9.9", "error": "weights.0.9.9 is not in this report."}, None)
+    ]
 
 
-def test_an_unknown_block_is_an_error_that_the_page_shows(widget):
-    widget._answer(widget, {"key": "weights.0.9.9"}, [])
-    assert widget.sent == [({"key": "weights.0.9.9", "error": "weights.0.9.9 is not in this report."}, None)]
+@pytest.mark.parametrize("content", [{}, {"key": 3}, {"key": ["weights.0.0.0"]}, {"key": None}, [], "weights.0.0.0"])
+def test_nothing_but_a_name_is_answered(widget, content):
+    assert ask(widget, content) == []
+
+
+def test_the_state_holds_names_and_no_weights(widget):
+    state = widget.get_state()
+    assert json.loads(state["document"])["reports"][0]["title"] == "cat"
+    assert not any(isinstance(value, bytes) for value in state.values())
+    assert sum(len(str(value)) for value in state.values()) < 140_000  # 20 in a notebook stay under 3 MB
+
+
+def test_the_module_of_the_widget_exports_render(widget):
+    assert widget._esm.rstrip().endswith("export default { render: renderWidget };")
+
+
+def test_viewers_without_widgets_get_a_picture_and_a_line(widget, seen):
+    bundle, _ = widget._repr_mimebundle_()
+    layer, head = seen.order()[0]
+    assert bundle["text/plain"] == f"cat · head {layer}.{head} · {seen[layer, head].role.name}"
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.model_id
+
+
+def test_the_picture_is_of_the_head_to_begin_with(seen):
+    widget = PageWidget(page_data([Titled("cat", seen)]), start={"layer": 0, "head": 1})
+    assert widget._repr_mimebundle_()[0]["text/plain"].startswith("cat · head 0.1 · ")
+    widget.close()

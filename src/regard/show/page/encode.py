@@ -56,6 +56,24 @@ def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding
     return codes.tobytes() + _exact(weights, visible)
 
 
+def decode(content: bytes, T: int, S: int, encoding: Encoding) -> Float[np.ndarray, "T S"]:
+    """The weights of one head from its bytes, NaN where the mask hides the key; as js/data.js reads them."""
+    cells = np.ones((T, S), bool)
+    cells = np.tril(cells) if encoding.triangle else cells
+    stored, count = np.frombuffer(content, np.uint8), int(cells.sum())
+    weights = np.full((T, S), np.nan)
+    if encoding.kind == "linear16":
+        codes = stored[:count].astype(int) * 256 + stored[count:]
+        weights[cells] = np.where(codes == _HIDDEN16, np.nan, codes / 65534)
+        return weights
+    codes = stored[:count].astype(int)
+    weights[cells] = np.where(codes == _HIDDEN7, np.nan, (codes / 126) ** 2 * encoding.highest)
+    exact = np.frombuffer(content, "<u2", offset=count).reshape(T, 2, TOP)
+    rows, places = np.nonzero(exact[:, 0] != _NO_KEY)
+    weights[rows, exact[rows, 0, places]] = exact[rows, 1, places] / 65535
+    return weights
+
+
 def _exact(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
     """For each query, the keys of its largest weights and those weights, as little-endian 16-bit numbers."""
     T, S = weights.shape

@@ -15,7 +15,7 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; style-src 'unsafe-inline'; img-src data: blob:">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; style-src 'unsafe-inline'; img-src data: blob:{policy}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -32,17 +32,27 @@ _PAGE = """<!doctype html>
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
-    start = script("regardPage.startPage();")
-    digest = base64.b64encode(hashlib.sha256(start.encode()).digest()).decode()
     blocks = "\n".join(
         f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
         for key, content in data.blocks.items()
     )
+    return _filled(f"{title} · regard" if title else "regard", data.document, "regardPage.startPage();", blocks=blocks)
+
+
+def served_html(settings: dict[str, object]) -> str:
+    """The page as a local server sends it: with a box for a text, and reports fetched from the same server."""
+    return _filled("regard", settings, "regardPage.startServed();", policy="; connect-src 'self'")
+
+
+def _filled(title: str, document: object, last: str, blocks: str = "", policy: str = "") -> str:
+    start = script(last)
+    digest = base64.b64encode(hashlib.sha256(start.encode()).digest()).decode()
     return _PAGE.format(
         script_hash=f"sha256-{digest}",
-        title=_escaped(f"{title} · regard" if title else "regard"),
+        policy=policy,
+        title=_escaped(title),
         style=read("page.css"),
-        document=json_in_html(data.document),
+        document=json_in_html(document),
         blocks=blocks,
         script=start,
     )

@@ -1,18 +1,23 @@
 """The page as a widget in a notebook (anywidget): in Jupyter, VS Code, Colab and marimo.
 
-The notebook holds the names of things and a picture; weights are sent when somebody opens a head.
+The notebook holds the names of things and a picture; weights are sent when somebody opens a head. Where widgets do not
+run, as on a site that shows saved notebooks, the picture is shown.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from typing import Any
 
 import anywidget
 import traitlets
 
+from regard.show.page.encode import Encoding, decode
 from regard.show.page.html import read, script
 from regard.show.page.payload import PageData
+from regard.show.page.png import head_png
 
 
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
@@ -25,15 +30,38 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
 
     def __init__(self, data: PageData, start: dict[str, Any] | None = None) -> None:
         super().__init__(document=json.dumps(data.document, allow_nan=False), start=start or {})
-        self._blocks = data.blocks
+        self._data = data
         self.on_msg(self._answer)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The widget, and for viewers without widgets a picture and a line about the head that it begins with."""
+        bundle = super()._repr_mimebundle_(**options)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        return data | self._still(), metadata
+
+    def _still(self) -> dict[str, str]:
+        """The first head as text, and as a picture where there is one."""
+        number = int(self.start.get("report", 0))
+        report = self._data.document["reports"][number]
+        if not report["order"]:
+            return {"text/plain": report["title"]}
+        layer, head = (int(self.start.get(name, report["order"][0][i])) for i, name in enumerate(("layer", "head")))
+        info = report["layers"][layer]
+        line = f"{report['title']} · head {layer}.{head} · {info['heads'][head]['role']}"
+        block = self._data.blocks.get(f"weights.{number}.{layer}.{head}")
+        if block is None or not info["T"] or not info["S"]:
+            return {"text/plain": line}
+        weights = decode(gzip.decompress(block), info["T"], info["S"], Encoding(**info["encoding"]))
+        return {"text/plain": line, "image/png": base64.b64encode(head_png(weights)).decode()}
 
     def _answer(self, _: Any, message: Any, __: Any) -> None:
         """Send the block that the page asks for."""
         key = message.get("key") if isinstance(message, dict) else None
         if not isinstance(key, str):
             return
-        block = self._blocks.get(key)
+        block = self._data.blocks.get(key)
         if block is None:
             self.send({"key": key, "error": f"{key} is not in this report."})
         else:

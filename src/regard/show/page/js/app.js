@@ -46,7 +46,8 @@ export class App {
    * @param {HTMLElement} root
    * @param {Page} page
    * @param {Transport} transport
-   * @param {{address: boolean, state?: Partial<State>}} options address: keep the state in the page's address
+   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement}} options address: keep the state in the
+   *   page's address; above: an element between the header and the question
    */
   constructor(root, page, transport, options) {
     this.root = root;
@@ -77,13 +78,14 @@ export class App {
     this.request = {};
     this.aborter = new AbortController();
     root.classList.add("regard");
-    this.frame = new Frame(root, page, this.store, VIEWS, {
-      point: (unit) => this.point("query", unit),
-      pick: (unit) => this.pick("query", unit),
+    const events = {
+      point: (/** @type {number} */ unit) => this.point("query", unit),
+      pick: (/** @type {number} */ unit) => this.pick("query", unit),
       leave: () => this.leave(),
-      find: (text) => this.find(text),
-      save: (kind) => this.save(kind),
-    });
+      find: (/** @type {string} */ text) => this.find(text),
+      save: (/** @type {"svg" | "png"} */ kind) => this.save(kind),
+    };
+    this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
     /** @type {Record<string, View>} */
     this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
     this.#chooseTheme();
@@ -234,6 +236,7 @@ export class App {
     this.observer.disconnect();
     this.aborter.abort();
     fill(this.root);
+    delete this.root.dataset.ready;
   }
 
   /** A state from an address may name what is not here. */

@@ -25,8 +25,9 @@ export class Frame {
    * @param {Store} store
    * @param {{name: string, label: string}[]} views
    * @param {FrameEvents} events
+   * @param {HTMLElement} [above] an element between the header and the question
    */
-  constructor(root, page, store, views, events) {
+  constructor(root, page, store, views, events, above) {
     this.ask = new AskLine();
     this.text = new TextLine(events);
     const tab = (/** @type {{name: string, label: string}} */ { name, label }) =>
@@ -71,7 +72,7 @@ export class Frame {
     this.view = h("div.view");
     this.live = h("div.live", { role: "status", "aria-live": "polite" });
     const header = h("header", h("b", "regard"), this.tabs, this.meta, tools);
-    fill(root, header, h("main", this.ask.el, this.text.el, this.view, this.live), this.legend);
+    fill(root, header, h("main", above ?? null, this.ask.el, this.text.el, this.view, this.live), this.legend);
   }
 
   /**

@@ -1,0 +1,92 @@
+"""`regard serve`: type a text in the browser and see what the heads of a model do with it, on a local server."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.commands.models import Reader
+    from regard.show.page.payload import PageData
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Model directory or name on the Hugging Face hub. May be repeated.",
+            show_default="tiny, in the package",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port. 0 takes a free one.")] = 8765,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Others than 127.0.0.1 let other computers in.")
+    ] = "127.0.0.1",
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
+    ] = False,
+    max_tokens: Annotated[int, typer.Option(help="Refuse texts with more tokens.")] = 512,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda, …")] = "cpu",
+) -> Any:
+    """Show what every head does with your own texts, in the browser."""
+    names = list(dict.fromkeys(model or ["tiny"]))
+    if not 0 <= port <= 65535:
+        raise ValueError(f"--port {port} must be between 0 and 65535; 0 takes a free one")
+    if max_tokens < 1:
+        raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"regard serve needs {' and '.join(missing)}; pip install 'regard[serve]'")
+    from regard.commands.interrupt import leave
+    from regard.commands.models import load_reader
+    from regard.commands.texts import REPEATED
+    from regard.show.server.app import create_app
+    from regard.show.server.guard import is_loopback
+    from regard.show.server.limits import Limits
+    from regard.show.server.listen import address, open_socket, run_server
+
+    limits = Limits()
+    with open_socket(host, port) as listening:  # before the models are loaded: a port in use is said at once
+        readers = {name: load_reader(name, device) for name in names}
+        app = create_app(
+            lambda name, text: page_of(name, readers[name], text, max_tokens), names, REPEATED, host=host, limits=limits
+        )
+        print(f"\n  {' · '.join(names)}\n  {address(listening)}")
+        if not is_loopback(host):
+            print(f"  Every computer that can reach {host} can use it; there is no password.")
+        print("  Ctrl-C ends it.", flush=True)
+        if open_browser:
+            import webbrowser
+
+            webbrowser.open(address(listening))
+        try:
+            run_server(app, listening, limits)
+        finally:
+            if (
+                app.state.turns.running
+            ):  # torch is computing in a thread, which nothing but the end of the process stops
+                leave()
+
+
+def page_of(name: str, reader: Reader, text: str, max_tokens: int) -> PageData:
+    """Run a model on a text, and return what the page shows of it."""
+    from regard.commands.models import TextTooLong
+    from regard.commands.see import watch_text
+    from regard.gpt.model import GPT
+    from regard.show.page.payload import page_data
+    from regard.show.page.write import steps_of, titled_texts
+    from regard.show.server.limits import TooLarge
+
+    try:
+        opened = reader(text, None)
+        tokens = next(iter(opened.inputs.values())).shape[1]
+        if tokens > max_tokens:
+            raise TextTooLong(tokens, max_tokens)
+    except TextTooLong as error:
+        longest = min(error.longest, max_tokens)
+        raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
+    seen = watch_text(opened, keep=None, progress=False)
+    layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
+    return page_data(titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers)))

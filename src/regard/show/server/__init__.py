@@ -1,0 +1,1 @@
+"""The page on a local server: type a text, choose a model, see. Needs starlette and uvicorn (the extra serve)."""

@@ -1,0 +1,89 @@
+"""Limits of the server: how much it reads, keeps and runs, and how long it waits for anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+FIELDS = {"text", "model"}  # of a request to see
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Every bound of the server."""
+
+    characters: int = 20_000  # of a text
+    body_bytes: int = 256 * 1024  # of a request; a character can take 12 bytes in JSON
+    body_seconds: float = 10  # to receive a request's body
+    head_seconds: float = 10  # to receive a request's first line and headers
+    write_seconds: float = 30  # without progress, for a client that does not read its answer
+    running: int = 1  # model runs at a time
+    waiting: int = 64  # requests that wait for a model
+    wait_seconds: float = 120  # for a turn
+    kept_bytes: int = 256 * 2**20  # of reports
+    connections: int = 512
+
+
+class TooLarge(ValueError):
+    """A text that is within the limit of characters and still too long for a model."""
+
+
+async def read_question(request: Request, limits: Limits) -> dict[str, Any]:
+    """The JSON object of a request, refused before it is read where it is too large or no JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a form on another site can send anything else without asking
+        raise HTTPException(415, "send JSON, with Content-Type: application/json")
+    try:
+        content = json.loads(await _read_body(request, limits))
+    except (ValueError, RecursionError):
+        raise HTTPException(400, 'the body is not JSON; send {"text": "The cat sat"}') from None
+    if not isinstance(content, dict):
+        raise HTTPException(400, 'the body must be a JSON object; send {"text": "The cat sat"}')
+    unknown = sorted(set(content) - FIELDS)
+    if unknown:
+        raise HTTPException(400, f"unknown field {unknown[0][:80]!r}; known are text and model")
+    return content
+
+
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    too_large = HTTPException(413, f"the request has more than {limits.body_bytes:,} bytes; shorten the text")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > limits.body_bytes:
+        raise too_large
+
+    async def receive() -> bytes:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > limits.body_bytes:
+                raise too_large
+        return bytes(body)
+
+    try:
+        return await asyncio.wait_for(receive(), limits.body_seconds)
+    except asyncio.TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {limits.body_seconds:g} seconds") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the connection was closed before the body arrived") from None
+
+
+def check_text(text: object, limits: Limits) -> str:
+    """The text of a request, if it is one."""
+    if not isinstance(text, str):
+        raise HTTPException(400, f"text must be a string, not {type(text).__name__}")
+    if len(text) > limits.characters:
+        raise HTTPException(
+            413, f"the text has {len(text):,} characters; at most {limits.characters:,} are read. Shorten it."
+        )
+    if not text.strip():
+        raise HTTPException(400, "the text is empty; type at least a word")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise HTTPException(400, f"the text holds half of a character at position {error.start}; remove it") from None
+    return text

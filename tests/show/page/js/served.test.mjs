@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fromSearch, toSearch } from "../../../../src/regard/show/page/js/served.js";
+
+const SETTINGS = { models: ["tiny", "other"], text: "The cat", longest: 17 };
+
+test("a question comes back from its address", () => {
+  for (const question of [
+    { text: "a & b = c?\n#猫", model: "other" },
+    { text: "The cat", model: "tiny" },
+    { text: "  two  spaces", model: "tiny" },
+  ]) {
+    assert.deepEqual(fromSearch(toSearch(question, SETTINGS), SETTINGS), question);
+  }
+});
+
+test("what the server begins with needs no address", () => {
+  assert.equal(toSearch({ text: "The cat", model: "tiny" }, SETTINGS), "");
+});
+
+test("a long text is not kept in the address", () => {
+  assert.equal(toSearch({ text: "x".repeat(2001), model: "tiny" }, SETTINGS), "");
+});
+
+test("a model that is not here is the first", () => {
+  assert.deepEqual(fromSearch("?model=evil&text=a", SETTINGS), { text: "a", model: "tiny" });
+});

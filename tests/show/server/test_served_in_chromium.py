@@ -1,0 +1,104 @@
+"""The served page in a browser: a text of one's own, typed and seen."""
+
+import pytest
+import torch
+from chromium import chromium, needs_chromium, opened
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from running import running
+
+import regard
+from regard.show.page.payload import Titled, page_data
+from regard.show.server.limits import Limits
+from regard.tokens import TextTokens
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def see():
+    model = regard.GPT.from_pretrained("tiny")
+
+    def run(name, text):
+        ids = model.tokenizer.encode(text)
+        with torch.no_grad(), regard.watch(model) as seen:
+            model(torch.tensor([ids]))
+        return page_data([Titled(name, seen, tokens=TextTokens(model.tokenizer.pieces(ids)))])
+
+    return run
+
+
+def type_text(page, text):
+    page.tab.locator(".own textarea").fill(text)
+    page.tab.keyboard.press("Enter")
+
+
+def test_a_typed_text_is_shown_and_has_an_address_of_its_own(browser, see, monkeypatch):
+    with (
+        running(see, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", offline=False) as page,
+    ):
+        assert page.text(".text") == "The cat"
+        type_text(page, "the dog sat <img src=x onerror=alert(1)> on the mat")
+        page.tab.locator(".text", has_text="dog").wait_for()
+        assert page.tab.locator("img").count() == 0
+        assert page.tab.evaluate("document.activeElement.tagName") == "TEXTAREA"
+        address = page.tab.url
+        page.tab.go_back()
+        page.tab.locator(".text", has_text="cat").wait_for()
+        page.open(address)
+        assert page.text(".text").startswith("the dog sat")
+
+
+def test_the_chosen_head_stays_when_the_text_changes_and_a_pin_does_not(browser, see, monkeypatch):
+    with (
+        running(see, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", "head=2.1&looks=1", offline=False) as page,
+    ):
+        type_text(page, "a dog sat")
+        page.tab.locator(".text", has_text="dog").wait_for()
+        page.ready("2.1")
+        assert "looks" not in page.tab.url
+
+
+def test_a_report_that_is_no_longer_kept_is_made_again(browser, see, monkeypatch):
+    with (
+        running(see, Limits(kept_bytes=1), monkeypatch=monkeypatch) as (app, port),
+        opened(browser, f"http://127.0.0.1:{port}/", offline=False) as page,
+    ):
+        app.state.kept._reports.clear()
+        page.tab.goto(f"http://127.0.0.1:{port}/#head=3.2")
+        page.ready("3.2")
+        page.tab.keyboard.press("]")
+        page.ready("3.3")
+        page.messages.clear()  # the browser reports the 404
+
+
+def test_a_refusal_is_shown_and_the_page_stays(browser, see, monkeypatch):
+    with (
+        running(see, Limits(characters=17), monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", offline=False) as page,
+    ):
+        type_text(page, "this text is too long")
+        page.tab.locator(".own p", has_text="The text has 21 characters; at most 17 are read. Shorten it.").wait_for()
+        assert page.text(".text") == "The cat"
+        assert page.text(".own button") == "see"
+        page.messages.clear()  # the browser reports the 413
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_nothing_is_wider_than_the_window(browser, see, width, monkeypatch):
+    size = {"width": width, "height": 900}
+    with (
+        running(see, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", offline=False, viewport=size) as page,
+    ):
+        assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
