@@ -66,7 +66,7 @@ def ask(port, text):
 def test_a_page_has_the_words_of_the_text_and_the_name_of_the_model(reader):
     report = command.page_of("tiny", reader, "The cat sat", 512).document["reports"][0]
     assert report["title"] == "tiny"
-    assert report["sequences"][0]["labels"] == ["The", "cat", "sat"]
+    assert report["sequences"][0]["pieces"] == ["The", " cat", " sat"]
     assert len(report["layers"]) == 6
 
 
