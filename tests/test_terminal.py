@@ -170,7 +170,8 @@ def test_ctrl_c_while_torch_is_imported_ends_any_command_quietly(arguments, tmp_
     ids=" ".join,
 )
 def test_an_error_is_one_line_with_status_2(arguments, message):
-    ended = piped(*arguments, **NO_HOME)
+    # typer would ask for the parent process's shell, which may be none that it knows.
+    ended = piped(*arguments, **NO_HOME, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith(f"regard: {message}")
     assert len(ended.err.splitlines()) == 1

@@ -186,7 +186,7 @@ def test_tables_of_a_gpu_fit_80_columns():
         (["--tokens", "-3"], "--tokens -3 must be above 0"),
         (["--model", "tiny", "--tokens", "1000"], "--tokens 1000 do not fit tiny's context of 512"),
         (["--device", "nowhere"], "nowhere"),
-        (["--dtype", "fp16"], "invalid choice: 'fp16'"),
+        (["--dtype", "fp16"], "--dtype fp16 must be one of bf16, fp32"),
     ],
 )
 def test_a_wrong_command_line_says_what_would_be_right(words, message, capsys):

@@ -11,9 +11,10 @@ from regard.commands.interrupt import interruptible
 
 @pytest.fixture(autouse=True)
 def _handler():
-    before = signal.getsignal(signal.SIGINT)
+    # A process in the background is started with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
 
 
@@ -38,6 +39,8 @@ def test_a_program_that_ignores_ctrl_c_goes_on_ignoring_it():
 def test_during_an_import_the_process_ends_at_once_with_all_that_was_written(tmp_path):
     (tmp_path / "slow.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     code = (
+        # A process in the background is started with SIGINT ignored.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from regard.commands.interrupt import interruptible\n"
         "with interruptible():\n"
         "    print('before')\n"

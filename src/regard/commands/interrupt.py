@@ -60,7 +60,7 @@ def leave(*_: Any) -> None:
 
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+        if frame.f_globals.get("__name__") in ("importlib._bootstrap", "_frozen_importlib"):  # one module, two names
             return True
         frame = frame.f_back
     return False

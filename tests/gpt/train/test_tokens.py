@@ -52,6 +52,9 @@ def test_a_large_vocabulary_needs_four_bytes(text, tokenizer, tmp_path, without_
     class Large:
         end, vocab_size = 69_999, 70_000
 
+        def to_json(self):
+            return "large"
+
         def encode_batch(self, texts):
             return [[65_536 + i for i in ids] for ids in tokenizer.encode_batch(texts)]
 
@@ -121,6 +124,9 @@ def test_no_files_and_no_end_are_said(tokenizer, tmp_path, without_shape_checks)
 
     class Endless:
         end, vocab_size = None, 280
+
+        def to_json(self):
+            return "endless"
 
     (tmp_path / "a.txt").write_text("one<|endoftext|>two")
     with pytest.raises(ValueError, match=r"a.txt holds <\|endoftext\|>, but this tokenizer has no such token"):
