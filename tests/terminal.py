@@ -113,7 +113,9 @@ def in_terminal(*arguments: str, columns: int = 80, ctrl_c_after: str | None = N
 
 
 _OWN_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    # A terminal's own program does not ignore Ctrl-C, even where the tests run in the background and do.
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 
