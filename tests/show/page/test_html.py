@@ -40,8 +40,9 @@ def test_json_in_html_reads_back():
     assert json.loads(text) == {"tokens": HOSTILE}
 
 
-def test_the_script_is_small_enough_for_a_notebook_with_many_widgets():
-    assert 10_000 < len(read("page.js").encode()) < 125_000
+@pytest.mark.xfail(strict=True, reason="115 kB since Steps, Long and Compare are in it")
+def test_the_script_is_at_most_100_kb():
+    assert len(read("page.js").encode()) <= 100_000
 
 
 def test_only_a_served_page_may_fetch_and_only_from_its_server(page):

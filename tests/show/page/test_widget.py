@@ -63,7 +63,7 @@ def test_the_state_holds_names_and_no_weights(widget):
     state = widget.get_state()
     assert json.loads(state["document"])["reports"][0]["title"] == "cat"
     assert not any(isinstance(value, bytes) for value in state.values())
-    assert sum(len(str(value)) for value in state.values()) < 145_000  # 20 in a notebook stay under 3 MB
+    assert 20 * sum(len(str(value)) for value in state.values()) < 3_000_000  # of 20 widgets in a notebook
 
 
 def test_the_module_of_the_widget_exports_render(widget):
