@@ -6,13 +6,11 @@ import types
 
 import pytest
 import torch
-from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import random_call
 from heads.reports import WORDS, seen_of, two_layers
 from regard.attention.masks import causal, padding
-from regard.heads import report
 from regard.heads.call import WatchedCall
 from regard.heads.report import Seen
 
@@ -32,17 +30,6 @@ def test_keeping_nothing_changes_no_number():
     kept = two_layers()
     torch.manual_seed(5)
     assert two_layers(keep=False).summary() == kept.summary()
-
-
-def test_written_out_weights_are_kept_only_while_they_are_small_or_asked_for(monkeypatch):
-    calls = [WatchedCall("a", weights=torch.rand(1, 2, 5, 5).softmax(-1)) for _ in range(3)]
-    monkeypatch.setattr(report, "WEIGHTS_KEPT", 2 * 2 * 25 * 4)
-    by_itself, asked = seen_of(*calls), seen_of(*calls, keep=True)
-    assert_close(by_itself[1, 0].weights(), calls[1].weights[:, 0].double())
-    with pytest.raises(ValueError, match="watch with keep=True"):
-        by_itself[2, 0].weights()
-    assert_close(asked[2, 0].weights(), calls[2].weights[:, 0].double())
-    assert by_itself.summary() == asked.summary()
 
 
 def test_the_summary_is_plain_numbers_that_leave_out_rows_without_a_value():
@@ -96,22 +83,3 @@ def test_the_callback_is_called_after_each_call():
     for layer in range(3):
         seen.add(7, layer, random_call())
     assert called == [(7, 0), (7, 1), (7, 2)]
-
-
-def test_rollout_is_the_product_of_the_layers():
-    calls = [random_call(T=5, H=2, mask=causal(), Hkv=1) for _ in range(3)]
-    expected = torch.eye(5).double().expand(2, 5, 5)
-    for call in calls:
-        expected = (0.5 * dense.probabilities(call).mean(1) + 0.5 * torch.eye(5)) @ expected
-    seen = seen_of(*calls)
-    assert_close(seen.rollout([4, 2]).double(), expected[:, [4, 2]], rtol=1e-6, atol=1e-6)
-    assert_close(seen.rollout(slice(None)).double(), expected, rtol=1e-6, atol=1e-6)
-    assert_close(seen.rollout(slice(None)).sum(-1), torch.ones(2, 5))
-
-
-def test_rollout_through_layers_of_different_length_says_which_and_what_to_do():
-    seen = seen_of(random_call(T=5), random_call(T=5, S=7), random_call(T=5))
-    message = r"all of one length; these are 0: 5 × 5, 1: 5 × 7, 2: 5 × 5 .*choose some with layers=\[…\]"
-    with pytest.raises(ValueError, match=message):
-        seen.rollout(0)
-    assert seen.rollout(0, layers=[0, 2]).shape == (2, 1, 5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,24 +15,21 @@ from torch import Tensor
 
 from regard.drawing import as_figure, as_html, as_page, as_text, as_widget
 from regard.files import atomically
-from regard.heads import statistics
 from regard.heads.call import WatchedCall
+from regard.heads.collection import Collection
 from regard.heads.compare import Comparison, HeadSummary, compare
-from regard.heads.copies import Copies
 from regard.heads.files import SavedReport, load_report, save_report
 from regard.heads.forward import Forward, Slot
 from regard.heads.head_list import HeadList, choose_heads
 from regard.heads.names import names_in_short
 from regard.heads.one_token import TokenInHeads, common_texts
 from regard.heads.pieces import TextReader
-from regard.heads.record import Record, record_call
-from regard.heads.registry import DEFAULT, check_collected
+from regard.heads.record import Record
 from regard.heads.roles import NAMES, Role, Tally
+from regard.heads.rollout import roll_out
 from regard.heads.texts import find_word, texts_of
-from regard.heads.views import Head, Index, Layer, index, place, words_to_numbers
+from regard.heads.views import Head, Index, Layer, place
 from regard.tokens import TextTokens
-
-WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
 
 
 class Seen:
@@ -61,67 +57,36 @@ class Seen:
     def __init__(
         self, collect: Iterable[str] | None = None, keep: bool | None = None, reader: TextReader | None = None
     ) -> None:
-        self.collect = _collected(collect)
-        self.keep = keep
-        self._reader = reader
+        self._collection = Collection(collect, keep, reader)
         self.on_call: Callable[[int, int], None] | None = None  # called with forward and layer after each call
-        self._past: list[Forward] = []
-        self._open: Forward | None = None
-        self._number = -1  # of the forward that is running, and what ran in it so far
-        self._layers: set[int] = set()
-        self._modules: Counter[str] = Counter()
-        self._copies = Copies()
-        self._weights_kept = 0
         self._tallies: dict[int, Tally] = {}
 
     @classmethod
     def _of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
-        seen = cls(collect, keep)
-        seen._past = list(forwards)
+        seen = cls()
+        seen._collection = Collection.of(forwards, collect, keep)
         return seen
 
-    @torch.no_grad()
     def add(self, forward: int, layer: int, call: WatchedCall) -> None:
         """Measure one call, and keep of it what was asked for."""
-        measured = statistics.measure(call, self.collect)
-        if self._number != forward or layer in self._layers:
-            self._close()
-            self._number, self._layers, self._modules, self._copies = forward, set(), Counter(), Copies()
-        self._open = self._open or Forward(forward)
-        step = record_call(call, measured, self._keeps(call), self._copies)
-        self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
-        self._layers.add(layer)
-        self._modules[call.module] += 1
+        self._collection.add(forward, layer, call)
         self._tallies.clear()
         if self.on_call is not None:
             self.on_call(forward, layer)
 
-    def _keeps(self, call: WatchedCall) -> bool:
-        if self.keep is not None or call.weights is None:
-            return self.keep is not False
-        size = call.weights.numel() * call.weights.element_size()
-        if self._weights_kept + size > WEIGHTS_KEPT:
-            return False
-        self._weights_kept += size
-        return True
+    @property
+    def collect(self) -> frozenset[str]:
+        """The names of the statistics that are collected."""
+        return self._collection.collect
 
-    def _close(self) -> None:
-        """The running forward is over: it becomes part of the one before, or a forward of its own."""
-        done, self._open = self._open, None
-        if done is None:
-            return
-        last = self._past[-1] if self._past else None
-        if last and last.number == done.number and last.records.keys().isdisjoint(done.records):
-            last.records.update(done.records)  # the report was read while it ran
-        elif last and done.continues(last):
-            last.append(done)
-        else:
-            self._past.append(done)
+    @property
+    def keep(self) -> bool | None:
+        """Are queries and keys kept? None is the default: up to a limit where a model computes weights itself."""
+        return self._collection.keep
 
     @property
     def _forwards(self) -> list[Forward]:
-        self._close()
-        return self._past
+        return self._collection.forwards
 
     @property
     def forwards(self) -> list[Seen]:
@@ -143,7 +108,7 @@ class Seen:
 
     def _need_one_forward(self, what: str) -> None:
         if len(self._forwards) > 1:
-            raise ValueError(f"{len(self._past)} forwards were seen; choose one: seen.forwards[0].{what}")
+            raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: seen.forwards[0].{what}")
 
     def _records(self) -> list[list[Record]]:
         """The layers, each with its records in the forwards that ran it."""
@@ -178,10 +143,10 @@ class Seen:
         layer, head = key if isinstance(key, tuple) else (key, None)
         number, records = self._find(layer)
         if len(records) > 1:
-            first = next(i for i, one in enumerate(self._past) if records[0] in one.records.values())
-            there = layer if isinstance(layer, str) else list(self._past[first].records.values()).index(records[0])
+            first = next(i for i, one in enumerate(self._forwards) if records[0] in one.records.values())
+            there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
             how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
-            raise ValueError(f"{len(self._past)} forwards were seen; choose one: {how}")
+            raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
         view = Layer(records[0], number, partial(self._tally, number))
         return view if head is None else view[head]
 
@@ -296,7 +261,6 @@ class Seen:
         """Which heads changed from this report to the other: between checkpoints, or between prompts."""
         return compare(self.portraits(), other.portraits())
 
-    @torch.no_grad()
     def rollout(
         self, tokens: Index, layers: int | str | Sequence[int | str] | None = None, text: int | None = None
     ) -> Float[Tensor, "B n S"]:
@@ -308,29 +272,12 @@ class Seen:
         """
         of_layers = self._numbers(layers)
         numbers = range(len(self)) if of_layers is None else of_layers
-        records_of = [self._find(number)[1] for number in numbers]
-        if any(len(records) > 1 for records in records_of):
-            raise ValueError(f"{len(self._past)} forwards were seen; choose one: seen.forwards[0].rollout(…)")
-        chosen = [records[0] for records in records_of]
-        if not chosen:
+        found = [self._find(number) for number in numbers]
+        if any(len(records) > 1 for _, records in found):
+            self._need_one_forward("rollout(…)")
+        if not found:
             raise ValueError(f"a rollout needs at least one layer; {len(self)} were seen and 0 chosen")
-        sizes = [record.sizes[2:] for record in chosen]
-        if any(T != S or size != sizes[0] for size in sizes for T, S in [size]):
-            listed = ", ".join(f"{n}: {T} × {S}" for n, (T, S) in zip(numbers, sizes, strict=True))
-            raise ValueError(
-                f"a rollout needs layers in which one text attends to itself, all of one length; these are {listed} "
-                "(queries × keys); choose some with layers=[…]"
-            )
-        B, _, T, _ = chosen[0].sizes
-        device = chosen[0].steps[0].call.device
-        text = None if text is None else place(text, B, "text", f"there are {B}")
-        texts = texts_of(chosen[0])
-        rows = index(words_to_numbers(tokens, texts.queries, texts.unknown, text), T, "token", device)
-        amounts = torch.zeros(B, len(rows), T, device=device)
-        amounts[:, torch.arange(len(rows), device=device), rows] = 1.0
-        for record in reversed(chosen):
-            amounts = amounts / 2 + record.carry(amounts) / 2
-        return amounts if text is None else amounts[text : text + 1]
+        return roll_out([(number, records[0]) for number, records in found], tokens, text)
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
@@ -365,17 +312,6 @@ class Seen:
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def _collected(collect: Iterable[str] | None) -> frozenset[str]:
-    """The names of the statistics to collect; an unknown name is refused."""
-    if collect is None:
-        return frozenset(DEFAULT)
-    names = frozenset([collect] if isinstance(collect, str) else collect)
-    check_collected(names)
-    names = names - {"default"} | (frozenset(DEFAULT) if "default" in names else frozenset())
-    # Over the steps of a generation, the mean is joined from the sum.
-    return names | ({"received"} if "received_mean" in names else frozenset())
 
 
 def _rank(role: Role) -> tuple[int, float]:

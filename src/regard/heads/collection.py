@@ -1,0 +1,96 @@
+"""Collecting: the attention calls of a model, measured one by one and joined into forwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from regard.heads import statistics
+from regard.heads.call import WatchedCall
+from regard.heads.copies import Copies
+from regard.heads.forward import Forward
+from regard.heads.pieces import TextReader
+from regard.heads.record import Record, record_call
+from regard.heads.registry import DEFAULT, check_collected
+
+WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
+
+
+class Collection:
+    """The forwards of a model: steps of a generation are joined into one, other runs stay separate.
+
+    collect: names of statistics; keep: keep queries and keys; reader: reads token ids as texts. As in Seen.
+    """
+
+    def __init__(self, collect: Iterable[str] | None, keep: bool | None, reader: TextReader | None = None) -> None:
+        self.collect = _collected(collect)
+        self.keep = keep
+        self._reader = reader
+        self._past: list[Forward] = []
+        self._open: Forward | None = None
+        self._number = -1  # of the forward that is running, and what ran in it so far
+        self._layers: set[int] = set()
+        self._modules: Counter[str] = Counter()
+        self._copies = Copies()
+        self._weights_kept = 0
+
+    @classmethod
+    def of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Collection:
+        """Forwards that were collected before."""
+        collection = cls(collect, keep)
+        collection._past = list(forwards)
+        return collection
+
+    @property
+    def forwards(self) -> list[Forward]:
+        """Everything that ran so far."""
+        self._close()
+        return self._past
+
+    @torch.no_grad()
+    def add(self, forward: int, layer: int, call: WatchedCall) -> None:
+        """Measure one call, and keep of it what was asked for."""
+        measured = statistics.measure(call, self.collect)
+        if self._number != forward or layer in self._layers:
+            self._close()
+            self._number, self._layers, self._modules, self._copies = forward, set(), Counter(), Copies()
+        self._open = self._open or Forward(forward)
+        step = record_call(call, measured, self._keeps(call), self._copies)
+        self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
+        self._layers.add(layer)
+        self._modules[call.module] += 1
+
+    def _keeps(self, call: WatchedCall) -> bool:
+        if self.keep is not None or call.weights is None:
+            return self.keep is not False
+        size = call.weights.numel() * call.weights.element_size()
+        if self._weights_kept + size > WEIGHTS_KEPT:
+            return False
+        self._weights_kept += size
+        return True
+
+    def _close(self) -> None:
+        """The running forward is over: it becomes part of the one before, or a forward of its own."""
+        done, self._open = self._open, None
+        if done is None:
+            return
+        last = self._past[-1] if self._past else None
+        if last and last.number == done.number and last.records.keys().isdisjoint(done.records):
+            last.records.update(done.records)  # the report was read while it ran
+        elif last and done.continues(last):
+            last.append(done)
+        else:
+            self._past.append(done)
+
+
+def _collected(collect: Iterable[str] | None) -> frozenset[str]:
+    """The names of the statistics to collect; an unknown name is refused."""
+    if collect is None:
+        return frozenset(DEFAULT)
+    names = frozenset([collect] if isinstance(collect, str) else collect)
+    check_collected(names)
+    names = names - {"default"} | (frozenset(DEFAULT) if "default" in names else frozenset())
+    # Over the steps of a generation, the mean is joined from the sum.
+    return names | ({"received"} if "received_mean" in names else frozenset())

@@ -1,0 +1,43 @@
+"""Collecting: what is kept of a call, and which names of statistics are known."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from heads import dense
+from heads.dense import random_call
+from heads.reports import seen_of
+from regard.heads import collection
+from regard.heads.call import WatchedCall
+from regard.heads.collection import Collection
+from regard.heads.registry import DEFAULT
+
+
+@pytest.fixture(autouse=True)
+def _by_definition(monkeypatch):
+    dense.stand_in(monkeypatch)
+
+
+def test_written_out_weights_are_kept_only_while_they_are_small_or_asked_for(monkeypatch):
+    calls = [WatchedCall("a", weights=torch.rand(1, 2, 5, 5).softmax(-1)) for _ in range(3)]
+    monkeypatch.setattr(collection, "WEIGHTS_KEPT", 2 * 2 * 25 * 4)
+    by_itself, asked = seen_of(*calls), seen_of(*calls, keep=True)
+    assert_close(by_itself[1, 0].weights(), calls[1].weights[:, 0].double())
+    with pytest.raises(ValueError, match="watch with keep=True"):
+        by_itself[2, 0].weights()
+    assert_close(asked[2, 0].weights(), calls[2].weights[:, 0].double())
+    assert by_itself.summary() == asked.summary()
+
+
+def test_a_call_of_another_forward_or_of_the_same_layer_again_begins_a_new_forward():
+    collected = Collection(None, keep=None)
+    for forward, layer in [(0, 0), (0, 1), (1, 0), (1, 0)]:
+        collected.add(forward, layer, random_call(T=5))
+    assert [len(one.records) for one in collected.forwards] == [2, 1, 1]
+
+
+def test_the_default_set_can_be_extended_and_a_single_name_is_a_set_of_one():
+    assert Collection(("default", "received_mean"), None).collect == {*DEFAULT, "received", "received_mean"}
+    assert Collection("entropy", None).collect == {"entropy"}
+    with pytest.raises(ValueError, match="entropie"):
+        Collection(["entropie"], None)
