@@ -137,9 +137,10 @@ def measure(call: WatchedCall, collect) -> dict:
     return {name: value for name, value in found.items() if name in collect}
 
 
-def weights(call: WatchedCall, lse, head: int, rows, cols):
-    """(B, R, C); rows that do not count are 0."""
-    return probabilities(call)[:, head][:, rows][:, :, cols]
+def weights(call: WatchedCall, lse, head: int, rows, cols, text=None):
+    """(B, R, C); rows that do not count are 0. text: only this text of the batch."""
+    everything = probabilities(call)[:, head][:, rows][:, :, cols]
+    return everything if text is None else everything[text : text + 1]
 
 
 def top(call: WatchedCall, lse, head: int, n: int):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.heads.cells import visible_cells, visible_keys
+from regard.heads.cells import hides_future, visible_cells, visible_keys
 
 
 def record(mask=None, window=None, T=7):
@@ -37,3 +37,19 @@ def test_a_cell_is_visible_where_a_key_in_it_is(n):
         for j in range(size):
             block = keys[:, :, edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
             assert torch.equal(cells[:, :, i, j], block.flatten(2).any(-1))
+
+
+def test_one_text_of_a_batch_is_its_part_of_all():
+    one = record(mask=torch.tensor([7, 4]))
+    assert torch.equal(visible_keys(one, torch.arange(7), text=1), visible_keys(one, torch.arange(7))[1:])
+    rows, cols = torch.tensor([5, 2]), torch.arange(7)
+    assert torch.equal(one.weights(1, rows, cols, text=1), one.weights(1, rows, cols)[1:])
+
+
+def test_a_causal_mask_hides_the_future_and_a_dense_one_is_not_looked_at():
+    assert hides_future(record())
+    assert hides_future(record(mask=torch.tensor([7, 4]), window=3))
+    layer = regard.MultiHeadAttention(6, 6, None, dropout=0.0, num_heads=2, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(2, 7, 6), mask=torch.ones(7, 7, dtype=torch.bool).tril())
+    assert not seen[0].hides_future

@@ -11,15 +11,18 @@ from regard.heads.record import Record
 from regard.heads.visibility import row_tiles, visible_tile
 
 
-def visible_keys(record: Record, rows: Int[Tensor, "R"]) -> Bool[Tensor, "B H R S"]:
-    """Which keys these queries may see; none in rows that do not count."""
+def visible_keys(record: Record, rows: Int[Tensor, "R"], text: int | None = None) -> Bool[Tensor, "B H R S"]:
+    """Which keys these queries may see; none in rows that do not count. text: only this text of the batch."""
     B, H, _, S = record.sizes
+    B, chosen = (B, slice(None)) if text is None else (1, slice(text, text + 1))
     rows = rows.cpu()
     result = torch.zeros(B, H, len(rows), S, dtype=torch.bool)
     for (start, end, offset), (call, lse) in zip(record.spans(), record.calls(), strict=True):
         mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
         local = (rows[mine] - start).to(call.device)
-        tile = visible_tile(call, local) & on_demand.counted(call, lse)[:, :, local, None]
+        visible = visible_tile(call, local)
+        visible = visible if visible.shape[0] == 1 else visible[chosen]
+        tile = visible & on_demand.counted(call, lse)[chosen, :, local, None]
         result[:, :, mine, offset : offset + call.sizes[3]] = tile.cpu()
     return result
 
@@ -39,3 +42,9 @@ def visible_cells(record: Record, n: int) -> Bool[Tensor, "B H rows cols"]:
             rows = rows.cpu()
             seen.index_add_(2, lines[rows], narrow.expand(B, H, -1, -1) * counts[:, :, rows, None])
     return seen > 0
+
+
+def hides_future(record: Record) -> bool:
+    """Is this one call with a causal mask? Read from the mask, without looking at its cells."""
+    _, _, T, S = record.sizes
+    return T == S and len(record.steps) == 1 and record.steps[0].call.mask.parts().causal

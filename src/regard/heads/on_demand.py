@@ -15,12 +15,15 @@ from regard.attention.kernels.exact_weights import Tile
 from regard.heads.call import WatchedCall
 
 
-def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor) -> Tensor:
-    """The exact weights of these rows and columns, (B, R, C), of one head; rows that do not count are 0."""
-    B = call.sizes[0]
+def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
+    """The exact weights of these rows and columns, (B, R, C), of one head; rows that do not count are 0.
+
+    text: only this text of the batch, (1, R, C).
+    """
+    texts = range(call.sizes[0]) if text is None else [text]
     rows, cols = rows.to(call.device), cols.to(call.device)
     counts = counted(call, lse)
-    result = torch.zeros(B, len(rows), len(cols), device=call.device, dtype=result_dtype(call))
+    result = torch.zeros(len(texts), len(rows), len(cols), device=call.device, dtype=result_dtype(call))
     if not result.numel():
         return result
     low, high = int(cols.min()), int(cols.max()) + 1
@@ -28,11 +31,11 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         for first, last in _consecutive(part):
-            for b in range(B):
+            for i, b in enumerate(texts):
                 tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
                 p = tiles.weights(call, tile, lse)[:, cols - low]
                 p = p.masked_fill(~counts[b, head, tile.first : tile.last, None], 0)
-                result[b, start + first : start + last] = p
+                result[i, start + first : start + last] = p
     return result
 
 

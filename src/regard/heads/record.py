@@ -253,21 +253,25 @@ class Record:
                 "watch with keep=True"
             )
 
-    def weights(self, head: int, rows: Tensor, cols: Tensor) -> Tensor:
-        """(B, R, C): the exact weights of these rows and columns; 0 on keys that a step did not have."""
+    def weights(self, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
+        """(B, R, C): the exact weights of these rows and columns; 0 on keys that a step did not have.
+
+        text: only this text of the batch, (1, R, C).
+        """
         self.need("weights()")
         calls = self.calls()
         if len(calls) == 1:
-            return on_demand.weights(*calls[0], head, rows, cols)
+            return on_demand.weights(*calls[0], head, rows, cols, text)
         parts = []
         for (start, end, offset), (call, lse) in zip(self.spans(), calls, strict=True):
             mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
             there = ((cols >= offset) & (cols < offset + call.sizes[3])).nonzero()[:, 0]
             if len(mine):
-                exact = on_demand.weights(call, lse, head, rows[mine] - start, cols[there] - offset)
+                exact = on_demand.weights(call, lse, head, rows[mine] - start, cols[there] - offset, text)
                 parts.append((mine, there, exact))
         dtype = parts[0][2].dtype if parts else None
-        result = torch.zeros(self.sizes[0], len(rows), len(cols), device=rows.device, dtype=dtype)
+        texts = self.sizes[0] if text is None else 1
+        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=dtype)
         for mine, there, exact in parts:
             result[:, mine[:, None], there] = exact
         return result

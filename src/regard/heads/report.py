@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.drawing import as_figure, as_html, as_page, as_text, as_widget
+from regard.drawing import ShownAsWidget, as_figure, as_html, as_page, as_text, as_widget
 from regard.files import atomically
 from regard.heads.call import WatchedCall
 from regard.heads.collection import Collection
@@ -32,7 +32,7 @@ from regard.heads.views import Head, Index, Layer, place
 from regard.tokens import TextTokens
 
 
-class Seen:
+class Seen(ShownAsWidget):
     """Every head of a model, measured while it ran.
 
     >>> from regard.attention.masks import causal
@@ -45,7 +45,7 @@ class Seen:
     >>> seen[0, 0].weights(rows=4).round()
     tensor([[[0., 0., 0., 0., 1.]]])
 
-    `seen` prints as a table; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
+    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
     are joined into one forward; other runs stay separate in `seen.forwards`, and the table averages over them.
     `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all of them.
 
@@ -147,7 +147,7 @@ class Seen:
             there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
             how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
             raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
-        view = Layer(records[0], number, partial(self._tally, number))
+        view = Layer(records[0], number, partial(self._tally, number), self)
         return view if head is None else view[head]
 
     def _find(self, layer: int | str) -> tuple[int, list[Record]]:
@@ -295,9 +295,12 @@ class Seen:
         with atomically(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
 
-    def widget(self, title: str = "") -> Any:
-        """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]"."""
-        return as_widget(self, title)
+    def widget(self, title: str = "", text: int | None = None) -> Any:
+        """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]".
+
+        text: only this text of the batch. [default: the first eight]
+        """
+        return as_widget(self, title, text=text)
 
     def plot(self, by: str | None = None, ax: Any = None, text: int | None = None, width: float | None = None) -> Any:
         """Every head as a small map, or as a cell coloured by "role" or the mean of a statistic: docs/figures.md."""

@@ -9,14 +9,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.drawing import as_figure
-from regard.heads.cells import visible_cells, visible_keys
+from regard.drawing import ShownAsWidget, as_figure
+from regard.heads.cells import hides_future, visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
 from regard.heads.roles import Role, Tally
 from regard.heads.statistics import MAP, TOP
 from regard.heads.texts import find_word, texts_of
 from regard.tokens import TextTokens
+
+if TYPE_CHECKING:
+    from regard.heads.report import Seen
 
 Index = int | str | slice | Sequence[int | str] | Tensor | None
 
@@ -38,11 +41,12 @@ class ScoreParts(NamedTuple):
     causal: bool  # may a query see the keys up to its own position, or all keys?
 
 
-class _View:
+class _View(ShownAsWidget):
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, seen: Seen) -> None:
         self.record = record
+        self.seen = seen  # the report that it is a part of
 
     def _read(self, name: str) -> Tensor:
         raise NotImplementedError
@@ -73,8 +77,8 @@ for _name in (*ROWS, *COLUMNS):
 class Head(_View):
     """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
 
-    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally]) -> None:
-        super().__init__(record)
+    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally], seen: Seen) -> None:
+        super().__init__(record, seen)
         self.layer, self.head, self._tally = layer, head, tally
 
     def _read(self, name: str) -> Tensor:
@@ -123,8 +127,7 @@ class Head(_View):
         texts, device = texts_of(self.record), self.record.steps[0].call.device
         chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", device)
         keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", device)
-        weights = self.record.weights(self.head, chosen, keys)
-        return weights if text is None else weights[text : text + 1]
+        return self.record.weights(self.head, chosen, keys, text)
 
     def visible(self, rows: Index = None) -> Bool[Tensor, "B R S"]:
         """Which keys these queries may see; none in rows that are padding."""
@@ -166,8 +169,8 @@ class Head(_View):
 class Layer(_View):
     """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
 
-    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally]) -> None:
-        super().__init__(record)
+    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen) -> None:
+        super().__init__(record, seen)
         self.layer, self._tally = layer, tally
 
     def _read(self, name: str) -> Tensor:
@@ -180,9 +183,8 @@ class Layer(_View):
         return iter(self._heads())
 
     def __getitem__(self, head: int) -> Head:
-        return Head(
-            self.record, self.layer, place(head, len(self), "head", f"{self.name} has {len(self)} heads"), self._tally
-        )
+        number = place(head, len(self), "head", f"{self.name} has {len(self)} heads")
+        return Head(self.record, self.layer, number, self._tally, self.seen)
 
     @property
     def name(self) -> str:
@@ -223,9 +225,14 @@ class Layer(_View):
         k = self.record.steps[0].call.k
         return len(self) if k is None else k.shape[1]
 
-    def visible(self) -> Tensor:
-        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing."""
-        return visible_keys(self.record, torch.arange(self.record.sizes[2]))
+    @property
+    def hides_future(self) -> bool:
+        """Does a causal mask hide every key after its query? False also where only the cells of a mask could tell."""
+        return hides_future(self.record)
+
+    def visible(self, text: int | None = None) -> Tensor:
+        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing. text: only this one, (1, H, T, S)."""
+        return visible_keys(self.record, torch.arange(self.record.sizes[2]), text)
 
     def visible_cells(self, n: int = MAP) -> Tensor:
         """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""

@@ -7,6 +7,7 @@ weights of each query, and for each token its entropy and what it receives. js/m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,24 +44,25 @@ class LongLayer:
     mean_received: Float[Tensor, "H S"]
 
     @staticmethod
-    def of(seen: Seen, layer: int, text: int, grid: int = GRID) -> LongLayer:
-        """A layer of a report, for one text of the batch; T × S is never in memory."""
+    def of(seen: Seen, layer: int, text: int, grid: int = GRID, heads: Sequence[int] | None = None) -> LongLayer:
+        """A layer of a report, or some heads of it, for one text of the batch; T × S is never in memory."""
         view = seen[layer]
+        numbers = list(range(len(view)) if heads is None else heads)
         _, _, T, S = seen.sizes()[layer][0]
         if max(T, S) > MOST:
             raise ValueError(f"a page holds texts of up to {MOST} tokens; this one has {max(T, S)}; watch a part of it")
-        mean = view.map(grid)[text].double().cpu()
+        mean = torch.stack([view[head].map(grid)[text] for head in numbers]).double().cpu()
         columns = torch.arange(mean.shape[-1] + 1) * S // mean.shape[-1]
-        top = view.top(TOP)
-        received = view.received[text].cpu().float()
-        queries = view.queries_per_key()[text].cpu().float()
+        top = [view[head].top(TOP) for head in numbers]
+        received = view.received[text, numbers].cpu().float()
+        queries = view.queries_per_key()[text, numbers].cpu().float()
         return LongLayer(
             kv_heads=view.kv_heads,
             mass=(mean * columns.diff()).nan_to_num(0.0).float(),
-            visible=view.visible_cells(grid)[text],
-            keys=top.keys[text].cpu(),
-            weights=top.weights[text].cpu().float(),
-            entropy=view.entropy[text].cpu().float(),
+            visible=view.visible_cells(grid)[text, numbers],
+            keys=torch.stack([one.keys[text].cpu() for one in top]),
+            weights=torch.stack([one.weights[text].cpu().float() for one in top]),
+            entropy=view.entropy[text, numbers].cpu().float(),
             received=received,
             mean_received=torch.where(queries > 0, received / queries, torch.nan),
         )
@@ -80,8 +82,8 @@ class LongLayer:
         """The size of the grid, as js/mass.js reads it."""
         return {"rows": self.mass.shape[1], "cols": self.mass.shape[2]}
 
-    def block(self, head: int) -> bytes:
-        """One head as bytes, not compressed.
+    def block(self, head: int, encoding: Encoding | None = None) -> bytes:
+        """One head as bytes, not compressed. encoding: of the grid. [default: a triangle where all heads are one]
 
         The grid; for each rank the steps from query to key, then for each rank the weights · 65535 (0 is none); entropy,
         received and mean received as float16. Each is stored as all its high bytes, then all its low bytes, which
@@ -94,7 +96,7 @@ class LongLayer:
         statistics = (self.entropy[head], self.received[head], self.mean_received[head])
         return b"".join(
             [
-                encode(self.mass[head], self.visible[head], self.encoding),
+                encode(self.mass[head], self.visible[head], encoding or self.encoding),
                 _planes(steps.T.astype(np.uint16)),
                 _planes(codes.T.astype(np.uint16)),
                 *(_planes(one.half().numpy().view(np.uint16)) for one in statistics),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -43,12 +43,24 @@ class PageData:
     """The document and the blocks of a page."""
 
     document: dict[str, Any]
-    blocks: dict[str, bytes] = field(default_factory=dict)  # gzip
+    # gzip. The values are bytes; with Any, checking the types at run time computes none of on_demand.py.
+    blocks: Mapping[str, Any] = field(default_factory=dict)
 
 
 def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
     """Everything that a page shows of these reports, in the most exact form that fits the budget."""
-    document: dict[str, Any] = {
+    blocks: dict[str, bytes] = {}
+    described = []
+    for number, titled in enumerate(reports):
+        one, of_report = _report(titled, number, budget // len(reports))
+        described.append(one)
+        blocks |= of_report
+    return PageData(describe_page(described), blocks)
+
+
+def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """The document of a page, from the descriptions of its reports."""
+    return {
         "format": FORMAT,
         "statistics": [
             {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about}
@@ -57,33 +69,68 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
         ],
         "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
         "roles": [{"name": name, "about": ""} for name in NAMES],
-        "reports": [],
+        "reports": reports,
     }
-    page = PageData(document)
-    for number, titled in enumerate(reports):
-        described, blocks = _report(titled, number, budget // len(reports))
-        document["reports"].append(described)
-        page.blocks.update(blocks)
-    return page
 
 
 def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
     maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
+    described = describe_report(titled, maps, encodings, described_heads(seen))
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
-    portraits, texts = seen.portraits(), _Sequences(titled)
-    exact: dict[int, dict[int, Any]] = {}
     for layer, head in titled.exact:
         _ = seen[layer, head]  # refuses a head that does not exist
         if isinstance(maps[layer], LongLayer):  # of a short text every weight is here
-            exact.setdefault(layer, {})[head], content = exact_block(seen, layer, head, titled.text)
+            exact, content = exact_block(seen, layer, head, titled.text)
+            described["layers"][layer]["exact"][head] = exact
             blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
+    for layer, trace in titled.steps.items():
+        H, T, S = maps[layer].sizes
+        sizes, key = LayerSizes(H, maps[layer].kv_heads, T, S), f"steps.{number}.{layer}"
+        described["layers"][layer]["steps"], of_steps = describe_steps(trace, sizes, titled.text, key)
+        blocks |= of_steps
+    if described["thumbnails"] is not None:
+        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
+        blocks[f"thumbnails.{number}"] = compress(content)
+    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
+    blocks[f"strongest.{number}"] = compress(content)
+    return described, blocks
+
+
+@runtime_checkable
+class PageLayer(Protocol):
+    """What is described of a layer. grid: of a text that is too long for all its weights."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(H, T, S)"""
+
+    @property
+    def kv_heads(self) -> int:
+        """How many key heads there are."""
+
+    def grid(self) -> dict[str, int] | None:
+        """The size of the grid."""
+
+
+def described_heads(seen: Seen) -> dict[str, Any]:
+    """The heads of every layer, and their order; the same for all texts of a batch."""
+    heads: list[list[dict[str, Any]]] = [[] for _ in seen.layers]
+    for (layer, _), portrait in seen.portraits().items():
+        heads[layer].append(_head(portrait))
+    return {"heads": heads, "order": [list(place) for place in seen.order()]}
+
+
+def describe_report(
+    titled: Titled, maps: Sequence[PageLayer], encodings: Sequence[Encoding], heads: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A report as the document of a page has it; heads: as described_heads gives them."""
+    seen, texts = titled.seen, _Sequences(titled)
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
-        H, T, S = one.sizes
-        heads = [_head(portraits[layer, head]) for head in range(H)]
+        _, T, S = one.sizes
         layers.append(
             {
                 "name": name,
@@ -94,34 +141,26 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "kv_heads": one.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
-                "grid": one.grid() if isinstance(one, LongLayer) else None,
-                "exact": exact.get(layer, {}),
-                "heads": heads,
+                "grid": one.grid(),
+                "exact": {},
+                "heads": heads["heads"][layer],
                 "steps": None,
                 "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
             }
         )
-        if layer in titled.steps:
-            sizes, key = LayerSizes(H, one.kv_heads, T, S), f"steps.{number}.{layer}"
-            layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
-            blocks |= of_steps
     pictures = None
     if any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
         rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
         cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
-        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
-        blocks[f"thumbnails.{number}"] = compress(content)
-    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
-    blocks[f"strongest.{number}"] = compress(content)
     return {
         "title": titled.title,
-        "precision": _precision(encodings, long=any(isinstance(one, LongLayer) for one in maps)),
+        "precision": _precision(encodings, long=any(one.grid() is not None for one in maps)),
         "sequences": [_sequence(one) for one in texts.all],
         "layers": layers,
-        "order": [list(place) for place in seen.order()],
+        "order": heads["order"],
         "thumbnails": pictures,
-    }, blocks
+    }
 
 
 class _Sequences:
@@ -159,8 +198,8 @@ class _Layer:
     @staticmethod
     def of(seen: Seen, layer: int, text: int) -> _Layer:
         view = seen[layer]
-        weights = view.weights()[text].float().cpu()
-        visible = view.visible()[text].cpu()
+        weights = view.weights(text=text)[0].float().cpu()
+        visible = view.visible(text)[0].cpu()
         return _Layer(weights, visible, view.kv_heads)
 
     @property
@@ -168,6 +207,10 @@ class _Layer:
         """(H, T, S)"""
         H, T, S = self.weights.shape
         return H, T, S
+
+    def grid(self) -> None:
+        """All weights are here."""
+        return
 
     @property
     def triangle(self) -> bool:

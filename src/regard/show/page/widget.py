@@ -61,8 +61,12 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         key = message.get("key") if isinstance(message, dict) else None
         if not isinstance(key, str):
             return
-        block = self._data.blocks.get(key)
-        if block is None:
+        if key not in self._data.blocks:
             self.send({"key": key, "error": f"{key} is not in this report."})
+            return
+        try:
+            block = self._data.blocks[key]
+        except Exception as error:  # a page that waits for an answer must get one
+            self.send({"key": key, "error": f"{type(error).__name__}: {error}"})
         else:
             self.send({"key": key}, buffers=[block])

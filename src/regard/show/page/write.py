@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from torch import nn
 from regard.drawing import as_page, as_widget
 from regard.files import atomically
 from regard.heads.report import Seen
+from regard.heads.views import Head, Layer, place
 from regard.show.page.html import page_html
+from regard.show.page.on_demand import page_on_demand
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import trace_layer
 from regard.traces.trace import Trace
+
+TEXTS = 8  # that a widget shows by default: each adds about 400 bytes a head to a notebook
 
 
 def titled_texts(
@@ -59,9 +64,42 @@ def _seen_as_page(seen: Seen, title: str = "") -> str:
 
 
 @as_widget.register
-def _seen_as_widget(seen: Seen, title: str = "") -> Any:
+def _seen_as_widget(seen: Seen, title: str = "", text: int | None = None, start: dict[str, Any] | None = None) -> Any:
     try:
         from regard.show.page.widget import PageWidget
     except ImportError:
         raise ImportError('a widget needs anywidget, which is not installed; pip install "regard[notebook]"') from None
-    return PageWidget(page_data(titled_texts(seen, title)))
+    return PageWidget(page_on_demand(_some_texts(titled_texts(seen, title), text)), start)
+
+
+def _some_texts(reports: Sequence[Titled], text: int | None) -> Sequence[Titled]:
+    """The chosen text of every forward; by default the first few texts, whose titles say that there are more."""
+    if text is not None:
+        size = max(one.text for one in reports) + 1
+        number = place(text, size, "text", f"there are {size}")
+        return [one for one in reports if one.text == number]
+    if len(reports) <= TEXTS:
+        return reports
+    note = f"the first {TEXTS} of {len(reports)} are here"
+    return [replace(one, title=f"{one.title} · {note}") for one in reports[:TEXTS]]
+
+
+@as_widget.register
+def _head_as_widget(head: Head, title: str = "") -> Any:
+    report, layer = _where(head)
+    return _seen_as_widget(report, title, start={"view": "head", "layer": layer, "head": head.head})
+
+
+@as_widget.register
+def _layer_as_widget(layer: Layer, title: str = "") -> Any:
+    """All heads, with the most telling one of this layer chosen."""
+    report, number = _where(layer)
+    _, head = report.order(number)[0]
+    return _seen_as_widget(report, title, start={"view": "heads", "layer": number, "head": head})
+
+
+def _where(view: Head | Layer) -> tuple[Seen, int]:
+    """The forward in which this layer ran, as a report, and the number of the layer in it."""
+    return next(
+        (forward, layer.layer) for forward in view.seen.forwards for layer in forward if layer.record is view.record
+    )

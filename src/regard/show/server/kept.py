@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from regard.show.page.payload import PageData
@@ -16,7 +17,7 @@ class KeptReport:
     """The document of a page as JSON, and its blocks."""
 
     document: bytes
-    blocks: dict[str, bytes]  # gzip
+    blocks: Mapping[str, bytes]  # gzip
 
     @staticmethod
     def of(data: PageData) -> KeptReport:
