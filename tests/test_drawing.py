@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import types
 
 import pytest
 
-from regard.drawing import as_figure, as_html, as_text
+import regard.drawing
+from regard.drawing import ShownAsWidget, as_figure, as_html, as_text, as_widget
 
 
 class Thing:
@@ -42,3 +44,79 @@ print(before, as_text(Late()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False drawn by regard.show\n"
+
+
+class Shown(ShownAsWidget):
+    """Something with a table."""
+
+    def __repr__(self):
+        return "a table"
+
+    def _repr_html_(self):
+        return "<table>"
+
+
+class ShownAsText(ShownAsWidget):
+    """Something without one."""
+
+    def __repr__(self):
+        return "a < b"
+
+
+class SomeWidget:
+    def _repr_mimebundle_(self, **options):
+        return {"text/plain": "a widget", "image/png": "picture", "application/widget": {"id": 5}}, {"wide": True}
+
+
+def fail(thing, title=""):
+    raise ValueError("the page needs\n  queries and keys")
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A notebook in which anywidget is installed; the widget of everything above is SomeWidget."""
+    shell = types.SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(regard.drawing, "find_spec", lambda name: object())
+    for kind in (Shown, ShownAsText):
+        as_widget.register(kind, lambda thing, title="": SomeWidget())
+    return shell
+
+
+def test_a_notebook_gets_the_widget_and_adds_the_table_itself(kernel):
+    assert Shown()._repr_mimebundle_(include=None, exclude=None) == ({"application/widget": {"id": 5}}, {"wide": True})
+
+
+def test_what_has_no_table_keeps_the_picture_of_its_widget(kernel):
+    data, _ = ShownAsText()._repr_mimebundle_()
+    assert data == {"application/widget": {"id": 5}, "image/png": "picture"}
+
+
+@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])
+def test_a_terminal_gets_no_bundle(kernel, monkeypatch, shell):
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    assert Shown()._repr_mimebundle_() is None
+
+
+def test_without_ipython_or_anywidget_there_is_no_bundle(kernel, monkeypatch):
+    monkeypatch.setattr(regard.drawing, "find_spec", lambda name: None)
+    assert Shown()._repr_mimebundle_() is None
+    assert Shown()._display_()._repr_html_() == "<table>"
+    assert ShownAsText()._display_()._repr_html_() == "<pre>a &lt; b</pre>"
+    monkeypatch.setattr(regard.drawing, "find_spec", lambda name: object())
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert Shown()._repr_mimebundle_() is None
+
+
+def test_a_widget_that_fails_leaves_the_table_and_a_line_that_says_why(kernel):
+    as_widget.register(Shown, fail)
+    why = "Without a widget: the page needs queries and keys"
+    data, metadata = Shown()._repr_mimebundle_()
+    assert data == {"text/html": f"<table><p>{why}</p>", "text/plain": f"a table\n  {why}"}
+    assert metadata == {}
+    assert Shown()._display_()._repr_html_() == f"<table><p>{why}</p>"
+
+
+def test_marimo_gets_the_widget_without_a_kernel_of_ipython(kernel, monkeypatch):
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert isinstance(Shown()._display_(), SomeWidget)

@@ -225,3 +225,23 @@ def test_hostile_tokens_run_nothing_and_break_nothing(browser, tmp_path):
             assert page.tab.locator("img").count() == 0
             assert page.tab.locator(".unit").count() == len(HOSTILE)
             assert page.tab.evaluate("document.documentElement.scrollWidth") <= 1440
+
+
+BOXES = """() => [...document.querySelectorAll('#regard :not(dialog *)')].map(one => {
+  const { x, y, width, height } = one.getBoundingClientRect();
+  return [one.tagName, x, y, width, height].join(' ');
+})"""
+
+
+@pytest.mark.parametrize("view", ["head", "heads", "compare"])
+def test_the_layout_follows_the_element_and_not_the_window(browser, alice, view):
+    page, *_ = alice
+    with opened(browser, page, f"view={view}", viewport={"width": 360, "height": 900}) as narrow:
+        expected = narrow.tab.evaluate(BOXES)
+    with opened(browser, page, f"view={view}") as wide:
+        before = wide.tab.evaluate(BOXES)
+        wide.tab.locator("#regard").evaluate("one => { one.style.width = '360px'; }")  # as wide as a cell of a notebook
+        wide.tab.wait_for_timeout(300)
+        boxes = wide.tab.evaluate(BOXES)
+        assert boxes == expected
+        assert boxes != before

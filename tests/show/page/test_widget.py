@@ -9,7 +9,8 @@ import torch
 
 import regard
 from regard.show.page.encode import Encoding, decode
-from regard.show.page.payload import Titled, page_data
+from regard.show.page.on_demand import BlocksOnDemand, page_on_demand
+from regard.show.page.payload import PageData, Titled, page_data
 from regard.tokens import TextTokens
 
 pytest.importorskip("anywidget")
@@ -81,4 +82,20 @@ def test_viewers_without_widgets_get_a_picture_and_a_line(widget, seen):
 def test_the_picture_is_of_the_head_to_begin_with(seen):
     widget = PageWidget(page_data([Titled("cat", seen)]), start={"layer": 0, "head": 1})
     assert widget._repr_mimebundle_()[0]["text/plain"].startswith("cat · head 0.1 · ")
+    widget.close()
+
+
+def failing():
+    raise MemoryError("the map does not fit")
+
+
+def test_a_block_that_cannot_be_computed_is_answered_with_the_reason(seen):
+    blocks = BlocksOnDemand()
+    blocks.add("strongest.0", failing)
+    widget = PageWidget(PageData(page_on_demand([Titled("cat", seen)]).document, blocks))
+    widget.sent = []
+    widget.send = lambda content, buffers=None: widget.sent.append((content, buffers))
+    assert ask(widget, {"key": "strongest.0"}) == [
+        ({"key": "strongest.0", "error": "MemoryError: the map does not fit"}, None)
+    ]
     widget.close()

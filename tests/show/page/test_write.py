@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import regard
+from regard.drawing import as_widget
 from regard.heads.report import Seen
 from regard.show.page.write import steps_of, titled_texts, write_page
 
@@ -70,3 +71,41 @@ def test_cross_attention_knows_which_tokens_are_unknown(tmp_path):
     seen.to_html(tmp_path / "page.html")
     one = document(tmp_path / "page.html")["reports"][0]["layers"][0]
     assert (one["T"], one["S"], one["queries"], one["keys"]) == (3, 5, None, None)
+
+
+def three_heads(*texts):
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=3)
+    other = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=3)
+    model = torch.nn.Sequential(layer, other)
+    with torch.no_grad(), regard.watch(model) as seen:
+        for B, T in texts:
+            model(torch.randn(B, T, 6))
+    return seen
+
+
+def titles(widget):
+    found = [one["title"] for one in json.loads(widget.document)["reports"]]
+    widget.close()
+    return found
+
+
+def test_a_widget_shows_the_first_texts_and_says_that_there_are_more():
+    pytest.importorskip("anywidget")
+    assert titles(three_heads((2, 5)).widget("mine")) == ["mine · text 0", "mine · text 1"]
+    many = three_heads((11, 5))
+    assert titles(many.widget())[7:] == ["text 7 · the first 8 of 11 are here"]
+    assert titles(many.widget(text=10)) == ["text 10"]
+    assert titles(many.widget(text=-1)) == ["text 10"]
+    with pytest.raises(ValueError, match=r"text 11 does not exist: there are 11, 0 to 10"):
+        many.widget(text=11)
+
+
+def test_a_head_and_a_layer_begin_where_they_are():
+    pytest.importorskip("anywidget")
+    seen = three_heads((1, 5), (1, 7)).forwards[1]
+    head, layer = as_widget(seen[1, 2]), as_widget(seen[1])
+    assert head.start == {"view": "head", "layer": 1, "head": 2}
+    assert layer.start == {"view": "heads", "layer": 1, "head": seen.order(1)[0][1]}
+    assert json.loads(head.document)["reports"][0]["layers"][0]["T"] == 7
+    head.close()
+    layer.close()

@@ -38,8 +38,22 @@ test("an error of the kernel is an error here, and the block can be asked for ag
   assert.deepEqual([...(await second)], [4]);
 });
 
-test("a kernel that does not answer is an error with a remedy", async () => {
-  await assert.rejects(kernelBlocks(() => {}, 5).get("a"), /The kernel does not answer\. Run the cell again\./);
+test("a kernel that is busy is waited for, and the page says so until the last answer is here", async () => {
+  const said = [];
+  const blocks = kernelBlocks(
+    () => {},
+    (isSlow) => said.push(isSlow),
+    5,
+  );
+  const both = [blocks.get("a"), blocks.get("b")];
+  await new Promise((done) => setTimeout(done, 30));
+  assert.deepEqual(said, [true, true]);
+  blocks.receive({ key: "a" }, view(1));
+  await both[0];
+  assert.deepEqual(said, [true, true]);
+  blocks.receive({ key: "b" }, view(2));
+  assert.deepEqual([...(await both[1])], [2]);
+  assert.deepEqual(said, [true, true, false]);
 });
 
 test("a kernel that cannot be reached is an error too", async () => {

@@ -11,14 +11,18 @@ import { h } from "./dom.js";
  *   on: (event: string, act: (...values: any[]) => void) => void, off: (event: string, act: (...values: any[]) => void) => void}} Model
  */
 
-const PATIENCE = 30_000; // milliseconds for an answer of the kernel
+const PATIENCE = 3000; // milliseconds, after which the page says what it waits for
+const WAITS =
+  "Waiting for the kernel, which runs other cells or computes this. If it was stopped, run this cell again.";
 
 /**
- * Asks the kernel for blocks; a block that is asked for twice is sent once.
+ * Asks the kernel for blocks; a block that is asked for twice is sent once. A kernel answers when its cells have run,
+ * which can take hours, so waiting never ends in an error.
  * @param {(content: {key: string}) => void} send
+ * @param {(isSlow: boolean) => void} [slow] called when an answer takes long, and when all are here
  * @param {number} [patience]
  */
-export function kernelBlocks(send, patience = PATIENCE) {
+export function kernelBlocks(send, slow = () => {}, patience = PATIENCE) {
   /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
   /** @type {Map<string, {answer: (bytes: Bytes) => void, fail: (error: Error) => void}>} */
   const waiting = new Map();
@@ -36,12 +40,13 @@ export function kernelBlocks(send, patience = PATIENCE) {
       let timer;
       const promise = new Promise((/** @type {(bytes: Bytes) => void} */ answer, fail) => {
         waiting.set(key, { answer, fail });
-        timer = setTimeout(() => fail(new Error("The kernel does not answer. Run the cell again.")), patience);
+        timer = setTimeout(() => slow(true), patience);
         send({ key });
       }).finally(() => {
         clearTimeout(timer);
         waiting.delete(key);
         asked.delete(key);
+        if (!waiting.size) slow(false);
       });
       asked.set(key, promise);
       return promise;
@@ -67,13 +72,19 @@ export function kernelBlocks(send, patience = PATIENCE) {
  * @returns {() => void}
  */
 export function renderWidget({ model, el }) {
-  const blocks = kernelBlocks((content) => model.send(content));
+  const note = h("p.note", { role: "status" }, WAITS);
+  const tell = (/** @type {boolean} */ isSlow) => {
+    note.hidden = !isSlow;
+  };
+  tell(false);
+  const blocks = kernelBlocks((content) => model.send(content), tell);
   model.on("msg:custom", blocks.receive);
   const root = h("div");
   el.append(root);
   const app = new App(root, JSON.parse(model.get("document")), async (key) => gunzip(await blocks.get(key)), {
     address: false,
     state: model.get("start"),
+    above: note,
   });
   return () => {
     model.off("msg:custom", blocks.receive);
