@@ -83,13 +83,14 @@ class ShownAsWidget:
 
 
 class _Still:
-    """HTML for a notebook."""
+    """HTML for marimo, whose tables have no space between columns."""
 
     def __init__(self, content: str) -> None:
         self._content = content
 
     def _repr_html_(self) -> str:
-        return self._content
+        space = "<style>.regard-still :is(td, th) { padding: 1px 8px; text-align: right; }</style>"
+        return f'{space}<div class="regard-still">{self._content}</div>'
 
 
 def _kernel_is_running() -> bool:

@@ -93,16 +93,32 @@ export function luminance(color) {
  * @returns {Theme}
  */
 export function themeAround(element) {
-  for (let node = /** @type {Element | null} */ (element); node; node = node.parentElement) {
-    const parts =
-      getComputedStyle(node)
-        .backgroundColor.match(/[\d.]+/g)
-        ?.map(Number) ?? [];
-    if (parts.length >= 3 && (parts[3] ?? 1) > 0.5) {
-      return luminance([parts[0], parts[1], parts[2]]) > 0.179 ? "light" : "dark";
-    }
+  for (let node = /** @type {Element | null} */ (element); node; node = outer(node)) {
+    const [r, g, b, opacity] = painted(getComputedStyle(node).backgroundColor);
+    if (opacity > 127) return luminance([r, g, b]) > 0.179 ? "light" : "dark";
   }
   return preferredTheme();
+}
+
+/**
+ * A colour as the four bytes of a pixel, however it is written: rgb(), oklch(), color().
+ * @param {string} color
+ */
+function painted(color) {
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (new OffscreenCanvas(1, 1).getContext("2d"));
+  context.fillStyle = color;
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data;
+}
+
+/**
+ * The element around this one, also outside of a shadow root, in which marimo puts a widget.
+ * @param {Element} element
+ * @returns {Element | null}
+ */
+function outer(element) {
+  const root = element.getRootNode();
+  return element.parentElement ?? (root instanceof ShadowRoot ? root.host : null);
 }
 
 /**
