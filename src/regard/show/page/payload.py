@@ -91,6 +91,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
                 "S": S,
                 "queries": texts.number(seen[layer].query_tokens, T),
                 "keys": texts.number(seen[layer].key_tokens, S),
+                "across": seen[layer].record.across,
                 "kv_heads": one.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
@@ -115,7 +116,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
     content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
     blocks[f"strongest.{number}"] = compress(content)
     return {
-        "title": titled.title,
+        "title": _encodable(titled.title),
         "precision": _precision(encodings, long=any(isinstance(one, LongLayer) for one in maps)),
         "sequences": [_sequence(one) for one in texts.all],
         "layers": layers,
@@ -233,4 +234,15 @@ def _head(portrait: Any) -> dict[str, Any]:
 
 def _sequence(tokens: TextTokens) -> dict[str, Any]:
     shown = {str(i): name for i, name in enumerate(tokens.names) if tokens.padding[i] or i in tokens.parts}
-    return {"pieces": list(tokens.pieces), "names": shown, "words": tokens.words}
+    return {
+        "pieces": [_encodable(piece) for piece in tokens.pieces],
+        "names": shown,
+        "bytes": {str(i): text for i, text in tokens.descriptions.items()},
+        "padding": [i for i, padding in enumerate(tokens.padding) if padding],
+        "words": tokens.words,
+    }
+
+
+def _encodable(text: str) -> str:
+    r"""A text that UTF-8 can hold: half of a surrogate pair is written \udc8c."""
+    return text.encode(errors="backslashreplace").decode()
