@@ -296,6 +296,7 @@ export class App {
     Object.assign(this, Names.of(this.report, info, words));
     this.#drawFrame();
     try {
+      if (!info.T || !info.S) return this.#drawEmpty();
       if (info.grid) {
         const long = await this.longs.get(report, layer, head);
         if (request !== this.request) return;
@@ -325,12 +326,21 @@ export class App {
     }
   }
 
+  /** A text without tokens: there is nothing to look at. */
+  #drawEmpty() {
+    Object.assign(this, { weights: null, long: null });
+    this.frame.ask.show({ question: ["This text has no tokens."], answer: ["So there is nothing to look at."] });
+    fill(this.frame.view);
+    this.root.dataset.ready = "empty";
+  }
+
   #drawFrame() {
     const { state } = this.store;
     this.frame.draw(this.report, { ...state, view: this.viewName }, this, this.theme);
   }
 
   #drawView() {
+    if (!this.rows.size || !this.cols.size) return;
     const { view } = this.frame;
     if (view.firstChild !== this.view.el) fill(view, this.view.el);
     this.root.dataset.view = this.viewName;

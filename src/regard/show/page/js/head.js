@@ -3,7 +3,7 @@
 
 import { askHead } from "./ask.js";
 import { largest } from "./data.js";
-import { attributes, fill, h, s, styles, textWidth } from "./dom.js";
+import { attributes, fill, fitText, h, s, styles, textWidth } from "./dom.js";
 import { sharedText, sharing } from "./headgrid.js";
 import { Lines } from "./lines.js";
 import { LABEL_FONT, WeightMap } from "./map.js";
@@ -120,7 +120,11 @@ export class HeadView {
     fill(
       this.readout,
       ...best.map(({ key, weight }, i) =>
-        s("tspan", { class: i ? "quiet" : "" }, `${i ? "  " : ""}${isolated(cols.names[key])} ${number(weight)}`),
+        s(
+          "tspan",
+          { class: i ? "quiet" : "" },
+          `${i ? "  " : ""}${isolated(fitText(cols.names[key], 120, LABEL_FONT))} ${number(weight)}`,
+        ),
       ),
     );
     this.#drawTable();
