@@ -329,7 +329,7 @@ export class App {
   /** A text without tokens: there is nothing to look at. */
   #drawEmpty() {
     Object.assign(this, { weights: null, long: null });
-    this.frame.ask.show({ question: ["This text has no tokens."], answer: ["So there is nothing to look at."] });
+    this.frame.ask.show({ question: ["This text has no tokens."], answer: [] });
     fill(this.frame.view);
     this.root.dataset.ready = "empty";
   }

@@ -211,14 +211,9 @@ function cut(text) {
  * @param {string} character
  */
 function escaped(character) {
-  const short = { "\n": "\\n", "\t": "\\t", "\r": "\\r" }[character];
   const code = (character.codePointAt(0) ?? 0).toString(16);
-  if (short) return short;
-  return code.length <= 2
-    ? `\\x${code.padStart(2, "0")}`
-    : code.length <= 4
-      ? `\\u${code.padStart(4, "0")}`
-      : `\\U${code.padStart(8, "0")}`;
+  const [mark, digits] = code.length <= 2 ? ["x", 2] : code.length <= 4 ? ["u", 4] : ["U", 8];
+  return { "\n": "\\n", "\t": "\\t", "\r": "\\r" }[character] ?? `\\${mark}${code.padStart(digits, "0")}`;
 }
 
 /**
