@@ -164,18 +164,6 @@ def test_the_text_that_is_looked_at_is_shaded_and_not_the_one_that_looks(browser
     assert shaded == [[False] * 5, (seen[3, 2].weights(rows=4)[0, 0] >= 0.01).tolist()]
 
 
-def test_no_fact_of_position_is_stated_between_two_texts(browser, tokenizer, tmp_path):
-    model = t5()
-    same = torch.arange(3, 8)[None]
-    with torch.no_grad(), regard.watch(model, tokenizer=tokenizer) as seen:
-        model(input_ids=same, decoder_input_ids=same)
-    with opened(browser, written(seen, tmp_path), "head=3.0") as page:
-        for query in range(5):
-            page.tab.locator(".reads").nth(0).locator(".unit").nth(query).hover()
-            answer = page.text(".ask p")
-            assert not any(fact in answer for fact in ("itself", "just", "first token", "came after"))
-
-
 def test_a_pin_belongs_to_its_text(browser, of_t5):
     with opened(browser, of_t5[0], "head=0.0") as page:
         page.tab.locator(".text .unit", has_text="w6").click()
