@@ -108,3 +108,21 @@ def test_in_is_answered_by_text_name_label_or_word():
         assert name in tokens
     for name in ("sa", "saw@2", "the@4", "", 2, None):
         assert name not in tokens
+
+
+def test_the_parts_of_an_emoji_are_one_word():
+    tokens = TextTokens(["a", " 👩", "\u200d", "👩", "\u200d", "👧", " 👍", "🏽", "❤", "\ufe0f", "👩"])
+    assert tokens.words == [0, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4]
+    assert tokens.span("👩‍👩‍👧") == range(1, 6)
+
+
+def test_bytes_are_described_in_words_also_of_characters_that_cannot_be_seen():
+    parts = {0: "猫:1", 1: "猫:2-3", 2: r"a\u200d:1", 3: r"\u200d:2-3"}
+    tokens = TextTokens(["猫", "", "a\u200d", ""], parts=parts)
+    assert tokens.descriptions == {
+        0: "byte 1 of 3 of 猫",
+        1: "bytes 2-3 of 3 of 猫",
+        2: r"a and byte 1 of 3 of \u200d",
+        3: r"bytes 2-3 of 3 of \u200d",
+    }
+    assert tokens.marks()[0] == "猫:1 is byte 1 of 3 of 猫"

@@ -8,6 +8,7 @@ tokens is shown in each, with the number of the byte: 猫:1, 猫:2, 猫:3. Paddi
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,10 @@ from functools import cached_property
 from typing import overload
 
 PADDING = "[pad]"
-_JOINERS = "\u200c\u200d"  # invisible, but part of words (Persian) and of emoji
+_ZWJ, _SELECTORS, _SKIN_TONES = "\u200d", "\ufe0e\ufe0f", range(0x1F3FB, 0x1F400)  # what continues an emoji
+_JOINERS = f"\u200c{_ZWJ}{_SELECTORS}"  # invisible, but part of words (Persian) and of emoji
+# A character and some of its bytes, as in a name: 猫:2-3, \u200d:1.
+_PART = re.compile(r"(\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\x[0-9a-f]{2}|[^\x00-\x7f]):([1-4])(?:-([1-4]))?", re.DOTALL)
 # Scripts that are written without spaces, so that a letter beside another says nothing about words.
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
@@ -83,6 +87,15 @@ class TextTokens(Sequence[str]):
             labels = [f"{label}@{i}" if count[label] > 1 else label for i, label in enumerate(labels)]
         return labels
 
+    @cached_property
+    def descriptions(self) -> dict[int, str]:
+        """In words, the tokens that are bytes of a character, by position.
+
+        >>> TextTokens(["猫", "", "が"], parts={0: "猫:1", 1: "猫:2-3"}).descriptions
+        {0: 'byte 1 of 3 of 猫', 1: 'bytes 2-3 of 3 of 猫'}
+        """
+        return {i: describe_part(name) for i, name in self.parts.items() if not self.padding[i]}
+
     def find(self, label: str) -> int:
         """The position of the token with this label or name; @4 is the token at position 4.
 
@@ -134,7 +147,7 @@ class TextTokens(Sequence[str]):
             if self.padding[i]:
                 lines.append((0, f"{PADDING} is padding"))
             elif i in self.parts:
-                lines.append((1, f"{label} is byte {name.rpartition(':')[2]} of {name.rpartition(':')[0][-1:]}"))
+                lines.append((1, f"{label} is {self.descriptions[i]}"))
             elif self.continues[i]:
                 lines.append((2, f"{label} continues the word before it"))
             elif label != name:
@@ -222,15 +235,33 @@ def printable(piece: str) -> str:
 
 
 def joins(before: str, piece: str) -> bool:
-    """Is the second text part of the word that the first ends with?
+    """Is the second text part of the word, or of the emoji, that the first ends with?
 
-    >>> joins(" cat", "nip"), joins(" cat", " nip"), joins(" cat", "!"), joins("黑", "猫")
-    (True, False, False, False)
+    >>> joins(" cat", "nip"), joins(" cat", " nip"), joins(" cat", "!"), joins("黑", "猫"), joins("👩", "\u200d")
+    (True, False, False, False, True)
     """
     last, first = before[-1:], piece[:1]
+    if _continues_emoji(last, first):
+        return True
     if not (_in_word(last) and _in_word(first)):
         return False
     return unicodedata.category(first)[0] == "M" or not (_is_unspaced(last) or _is_unspaced(first))
+
+
+def describe_part(name: str) -> str:
+    """In words, the name of a token that has bytes of a character.
+
+    >>> describe_part("猫:2"), describe_part("a猫:1-2")
+    ('byte 2 of 3 of 猫', 'a and bytes 1-2 of 3 of 猫')
+    """
+    texts, end = [], 0
+    for part in _PART.finditer(name):
+        shown, first, last = part.groups()
+        size = len(shown.encode().decode("unicode_escape").encode() if shown[0] == "\\" else shown.encode())
+        count = f"byte {first}" if last is None else f"bytes {first}-{last}"
+        texts += [name[end : part.start()], f"{count} of {size} of {shown}"]
+        end = part.end()
+    return " and ".join(filter(None, [*texts, name[end:]]))
 
 
 def byte_of_character() -> dict[str, int]:
@@ -238,6 +269,16 @@ def byte_of_character() -> dict[str, int]:
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
+
+
+def _continues_emoji(last: str, first: str) -> bool:
+    """Does a character continue the picture before it? By a joiner, a skin tone or a variation selector."""
+    if not last or not first:
+        return False
+    kind, next_kind = unicodedata.category(last), unicodedata.category(first)
+    if kind in ("So", "Sk") or last in _SELECTORS:
+        return first == _ZWJ or ord(first) in _SKIN_TONES or next_kind == "Mn"
+    return last == _ZWJ and next_kind == "So"
 
 
 def _in_word(character: str) -> bool:

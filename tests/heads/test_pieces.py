@@ -38,7 +38,7 @@ def test_bytes_of_a_character_are_named_and_belong_to_one_word():
     assert tokens.labels[-2:] == ["ï:1", "ï:2"]
     assert tokens.span("猫") == range(3)
     assert [tokens.labels[i] for i in tokens.span("naï")][-2:] == ["ï:1", "ï:2"]
-    assert tokens.marks()[0] == "猫:1 is byte 1 of 猫"
+    assert tokens.marks()[0] == "猫:1 is byte 1 of 3 of 猫"
 
 
 def test_bytes_that_are_no_text_are_escaped():

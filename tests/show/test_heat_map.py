@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rich.cells import cell_len
 
 import regard
 from regard.show.heat_map import head_picture, heat_map
@@ -40,19 +41,36 @@ def test_more_keys_than_columns_are_added_up():
     head = watched(3, causal=False, S=101)
     lines = heat_map(head, 60).splitlines()
     columns = len(lines[0].split("  ")[2])
-    assert f"Each column is {101 // columns} or {101 // columns + 1} tokens." in lines[-1]
+    assert f"Each column is {101 // columns} or {101 // columns + 1} positions." in lines[-1]
 
 
 def test_a_long_text_shows_its_last_rows():
     lines = heat_map(watched(53), 80).splitlines()
     assert lines[0].split()[0] == "13"
-    assert lines[40] == "  (the last 40 of 53 tokens)"
+    assert lines[40] == "  (the last 40 of 53 positions)"
 
 
 def test_tokens_of_cross_attention_are_numbered():
     lines = heat_map(watched(3, causal=False, S=5), 80).splitlines()
     assert lines[0].split() == ["0", "1", "2", "3", "4"]
     assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
+
+
+def test_cross_attention_is_said_and_self_attention_is_not():
+    said = "Columns are of another text than rows: this is cross-attention."
+    assert said in heat_map(watched(3, causal=False, S=5), 80)
+    assert said not in heat_map(watched(3, causal=False), 80)
+
+
+def test_bars_are_below_each_other_where_characters_take_two_columns():
+    lines = heat_map(watched(3, tokens=["猫", "👩", "cat"]), 80).splitlines()
+    assert [cell_len(line[: line.index(next(c for c in line if c in "·▁▂▃▄▅▆▇█"))]) for line in lines[1:4]] == [7, 7, 7]
+    assert cell_len(lines[0][: lines[0].index("cat")]) == 7 + 2 * 6
+    assert max(map(cell_len, heat_map(watched(11, tokens=["猫が座った"] * 11), 60).splitlines()[:11])) <= 60
+
+
+def test_a_model_without_tokens_has_positions():
+    assert "A row is a position; its bars add up to 1" in heat_map(watched(3), 80)
 
 
 def test_a_picture_names_means_as_tables_do():

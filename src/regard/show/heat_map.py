@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.heads.views import Head
 from regard.show.one_head import marks_below, means_in_lines, strongest, token_labels, wrapped
-from regard.show.table import shorten
+from regard.show.table import shorten, text_columns
 
 _ROWS = 40  # the last so many tokens are drawn
 _KEYS = 24  # columns that the strongest keys of a row need at least
@@ -35,24 +35,28 @@ def heat_map(head: Head, width: int, text: int = 0) -> str:
     first = max(0, T - _ROWS)
     weights = head.weights(rows=slice(first, T))[text].cpu()
     visible = head.visible(rows=slice(first, T))[text].cpu()
-    label = min(max(map(len, queries[first:]), default=1), 16)
+    label = min(max(map(text_columns, queries[first:]), default=1), 16)
     room = width - label - 4 - _KEYS
     cell = max(1, min(_WIDEST, room // max(S, 1)))
     columns = min(S, max(room, 8)) if cell == 1 else S
     weights, visible = _pooled(weights, columns), _pooled(visible.float(), columns) > 0
     lines = []
     if cell >= _LABELLED:
-        lines.append(" " * (label + 4) + "".join(shorten(key, cell - 1).ljust(cell) for key in keys).rstrip())
+        lines.append(" " * (label + 4) + "".join(_padded(shorten(key, cell - 1), cell) for key in keys).rstrip())
     top_keys, top_weights = (one[text, first:].tolist() for one in head.top(min(3, S)))
     for i, name in enumerate(queries[first:]):
         bars = "".join(_bar(weight, seen).ljust(cell) for weight, seen in zip(weights[i], visible[i], strict=True))
-        row = f"  {shorten(name, label).rjust(label)}  {bars}  "
-        lines.append((row + _fitting(strongest(keys, top_keys[i], top_weights[i], _LEAST), width - len(row))).rstrip())
+        row = f"  {_padded(shorten(name, label), -label)}  {bars}  "
+        told = _fitting(strongest(keys, top_keys[i], top_weights[i], _LEAST), width - text_columns(row))
+        lines.append((row + told).rstrip())
+    noun = "position" if head.query_tokens is None else "token"
     if first:
-        lines.append(f"  (the last {_ROWS} of {T} tokens)")
-    lines += ["", *wrapped(f"A row is a token; its bars add up to 1: {_scale()}", width)]
+        lines.append(f"  (the last {_ROWS} of {T} {noun}s)")
+    lines += ["", *wrapped(f"A row is a {noun}; its bars add up to 1: {_scale()}", width)]
+    if head.record.across:
+        lines.append("  Columns are of another text than rows: this is cross-attention.")
     if columns < S:
-        lines.append(f"  Each column is {_sizes(S, columns)} tokens.")
+        lines.append(f"  Each column is {_sizes(S, columns)} {noun}s.")
     return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)[1:]])
 
 
@@ -69,9 +73,19 @@ def _fitting(keys: str, width: int) -> str:
     >>> _fitting("cat 0.71 · sat 0.18", 19), _fitting("cat 0.71 · sat 0.18", 18)
     ('cat 0.71 · sat 0.18', 'cat 0.71')
     """
-    while len(keys) > width and " · " in keys:
+    while text_columns(keys) > width and " · " in keys:
         keys = keys.rpartition(" · ")[0]
     return shorten(keys, width)
+
+
+def _padded(text: str, columns: int) -> str:
+    """Text with spaces to so many columns: behind it, or before it where the number is negative.
+
+    >>> _padded("猫", 4), _padded("cat", -5)
+    ('猫  ', '  cat')
+    """
+    space = " " * (abs(columns) - text_columns(text))
+    return space + text if columns < 0 else text + space
 
 
 def _pooled(values: Tensor, columns: int) -> Tensor:

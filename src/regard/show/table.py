@@ -142,12 +142,30 @@ def html_table(
 
 
 def shorten(text: str, width: int) -> str:
-    """Text of at most `width` characters, at least one; … stands for the rest.
+    """Text of at most `width` columns, at least one; … stands for the rest.
 
-    >>> shorten("Donaudampfschifffahrt", 10), shorten("cat", 10)
-    ('Donaudamp…', 'cat')
+    >>> shorten("Donaudampfschifffahrt", 10), shorten("cat", 10), shorten("猫が座った", 6)
+    ('Donaudamp…', 'cat', '猫が…')
     """
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+    if len(text) <= width and text_columns(text) <= width:
+        return text
+    text = text[: max(width - 1, 0)]
+    while text_columns(text) > max(width - 1, 0):
+        text = text[:-1]
+    return text + "…"
+
+
+def text_columns(text: str) -> int:
+    """How many columns of a terminal a text takes: Chinese characters and emoji take two.
+
+    >>> text_columns("cat"), text_columns("猫:2")
+    (3, 4)
+    """
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not needed by most texts
+
+    return cell_len(text)
 
 
 def same_digits(values: Sequence[float | None]) -> list[str]:

@@ -169,7 +169,7 @@ def test_a_word_is_followed_into_every_head(browser, alice):
     for place, caption in captions:
         layer, head = map(int, place.split("."))
         weight, key = seen[layer, head].weights(rows=25)[0, 0].max(-1)
-        assert caption == f"{tokens.names[int(key)].removeprefix('##').replace('⏎', '↵')} {float(weight):.2f}"
+        assert caption == f"{tokens.names[int(key)].removeprefix('##')} {float(weight):.2f}"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -193,38 +193,6 @@ def test_axe_finds_nothing(browser, alice, view, colors):
         page.tab.evaluate(f"{AXE.read_text()};0")
         found = page.tab.evaluate("axe.run()")["violations"]
     assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
-
-
-HOSTILE = [
-    "</script><script>document.title='run'</script>",
-    "<img src=x onerror=\"document.title='run'\">",
-    "{{constructor.constructor('document.title=1')()}}",
-    '"]}',
-    "\x00\x1b[31m",
-    "\u202egnp\u2066",
-    "👩‍👩‍👧‍👦",
-    "",
-    "x" * 100_000,
-    "\n\n",
-    "مرحبا",
-    "猫",
-]
-
-
-def test_hostile_tokens_run_nothing_and_break_nothing(browser, tmp_path):
-    layer = regard.MultiHeadAttention(d_in=8, d_out=8, context_length=None, dropout=0.0, num_heads=2)
-    with torch.no_grad(), regard.watch(layer) as seen:
-        layer(torch.randn(1, len(HOSTILE), 8))
-    file = tmp_path / "hostile.html"
-    tokens = TextTokens(HOSTILE, continues=[False] * len(HOSTILE))
-    file.write_text(page_html(page_data([Titled("<b>", seen, tokens=tokens)])), encoding="utf-8")
-    for view in ("heads", "head"):
-        with opened(browser, file, f"view={view}") as page:
-            assert page.tab.title() == "<b> · regard"
-            assert page.tab.locator("script").count() == 5
-            assert page.tab.locator("img").count() == 0
-            assert page.tab.locator(".unit").count() == len(HOSTILE)
-            assert page.tab.evaluate("document.documentElement.scrollWidth") <= 1440
 
 
 BOXES = """() => [...document.querySelectorAll('#regard :not(dialog *)')].map(one => {

@@ -82,3 +82,32 @@ def test_a_mask_with_padding_hides_its_rows_and_columns():
     hidden = (content[:49] * 256 + content[49:] == 65535).reshape(7, 7)
     assert hidden[:4, 4:].all()
     assert not hidden[:4, :4].any()
+
+
+def test_padding_bytes_and_halves_of_characters_are_in_the_document():
+    layer = regard.MultiHeadAttention(d_in=12, d_out=12, context_length=None, dropout=0.0, num_heads=3)
+    tokens = TextTokens(
+        ["<p>", "猫", "", "\udc8c"], padding=[True, False, False, False], parts={1: "猫:1", 2: "猫:2-3"}
+    )
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 4, 12))
+    report = page_data([Titled("\ud83d", seen, tokens=tokens)]).document["reports"][0]
+    assert report["title"] == r"\ud83d"
+    assert report["sequences"] == [
+        {
+            "pieces": ["<p>", "猫", "", r"\udc8c"],
+            "names": {"0": "[pad]", "1": "猫:1", "2": "猫:2-3"},
+            "bytes": {"1": "byte 1 of 3 of 猫", "2": "bytes 2-3 of 3 of 猫"},
+            "padding": [0],
+            "words": [0, 1, 2, 3],
+        }
+    ]
+
+
+def test_cross_attention_is_marked():
+    layer = regard.MultiHeadAttention(d_in=12, d_out=12, context_length=None, dropout=0.0, num_heads=3, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 5, 12), torch.randn(1, 7, 12))
+        layer(torch.randn(1, 5, 12))
+    across = [page_data([Titled("", one)]).document["reports"][0]["layers"][0]["across"] for one in seen.forwards]
+    assert across == [True, False]

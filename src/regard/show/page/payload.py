@@ -138,6 +138,7 @@ def describe_report(
                 "S": S,
                 "queries": texts.number(seen[layer].query_tokens, T),
                 "keys": texts.number(seen[layer].key_tokens, S),
+                "across": seen[layer].record.across,
                 "kv_heads": one.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": encodings[layer].as_json(),
@@ -154,7 +155,7 @@ def describe_report(
         cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
     return {
-        "title": titled.title,
+        "title": _encodable(titled.title),
         "precision": _precision(encodings, long=any(one.grid() is not None for one in maps)),
         "sequences": [_sequence(one) for one in texts.all],
         "layers": layers,
@@ -276,4 +277,15 @@ def _head(portrait: Any) -> dict[str, Any]:
 
 def _sequence(tokens: TextTokens) -> dict[str, Any]:
     shown = {str(i): name for i, name in enumerate(tokens.names) if tokens.padding[i] or i in tokens.parts}
-    return {"pieces": list(tokens.pieces), "names": shown, "words": tokens.words}
+    return {
+        "pieces": [_encodable(piece) for piece in tokens.pieces],
+        "names": shown,
+        "bytes": {str(i): text for i, text in tokens.descriptions.items()},
+        "padding": [i for i, padding in enumerate(tokens.padding) if padding],
+        "words": tokens.words,
+    }
+
+
+def _encodable(text: str) -> str:
+    r"""A text that UTF-8 can hold: half of a surrogate pair is written \udc8c."""
+    return text.encode(errors="backslashreplace").decode()

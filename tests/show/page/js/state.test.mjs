@@ -25,6 +25,7 @@ test("what was chosen survives the address", () => {
     side: "key",
     focus: 7,
     pinned: true,
+    text: 1,
     words: true,
   };
   const state = { ...chosen, role: "previous token", sort: "entropy", theme: "dark" };

@@ -14,6 +14,7 @@ import { pressKey } from "./keys.js";
 import { LongView } from "./long.js";
 import { LongHeads, viewFor } from "./mass.js";
 import { atlas } from "./pictures.js";
+import { pinIn, pinnedElsewhere, textOn } from "./pin.js";
 import { fromHash, Store, toHash } from "./state.js";
 import { StepsView } from "./steps.js";
 import { Names } from "./words.js";
@@ -28,7 +29,7 @@ import { Names } from "./words.js";
  * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
  * that the text is shaded by, and the word in focus. ownText: the view shows the text itself.
  * @typedef {{el: HTMLElement, ownText?: boolean, draw: () => void, focus: () => void, ask: () => import("./ask.js").Ask,
- *   shade: () => {values: ArrayLike<number> | null, unit: number}}} View
+ *   shade: () => {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
  */
 
 const VIEWS = [
@@ -79,8 +80,8 @@ export class App {
     this.aborter = new AbortController();
     root.classList.add("regard");
     const events = {
-      point: (/** @type {number} */ unit) => this.point("query", unit),
-      pick: (/** @type {number} */ unit) => this.pick("query", unit),
+      point: (/** @type {number} */ unit, /** @type {Side} */ side = "query") => this.point(side, unit),
+      pick: (/** @type {number} */ unit, /** @type {Side} */ side = "query") => this.pick(side, unit),
       leave: () => this.leave(),
       find: (/** @type {string} */ text) => this.find(text),
       save: (/** @type {"svg" | "png"} */ kind) => this.save(kind),
@@ -114,7 +115,7 @@ export class App {
 
   /** Did the person choose the focus, by pointing or pinning? */
   get chosen() {
-    return this.hover.unit >= 0 || this.store.state.pinned;
+    return this.hover.unit >= 0 || this.pinned !== null;
   }
 
   /**
@@ -122,10 +123,25 @@ export class App {
    * @returns {{side: Side, unit: number, other: number}}
    */
   get shown() {
-    const { pinned, focus, side } = this.store.state;
-    if (!pinned) return this.hover.unit >= 0 ? this.hover : { side: "query", unit: this.opening, other: -1 };
-    const unit = (side === "query" ? this.rows : this.cols).unit[focus] ?? -1;
+    const pin = this.pinned;
+    if (!pin) return this.hover.unit >= 0 ? this.hover : { side: "query", unit: this.opening, other: -1 };
+    const { side, unit } = pin;
     return { side, unit, other: this.hover.side === side && this.hover.unit === unit ? this.hover.other : -1 };
+  }
+
+  /** The pinned word, if this layer reads it. */
+  get pinned() {
+    return pinIn(this.store.state, this.report, this);
+  }
+
+  /**
+   * Pin a word.
+   * @param {Side} side
+   * @param {number} unit
+   */
+  pin(side, unit) {
+    const focus = (side === "query" ? this.rows : this.cols).first[unit];
+    this.store.set({ side, focus, text: textOn(this.store.state, this.report, side), pinned: true });
   }
 
   /**
@@ -153,10 +169,9 @@ export class App {
    * @param {number} unit
    */
   pick(side, unit) {
-    const names = side === "query" ? this.rows : this.cols;
-    const { state } = this.store;
-    const again = state.pinned && state.side === side && names.unit[state.focus] === unit;
-    this.store.set(again ? { pinned: false, focus: -1 } : { side, focus: names.first[unit], pinned: true });
+    const now = this.pinned;
+    if (now?.side === side && now.unit === unit) this.store.set({ pinned: false, focus: -1, text: -1 });
+    else this.pin(side, unit);
   }
 
   /**
@@ -182,19 +197,14 @@ export class App {
       this.choose(layer, number);
       return `head ${text}, ${this.report.layers[layer].heads[number].role}`;
     }
-    const { rows } = this;
-    const units = rows.names.map((_, unit) => unit);
-    const lower = text.toLowerCase();
-    const matches = [
-      units.filter((unit) => rows.label(unit) === text),
-      units.filter((unit) => rows.names[unit].toLowerCase() === lower),
-      units.filter((unit) => rows.names[unit].toLowerCase().startsWith(lower)),
-    ].find((found) => found.length);
-    if (!matches) return `There is no word ${text}.`;
-    const now = this.store.state.pinned ? this.shown.unit : -1;
-    const unit = matches.find((one) => one > now) ?? matches[0];
-    this.store.set({ side: "query", focus: rows.first[unit], pinned: true });
-    return ""; // the view says where it looks
+    for (const side of /** @type {Side[]} */ (["query", "key"])) {
+      const matches = (side === "query" ? this.rows : this.cols).matching(text);
+      if (!matches.length) continue;
+      const now = this.pinned?.side === side ? this.pinned.unit : -1;
+      this.pin(side, matches.find((one) => one > now) ?? matches[0]);
+      return ""; // the view says where it looks
+    }
+    return `There is no word ${text}.`;
   }
 
   /**
@@ -217,8 +227,8 @@ export class App {
   async save(kind) {
     const { layer, head } = this.store.state;
     const name = this.viewName === "heads" ? "" : `${layer}.${head}`;
-    const { ask, text, view } = this.frame;
-    const svg = svgOf([ask.el, text.el, view], {
+    const { ask, reading, view } = this.frame;
+    const svg = svgOf([ask.el, reading, view], {
       background: this.color("--paper"),
       title: [this.report.title, this.viewName, name].join(" ").trim(),
     });
@@ -247,9 +257,11 @@ export class App {
     const report = reports[state.report];
     if (!report.layers[state.layer]?.heads[state.head]) [state.layer, state.head] = report.order[0] ?? [0, 0];
     if (!VIEWS.some(({ name }) => name === state.view)) state.view = "head";
+    if (!report.sequences[state.text]) state.text = -1;
     const layer = report.layers[state.layer];
-    const size = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
-    if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false });
+    const ofLayer = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
+    const size = report.sequences[state.text]?.pieces.length ?? ofLayer;
+    if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false, text: -1 });
   }
 
   #listen() {
@@ -284,6 +296,7 @@ export class App {
     Object.assign(this, Names.of(this.report, info, words));
     this.#drawFrame();
     try {
+      if (!info.T || !info.S) return this.#drawEmpty();
       if (info.grid) {
         const long = await this.longs.get(report, layer, head);
         if (request !== this.request) return;
@@ -313,21 +326,25 @@ export class App {
     }
   }
 
+  /** A text without tokens: there is nothing to look at. */
+  #drawEmpty() {
+    Object.assign(this, { weights: null, long: null });
+    this.frame.ask.show({ question: ["This text has no tokens."], answer: [] });
+    fill(this.frame.view);
+    this.root.dataset.ready = "empty";
+  }
+
   #drawFrame() {
     const { state } = this.store;
-    this.frame.draw(
-      this.report,
-      { ...state, view: this.viewName },
-      this.rows.known ? this.rows : this.cols,
-      this.theme,
-    );
+    this.frame.draw(this.report, { ...state, view: this.viewName }, this, this.theme);
   }
 
   #drawView() {
+    if (!this.rows.size || !this.cols.size) return;
     const { view } = this.frame;
     if (view.firstChild !== this.view.el) fill(view, this.view.el);
     this.root.dataset.view = this.viewName;
-    this.frame.text.el.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
+    this.frame.reading.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
     this.width = this.root.clientWidth;
     this.height = this.address ? innerHeight : HEIGHT;
     this.view.draw();
@@ -338,9 +355,12 @@ export class App {
   #focus() {
     if (!this.weights && !this.long) return;
     this.view.focus();
-    const { values, unit } = this.view.shade();
-    if (!this.view.ownText) this.frame.text.shade(values, unit, this.store.state.pinned, this.theme);
-    this.frame.ask.show(this.view.ask());
+    const { state } = this.store;
+    if (!this.view.ownText) this.frame.shade(this.view.shade(), this.pinned !== null, this.theme);
+    const { question, answer } = this.view.ask();
+    const isElsewhere = state.pinned && !this.pinned && this.viewName !== "heads";
+    const more = isElsewhere ? [pinnedElsewhere(state, this.report)] : [];
+    this.frame.ask.show({ question, answer: [...answer, ...more] });
   }
 
   /** @param {Set<keyof State>} changed */

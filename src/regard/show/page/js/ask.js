@@ -4,11 +4,10 @@
 import { largest } from "./data.js";
 import { fill, h } from "./dom.js";
 import { isMissing, max } from "./numbers.js";
-import { number, relation } from "./words.js";
+import { Names, number, relation } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {import("./data.js").Report} Report */
-/** @typedef {import("./words.js").Names} Names */
 /** @typedef {string | {text: string, kind: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
 /** @typedef {{question: Part[], answer: Part[]}} Ask */
 
@@ -57,7 +56,7 @@ export const quiet = (text) => ({ text, kind: "quiet" });
  */
 export function chosen(names, unit) {
   const sup = names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
-  return { text: names.names[unit], kind: "chosen", sup };
+  return { text: names.name(unit), kind: "chosen", sup };
 }
 
 /**
@@ -83,7 +82,7 @@ export function listed(list) {
  * @returns {number}
  */
 export function telling(weights, rows, cols) {
-  const same = rows.known && cols.known && weights.T === weights.S;
+  const same = Names.same(rows, cols);
   let [best, most] = [max(0, weights.T - 1), -1];
   for (let query = 0; query < weights.T; query++) {
     const top = weights.top(query, 3);
@@ -109,7 +108,8 @@ export function tellingLong(long, rows) {
   for (let query = 1; query < long.T; query++) {
     const top = long.top(query, 3);
     const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0] ?? { key: 0, weight: 0 };
-    const after = rows.known && key > 0 && key <= query && rows.texts[key - 1].trim() === rows.texts[query].trim();
+    const after =
+      rows.known && !rows.apart && key > 0 && key <= query && rows.texts[key - 1].trim() === rows.texts[query].trim();
     const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6;
     const value = weight * (after ? 1 : key === 0 || key === query ? 0.1 : 0.8) * letters;
     if (value > most) [best, most] = [query, value];
@@ -128,20 +128,21 @@ export function tellingLong(long, rows) {
  */
 export function askHead(weights, rows, cols, side, unit) {
   const names = side === "query" ? rows : cols;
-  if (unit < 0 || unit >= names.size) return { question: ["Where does each word look?"], answer: [] };
+  if (!(unit >= 0 && unit < names.size))
+    return { question: [`Where does each ${rows.known ? "word" : "position"} look?`], answer: [] };
   const word = chosen(names, unit);
   if (side === "key") {
     const column = weights.column(unit);
     let [sum, from] = [0, 0];
     for (const value of column) if (!isMissing(value)) [sum, from] = [sum + value, from + 1];
-    const rest = quiet(`. It receives ${number(sum)} in all, from ${from} words.`);
+    const rest = quiet(`. It receives ${number(sum)} in all, from ${from} ${rows.known ? "words" : "positions"}.`);
     return { question: ["Who looks at ", word, "?"], answer: [...listed(strongest(column, rows)), rest] };
   }
   const question = ["Where does ", word, " look?"];
   const best = strongest(weights.row(unit), cols);
+  if (rows.padding[unit]) return { question, answer: ["Nowhere: it is padding, and is not counted."] };
   if (!best.length) return { question, answer: ["Nowhere: the mask hides every key."] };
-  const same = rows.known && cols.known && weights.T === weights.S;
-  const fact = same ? relation(rows.texts, unit, best[0].index) : "";
+  const fact = Names.same(rows, cols) ? relation(rows.texts, unit, best[0].index) : "";
   const isAll = fact && best[0].weight >= 0.5;
   const answer = [
     "At ",
@@ -159,9 +160,11 @@ export function askHead(weights, rows, cols, side, unit) {
  * @returns {Ask}
  */
 export function askHeads(report, found, word) {
+  const count = report.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
   if (word) {
     const answer = listed(found.slice(0, 4).map((one) => ({ ...one, before: quiet(`${one.place} `) })));
-    return { question: ["Where does ", word, " look, in every head?"], answer };
+    const where = found.length < count ? `in the ${found.length} heads that read it` : "in every head";
+    return { question: ["Where does ", word, ` look, ${found.length ? where : "in each head"}?`], answer };
   }
   /** @type {Map<string, string[]>} */
   const roles = new Map();
@@ -170,12 +173,11 @@ export function askHeads(report, found, word) {
     if (!info.clear) continue;
     roles.set(info.role, [...(roles.get(info.role) ?? []), `${layer}.${head}`]);
   }
-  const count = report.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
   const rare = [...roles].filter(([, heads]) => heads.length <= 3);
   /** @type {Part[]} */
   const answer = rare.flatMap(([role, heads], i) => [i ? " · " : "", figure(heads.join(" ")), ` ${role}`]);
-  if (rare.length) answer.push(". ");
-  answer.push(quiet("Point at a word to see where it looks in each."));
+  if (rare.length) answer.push(report.sequences.length ? ". " : ".");
+  if (report.sequences.length) answer.push(quiet("Point at a word to see where it looks in each."));
   return {
     question: [count === 1 ? "What does this head do?" : `What does each of ${count} heads do?`],
     answer,
@@ -187,5 +189,5 @@ export function askHeads(report, found, word) {
  * @param {Names} names
  */
 function strongest(values, names) {
-  return largest(values, 3, 0.005).map(({ index, value }) => ({ index, weight: value, name: names.names[index] }));
+  return largest(values, 3, 0.005).map(({ index, value }) => ({ index, weight: value, name: names.name(index) }));
 }

@@ -10,7 +10,7 @@ import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
 import { floor, isMissing, max, min } from "./numbers.js";
 import { HeadPicker } from "./side.js";
-import { Names, number } from "./words.js";
+import { isolated, Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
@@ -136,7 +136,7 @@ export class CompareView {
       attributes(this.readouts[i], {
         text:
           at >= 0 && !isMissing(line[at])
-            ? `${names.label(at)} ${i === 2 ? withSign(line[at]) : number(line[at])}`
+            ? `${isolated(names.label(at))} ${i === 2 ? withSign(line[at]) : number(line[at])}`
             : " ",
       });
     });
@@ -194,7 +194,7 @@ export class CompareView {
     const { weights } = this.app;
     const { side, unit } = this.#focused();
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: weights.line(side, unit), unit };
+    return { values: weights.line(side, unit), unit, side };
   }
 
   /** The word in focus; without one, the word whose attention changed most. */
@@ -357,7 +357,7 @@ export class CompareView {
       h(
         "h2",
         isQuery ? "Where does " : "Who looks at ",
-        h("em", mine.label(unit)),
+        h("em", mine.said(unit)),
         isQuery ? ` look, ${where}?` : `, ${where}?`,
       ),
       ...keyRows(

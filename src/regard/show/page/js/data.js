@@ -11,15 +11,16 @@ import { Recent } from "./recent.js";
  * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
  * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
- * @typedef {{pieces: string[], names: Record<string, string>, words: number[]}} Sequence names: of tokens that are
- *   not shown as their text: padding, and bytes of a character, 猫:2
+ * @typedef {{pieces: string[], names: Record<string, string>, bytes: Record<string, string>, padding: number[],
+ *   words: number[]}} Sequence names: of tokens that are not shown as their text: padding, and bytes of a character,
+ *   猫:2; bytes: the latter in words, byte 2 of 3 of 猫; padding: the tokens that are padding
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
  * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
- * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
+ * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, across: boolean, kv_heads: number,
  *   most: Record<string, number>, encoding: Encoding | null,
  *   grid: {rows: number, cols: number} | null, exact: Record<string, ExactInfo>, heads: HeadInfo[],
  *   steps: StepInfo[] | null, without_steps: string}} LayerInfo
- *   most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
+ *   across: keys are of another text than queries; most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
  *   heads whose queries and keys are here
  * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes: number[],
  *   heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a layer, for one

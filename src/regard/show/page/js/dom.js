@@ -142,6 +142,14 @@ export function fitText(text, width, font) {
 }
 
 /**
+ * A label in which the number of a byte stays behind its character, also where letters run from right to left: م:2.
+ * @param {string} label
+ */
+export function leftToRight(label) {
+  return label.replace(/(?<=[\u0590-\u08ff])(?=:\d)/gu, String.fromCharCode(0x200e));
+}
+
+/**
  * Is a key pressed without Ctrl, Alt and the like, which are the browser's?
  * @param {KeyboardEvent} event
  */

@@ -6,14 +6,13 @@ import { attributes, fill, h } from "./dom.js";
 import { legend } from "./legend.js";
 import { hasView } from "./mass.js";
 import { TextLine } from "./text.js";
-import { sizes } from "./words.js";
+import { Names, sizes } from "./words.js";
 
 /** @typedef {import("./data.js").Page} Page */
 /** @typedef {import("./data.js").Report} Report */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./state.js").Store} Store */
-/** @typedef {import("./words.js").Names} Names */
-/** @typedef {{point: (unit: number) => void, pick: (unit: number) => void, leave: () => void,
+/** @typedef {{point: (unit: number, side?: "query" | "key") => void, pick: (unit: number, side?: "query" | "key") => void, leave: () => void,
  *   save: (kind: "svg" | "png") => void, find: (text: string) => string}} FrameEvents
  *   save: the view as a file; find: go to a head or a word, and say what the view does not */
 
@@ -30,6 +29,17 @@ export class Frame {
   constructor(root, page, store, views, events, above) {
     this.ask = new AskLine();
     this.text = new TextLine(events);
+    this.keyText = new TextLine(
+      {
+        point: (unit) => events.point(unit, "key"),
+        pick: (unit) => events.pick(unit, "key"),
+        leave: events.leave,
+      },
+      "text that is looked at",
+    );
+    const line = (/** @type {string} */ title, /** @type {TextLine} */ text) =>
+      h("div.reads", h("span.side-name", title), text.el);
+    this.reading = h("div.reading", line("looks", this.text), line("is looked at", this.keyText));
     const tab = (/** @type {{name: string, label: string}} */ { name, label }) =>
       h("button", { "data-view": name, onclick: () => store.set({ view: name }) }, label);
     this.tabs = h("nav", { "aria-label": "views" }, ...views.map(tab));
@@ -72,16 +82,16 @@ export class Frame {
     this.view = h("div.view");
     this.live = h("div.live", { role: "status", "aria-live": "polite" });
     const header = h("header", h("b", "regard"), this.tabs, this.meta, tools);
-    fill(root, header, h("main", above ?? null, this.ask.el, this.text.el, this.view, this.live), this.legend);
+    fill(root, header, h("main", above ?? null, this.ask.el, this.reading, this.view, this.live), this.legend);
   }
 
   /**
    * @param {Report} report
    * @param {State} state
-   * @param {Names} names the words of the text
+   * @param {{rows: Names, cols: Names}} names of the words that look, and of those that are looked at
    * @param {string} theme
    */
-  draw(report, state, names, theme) {
+  draw(report, state, { rows, cols }, theme) {
     attributes(this.meta, { text: [report.title, sizes(report)].filter(Boolean).join(" · ") });
     for (const button of this.tabs.children) {
       const name = button.getAttribute("data-view") ?? "";
@@ -98,8 +108,30 @@ export class Frame {
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
     this.modes.hidden = !inPieces || report.layers[state.layer].grid !== null; // pieces of words are merged from all weights
     this.theme.textContent = theme === "dark" ? "light" : "dark";
-    this.text.el.hidden = !names.known;
-    if (names.known) this.text.draw(names);
+    const both = cols.known && !Names.same(rows, cols); // two texts, unless both sides are the same
+    attributes(this.reading, { "data-both": both && rows.known });
+    for (const [text, names, shown] of /** @type {[TextLine, Names, boolean][]} */ ([
+      [this.text, rows, rows.known],
+      [this.keyText, cols, both],
+    ])) {
+      /** @type {HTMLElement} */ (text.el.parentElement).hidden = !shown;
+      if (shown) text.draw(names);
+    }
+  }
+
+  /**
+   * Shade the text by the weights of the word in focus: where there are two texts, the other one.
+   * @param {{values: ArrayLike<number> | null, unit: number, side?: "query" | "key"}} shade
+   * @param {boolean} pinned
+   * @param {import("./color.js").Theme} theme
+   */
+  shade({ values, unit, side = "query" }, pinned, theme) {
+    const { text, keyText } = this;
+    const one = /** @type {HTMLElement} */ (keyText.el.parentElement).hidden;
+    if (one) return text.shade(values, unit, pinned, theme);
+    const [mine, other] = side === "query" ? [text, keyText] : [keyText, text];
+    mine.shade(null, unit, pinned, theme);
+    other.shade(values, -1, pinned, theme);
   }
 
   /** @param {string} sentence */

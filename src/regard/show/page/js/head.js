@@ -3,13 +3,14 @@
 
 import { askHead } from "./ask.js";
 import { largest } from "./data.js";
-import { attributes, fill, h, s, styles, textWidth } from "./dom.js";
+import { attributes, fill, fitText, h, s, styles, textWidth } from "./dom.js";
+import { sharedText, sharing } from "./headgrid.js";
 import { Lines } from "./lines.js";
 import { LABEL_FONT, WeightMap } from "./map.js";
 import { ceil, floor, isMissing, max, min } from "./numbers.js";
 import { weightScale } from "./scale.js";
 import { HeadPicker, roleMark, Strips } from "./side.js";
-import { number } from "./words.js";
+import { isolated, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -82,7 +83,7 @@ export class HeadView {
       ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
     const lines = narrow ? width : 44 + 2 * label + min(200, max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
-    const most = narrow ? 40 : max(2, floor(max(440, app.height - 330) / weights.T));
+    const most = narrow ? 40 : max(2, floor(max(440, app.height - 330) / max(weights.T, weights.S))); // lines: both sides
     const caption = this.#triangular() ? 30 : 150;
     const cell = max(2, min(44, most, floor((rest - (narrow ? label : caption)) / weights.S)));
     this.map.draw(weights, rows, cols, { cell, theme, rowLabels: false, diagonalLabels: narrow && this.#triangular() });
@@ -94,7 +95,7 @@ export class HeadView {
         ? { position: "relative", left: "0", top: "20px" }
         : { position: "absolute", left: `${lines + 6}px`, top: "0" },
     );
-    const height = narrow ? "auto" : `${max(this.map.top + weights.T * cell, 120) + 8}px`;
+    const height = narrow ? "auto" : `${max(this.map.top + max(weights.T, weights.S) * cell, 120) + 8}px`;
     styles(this.stage, { height });
     this.#drawLegend(narrow, lines, cell);
     this.focus();
@@ -119,7 +120,11 @@ export class HeadView {
     fill(
       this.readout,
       ...best.map(({ key, weight }, i) =>
-        s("tspan", { class: i ? "quiet" : "" }, `${i ? "  " : ""}${cols.names[key]} ${number(weight)}`),
+        s(
+          "tspan",
+          { class: i ? "quiet" : "" },
+          `${i ? "  " : ""}${isolated(fitText(cols.names[key], 120, LABEL_FONT))} ${number(weight)}`,
+        ),
       ),
     );
     this.#drawTable();
@@ -136,7 +141,7 @@ export class HeadView {
     const { weights, shown } = this.app;
     const { side, unit } = shown;
     if (!weights || unit < 0) return { values: null, unit: -1 };
-    return { values: weights.line(side, unit), unit };
+    return { values: weights.line(side, unit), unit, side };
   }
 
   #triangular() {
@@ -148,13 +153,17 @@ export class HeadView {
     const { layer, head } = this.app.store.state;
     const info = this.app.report.layers[layer]?.heads[head];
     if (!info) return;
-    const key = `${layer}.${head}.${info.role}`;
+    const ofLayer = this.app.report.layers[layer];
+    const shared = sharing(ofLayer);
+    const key = `${this.app.store.state.report}.${layer}.${head}.${info.role}`;
     if (this.role.dataset.key === key) return;
     this.role.dataset.key = key;
     fill(
       this.role,
       h("h2.role-name", h("span.num", `${layer}.${head}`), roleMark(info.role), info.role),
       h("p.note", capital(info.evidence)),
+      shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
+      ofLayer.across ? h("p.note", `${ofLayer.name}: words look at another text.`) : null,
     );
   }
 
@@ -164,11 +173,12 @@ export class HeadView {
    * @param {number} cell
    */
   #drawLegend(narrow, lines, cell) {
-    const { theme, weights, report } = this.app;
+    const { app } = this;
+    const { theme, weights, report } = app;
     if (!weights) return;
     fill(
       this.legend,
-      h("p", "A row is a word; its cells add up to 1."),
+      h("p", `A row is a ${app.rows.known ? "word" : "position"}; its cells add up to 1.`),
       ...weightScale(theme),
       h("p", weights.values.some(isMissing) ? "No cell: hidden by the mask." : ""),
       h("p.quiet", report.precision),
@@ -178,18 +188,17 @@ export class HeadView {
     const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
     const place = narrow
       ? "flow"
-      : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND)
+      : room >= LEGEND + 40 + (this.#triangular() ? 0 : 140) || (this.#triangular() && size > 2 * LEGEND)
         ? "beside"
         : "below";
-    const left =
-      room >= LEGEND + 40 ? lines + 26 + max(size, this.#triangular() ? 0 : size + 140) : lines + size - LEGEND;
+    const left = room >= LEGEND + 40 ? lines + 26 + size + (this.#triangular() ? 0 : 140) : lines + size - LEGEND;
     const styles = {
       flow: { position: "relative", left: "0", top: "24px", marginBottom: "32px" },
       beside: { position: "absolute", left: `${left}px`, top: `${this.map.top + 4}px`, marginBottom: "0" },
       below: { position: "absolute", left: `${lines + 6}px`, top: `${bottom + 16}px`, marginBottom: "0" },
     };
     Object.assign(this.legend.style, { width: `${LEGEND}px` }, styles[place]);
-    if (place === "below") this.stage.style.height = `${bottom + 110}px`;
+    if (place === "below") this.stage.style.height = `${max(bottom + 110, parseFloat(this.stage.style.height))}px`;
   }
 
   /** The same numbers as a table, for screen readers. */
@@ -199,7 +208,7 @@ export class HeadView {
     const isQuery = shown.side === "query";
     const names = isQuery ? cols : rows;
     const best = largest(weights.line(shown.side, shown.unit), 8, 0.005);
-    const title = isQuery ? `Where ${rows.label(shown.unit)} looks` : `Who looks at ${cols.label(shown.unit)}`;
+    const title = isQuery ? `Where ${rows.said(shown.unit)} looks` : `Who looks at ${cols.said(shown.unit)}`;
     const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) =>
       h("tr", ...cells.map((text) => h(tag, text)));
     fill(
@@ -208,7 +217,7 @@ export class HeadView {
       h(
         "tbody",
         line("th", ["word", "weight"]),
-        ...best.map(({ index, value }) => line("td", [names.label(index), number(value)])),
+        ...best.map(({ index, value }) => line("td", [names.said(index), number(value)])),
       ),
     );
   }

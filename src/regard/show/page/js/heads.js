@@ -2,14 +2,17 @@
 // All heads: a small map of each with its role, to find the one that does something.
 
 import { askHeads, chosen } from "./ask.js";
+import { css, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "./dom.js";
+import { byLayer, columnsFor, inOrder, sharedText, sharing } from "./headgrid.js";
 import { abs, ceil, floor, max, min } from "./numbers.js";
 import { drawPicture } from "./pictures.js";
 import { roleMark, Strips } from "./side.js";
-import { number, visible } from "./words.js";
+import { isolated, Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 
+const BAR = 4; // pixels of the bar above a head that is coloured by the statistic
 const SMALL = 12; // heads in a layer from which maps are small and captions short
 
 /** The view of all heads. */
@@ -30,18 +33,20 @@ export class HeadsView {
     );
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": true }));
     this.cells = h("div.heads", { role: "listbox", "aria-label": "heads" });
-    this.el = h("div.columns", side, h("div.main", h("div.heads-stage", this.canvas, this.cells)));
+    this.titles = h("div.head-titles");
+    this.el = h("div.columns", side, h("div.main", h("div.heads-stage", this.canvas, this.titles, this.cells)));
     this.cells.addEventListener("keydown", (event) => this.#key(event));
+    /** The names of the tokens of each text, or of so many positions. @type {Map<object | number, string[]>} */
+    this.names = new Map();
     /** @type {{layer: number, head: number, el: HTMLElement, to: HTMLElement, x: number, y: number}[]} */
     this.list = [];
   }
 
-  /** The heads in the order of the view. */
+  /** The heads by a statistic, largest first. */
   sorted() {
     const { report, store } = this.app;
     const all = report.layers.flatMap((layer, l) => layer.heads.map((info, i) => ({ layer: l, head: i, info })));
     const { sort } = store.state;
-    if (sort === "layer") return all;
     const value = (/** @type {typeof all[0]} */ one) => one.info.means[sort] ?? -Infinity;
     return all.sort((a, b) => value(b) - value(a));
   }
@@ -57,21 +62,25 @@ export class HeadsView {
     const most = max(1, ...report.layers.map((one) => one.heads.length));
     const small = most >= SMALL;
     const width = max(280, this.cells.parentElement?.clientWidth || 900);
-    const columns = max(2, min(most, floor(width / (small ? 84 : 96))));
+    const columns = columnsFor(report, width, small ? 84 : 96);
     const step = floor(width / columns);
     const size = min(small ? 72 : 100, step - 10);
     const below = this.#triangular() ? 0 : 34;
-    const down = size + below + (small ? 10 : 15);
-    const wraps = columns < most || sort !== "layer";
-    const heads = this.sorted();
-    this.list = heads.map(({ layer, head, info }, i) => {
-      const [column, row] = wraps ? [i % columns, floor(i / columns)] : [head, layer];
+    const sizes = { columns, step, down: size + below + (small ? 10 : 15) };
+    const { places, titles, height } = sort === "layer" ? byLayer(report, sizes) : inOrder(this.sorted(), sizes);
+    const value = (/** @type {import("./data.js").HeadInfo} */ info) => info.means[sort] ?? null;
+    const shades = shadesOf(report, sort);
+    this.list = places.map(({ layer, head, x, y }) => {
+      const info = report.layers[layer].heads[head];
+      const shared = sharing(report.layers[layer]);
+      const first = head - (head % shared);
       const to = h("span.to");
       const caption = h(
         "span.caption",
         h("span.num.id", `${layer}.${head}`),
         h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull" }, shortRole(info.role)),
-        small ? null : roleMark(info.role),
+        small || sort !== "layer" ? null : roleMark(info.role),
+        sort === "layer" || small ? null : h("span.num.value", value(info) === null ? "–" : number(value(info) ?? 0)),
         to,
       );
       const chosen = layer === app.store.state.layer && head === app.store.state.head;
@@ -80,35 +89,46 @@ export class HeadsView {
         {
           role: "option",
           "aria-selected": chosen,
-          title: small ? `${layer}.${head} ${info.role}` : null,
+          title:
+            [small ? `${layer}.${head} ${info.role}` : "", shared > 1 ? sharedText(first, shared) : ""]
+              .filter(Boolean)
+              .join("; ") || null,
+          "data-below": below > 0,
           tabindex: chosen ? 0 : -1,
           style: {
-            left: column * step,
-            top: row * down,
+            left: x,
+            top: y,
             width: size,
             height: size + below,
-            paddingTop: below ? size + 2 : "0",
           },
           onclick: () => app.choose(layer, head, "head"),
           onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
         },
         caption,
       );
-      return { layer, head, el, to, x: column * step, y: row * down };
+      return { layer, head, el, to, x, y };
     });
-    const rows = wraps ? ceil(heads.length / columns) : report.layers.length;
-    const height = rows * down + 10;
     this.size = size;
     fill(this.cells, ...this.list.map((one) => one.el));
-    styles(this.cells, { height: height });
-    const context = sizedContext(this.canvas, width, height);
-    context.clearRect(0, 0, width, height);
+    fill(
+      this.titles,
+      ...titles.map(({ text, x, y, width, kind }) =>
+        h("p", { class: kind, title: text, style: { left: x, top: y, width } }, h("span", text)),
+      ),
+    );
+    styles(this.cells, { height: height + 10 });
+    const context = sizedContext(this.canvas, width, height + 10);
+    context.clearRect(0, 0, width, height + 10);
     context.imageSmoothingEnabled = false;
     if (app.atlas)
       for (const one of this.list) {
         const info = report.layers[one.layer].heads[one.head];
         context.globalAlpha = role && info.role !== role ? 0.15 : 1;
         drawPicture(context, app.atlas, `${one.layer}.${one.head}`, one.x, one.y, size);
+        const mean = value(info);
+        if (mean === null) continue;
+        context.fillStyle = css(weightColor(shades(mean), app.theme));
+        context.fillRect(one.x, one.y - BAR - 1, size, BAR);
       }
     context.globalAlpha = 1;
     for (const one of this.list) {
@@ -120,58 +140,82 @@ export class HeadsView {
 
   /** Where the word in focus looks, in the caption of each head. */
   focus() {
-    const query = this.#query();
+    const word = this.#word();
     for (const one of this.list) {
-      const best = query >= 0 ? this.#strongest(one.layer, one.head, query) : null;
+      const best = word && this.#strongest(one.layer, one.head, word);
       attributes(one.to, {
-        text: best ? `${best.name} ${number(best.weight)}` : "",
+        text: best ? `${isolated(best.name)} ${number(best.weight)}` : word ? "–" : "",
         "data-strength": best ? (best.weight >= 0.5 ? "strong" : best.weight < 0.2 ? "weak" : "") : null,
       });
-      attributes(one.el, { "data-asked": query >= 0 });
+      attributes(one.el, { "data-asked": Boolean(word), "data-looks": best ? ceil(best.weight * 4) : word ? 0 : null });
     }
   }
 
   ask() {
     const { app } = this;
-    const query = this.#query();
-    if (query < 0) return askHeads(app.report, [], null);
+    const word = this.#word();
+    if (!word) return askHeads(app.report, [], null);
     const found = app.report.order.flatMap(([layer, head]) => {
-      const best = this.#strongest(layer, head, query);
+      const best = this.#strongest(layer, head, word);
       return best ? [{ place: `${layer}.${head}`, ...best }] : [];
     });
     found.sort((a, b) => b.weight - a.weight);
-    const unit = app.rows.unit[query];
-    return askHeads(app.report, found, chosen(app.rows, unit));
+    return askHeads(app.report, found, chosen(word.names, word.names.unit[word.token]));
   }
 
   shade() {
-    const query = this.#query();
-    return { values: null, unit: query < 0 ? -1 : this.app.rows.unit[query] };
+    const { shown, chosen } = this.app;
+    return { values: null, unit: chosen ? shown.unit : -1, side: shown.side };
   }
 
-  /** The token whose strongest keys are shown; -1 unless the person chose one. */
-  #query() {
-    const { side, unit } = this.app.shown;
-    return this.app.chosen && side === "query" && unit >= 0 ? this.app.rows.first[unit] : -1;
+  /**
+   * The token whose strongest keys are shown, and the text that it is of; null unless the person chose one. A word that
+   * is looked at in the chosen layer may look in others.
+   */
+  #word() {
+    const { app } = this;
+    const { state } = app.store;
+    const pinned = state.pinned && !app.pinned ? app.report.sequences[state.text] : undefined; // by another layer
+    if (pinned && app.hover.unit < 0)
+      return { text: state.text, token: state.focus, names: new Names(pinned, pinned.pieces.length, false) };
+    const { side, unit } = app.shown;
+    if (!app.chosen || unit < 0) return null;
+    const { queries, keys } = app.report.layers[state.layer];
+    const [text, names] = side === "query" ? [queries, app.rows] : [keys, app.cols];
+    return side === "key" && (text === null || text === queries) ? null : { text, token: names.first[unit], names };
   }
 
   /**
    * The key that a token looks at most.
    * @param {number} layer
    * @param {number} head
-   * @param {number} query
+   * @param {{text: number | null, token: number}} word
    */
-  #strongest(layer, head, query) {
+  #strongest(layer, head, { text, token }) {
     const { report, strongest } = this.app;
     const { layers } = report;
-    if (!strongest || query >= layers[layer].T) return null;
+    if (!strongest || token >= layers[layer].T || layers[layer].queries !== text) return null;
     const before = layers.slice(0, layer).reduce((sum, one) => sum + one.T * one.heads.length, 0);
-    const at = (before + head * layers[layer].T + query) * 4;
+    const at = (before + head * layers[layer].T + token) * 4;
     const key = strongest[at] + strongest[at + 1] * 256;
     if (key === 65535) return null;
-    const { keys } = layers[layer];
-    const name = keys === null ? String(key) : visible(report.sequences[keys].pieces[key] ?? String(key));
-    return { name, weight: (strongest[at + 2] + strongest[at + 3] * 256) / 65535 };
+    return { name: this.#keyNames(layer)[key], weight: (strongest[at + 2] + strongest[at + 3] * 256) / 65535 };
+  }
+
+  /**
+   * How the keys of a layer are shown.
+   * @param {number} layer
+   * @returns {string[]}
+   */
+  #keyNames(layer) {
+    const { report } = this.app;
+    const { keys, S } = report.layers[layer];
+    const sequence = keys === null ? null : report.sequences[keys];
+    const known = this.names.get(sequence ?? S);
+    if (known) return known;
+    const { names } = new Names(sequence, S, false);
+    this.names.set(sequence ?? S, names);
+    return names;
   }
 
   #triangular() {
@@ -237,6 +281,17 @@ export class HeadsView {
     to.el.tabIndex = 0;
     to.el.focus();
   }
+}
+
+/**
+ * How far a mean is between the smallest and the largest of all heads, 0 to 1: the colour of the bar above a head.
+ * @param {import("./data.js").Report} report
+ * @param {string} statistic
+ */
+function shadesOf(report, statistic) {
+  const means = report.layers.flatMap((layer) => layer.heads.flatMap(({ means }) => means[statistic] ?? []));
+  const [low, high] = [min(...means), max(...means)];
+  return (/** @type {number} */ mean) => (high > low ? (mean - low) / (high - low) : 0.5);
 }
 
 /** @param {string} role */

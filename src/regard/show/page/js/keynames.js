@@ -44,7 +44,7 @@ export class KeyNames {
         "aria-selected": on,
         tabindex: on ? 0 : -1,
         text: names.names[key],
-        title: names.label(key),
+        title: names.said(key),
         style: { width: column },
       });
     });

@@ -37,7 +37,7 @@ function stepWord(app, by) {
   const { side, unit } = app.shown;
   const names = side === "query" ? app.rows : app.cols;
   const next = min(names.size - 1, max(0, unit + by));
-  if (app.store.state.pinned) app.store.set({ focus: names.first[next] });
+  if (app.pinned) app.pin(side, next);
   else app.point(side, next);
 }
 

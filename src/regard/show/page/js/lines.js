@@ -4,13 +4,12 @@
 
 import { css, weightColor } from "./color.js";
 import { largest } from "./data.js";
-import { attributes, fill, fitText, s, styles } from "./dom.js";
+import { attributes, fill, fitText, leftToRight, s, styles } from "./dom.js";
 import { LABEL_FONT } from "./map.js";
 import { ceil, floor, isMissing, max } from "./numbers.js";
-import { number } from "./words.js";
+import { Names, number } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
-/** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./color.js").Theme} Theme */
 /**
  * @typedef {{row: number, top: number, width: number, theme: Theme, label: number, font?: string}} LinesOptions
@@ -32,6 +31,8 @@ export class Lines {
   constructor(events) {
     /** @type {Weights | null} */
     this.weights = null;
+    this.rows = new Names(null, 0, false);
+    this.cols = this.rows;
     /** @type {LinesOptions} */
     this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
     this.left = 0; // the right edge of the words that are looked at
@@ -72,8 +73,7 @@ export class Lines {
    * @param {LinesOptions} options
    */
   draw(weights, rows, cols, options) {
-    this.weights = weights;
-    this.options = options;
+    Object.assign(this, { weights, rows, cols, options });
     const { row, top, width, label, font = LABEL_FONT } = options;
     const height = top + max(rows.size, cols.size) * row;
     attributes(this.el, { width, height, viewBox: `0 0 ${width} ${height}` });
@@ -86,7 +86,7 @@ export class Lines {
         s(
           "text",
           { "data-at": i, x, y: top + (i + 0.5) * row + 4, "text-anchor": anchor, class: i % every ? "sparse" : "" },
-          fitText(name, label - 12, font),
+          leftToRight(fitText(name, label - 12, font)),
         ),
       );
     fill(this.keys, ...words(cols, this.left - 10, "end"));
@@ -130,12 +130,21 @@ export class Lines {
     const [mine, theirs] = isQuery ? [this.queries, this.keys] : [this.keys, this.queries];
     for (const text of mine.children) {
       const i = Number(text.getAttribute("data-at"));
-      attributes(text, { "data-state": i === unit ? "chosen" : "" });
+      const padding = (isQuery ? this.rows : this.cols).padding[i];
+      attributes(text, { "data-state": i === unit ? "chosen" : padding ? "hidden" : "" });
     }
     for (const text of theirs.children) {
       const i = Number(text.getAttribute("data-at"));
       const value = values[i];
-      const state = !valid ? "" : isMissing(value) ? "hidden" : (ends.get(i) ?? 0) >= ARROW ? "strong" : "";
+      const state = (isQuery ? this.cols : this.rows).padding[i]
+        ? "hidden"
+        : !valid
+          ? ""
+          : isMissing(value)
+            ? "hidden"
+            : (ends.get(i) ?? 0) >= ARROW
+              ? "strong"
+              : "";
       attributes(text, { "data-state": state });
     }
     const x = isQuery ? NUMBER - 8 : options.width + 4;

@@ -8,11 +8,10 @@ import { LongHead } from "./mass.js";
 import { ceil, floor, isMissing, max, min } from "./numbers.js";
 import { weightScale } from "./scale.js";
 import { TextLine } from "./text.js";
-import { number } from "./words.js";
+import { Names, number } from "./words.js";
 import { ZoomMap } from "./zoom.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./zoom.js").Spot} Spot */
 /** @typedef {import("./looked.js").Looked} Looked */
 
@@ -219,8 +218,8 @@ export class LongView {
     }
     const found = head.top(query).find((one) => one.key === key);
     const exact = head.block === 1 ? head.mass.at(query, key) : (found?.weight ?? head.exact?.at(query, key));
-    if (exact !== undefined && isMissing(exact)) return `${rows.label(query)} → ${cols.label(key)}: hidden by the mask`;
-    return `${rows.label(query)} → ${cols.label(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
+    if (exact !== undefined && isMissing(exact)) return `${rows.said(query)} → ${cols.said(key)}: hidden by the mask`;
+    return `${rows.said(query)} → ${cols.said(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
   }
 
   /** @param {LongHead} head */
@@ -282,9 +281,8 @@ export class LongView {
     const { rows } = this.app;
     if (!rows.known) return;
     const first = this.#first();
-    const texts = rows.texts.slice(first, first + PAGE);
-    this.text.draw(/** @type {Names} */ ({ texts }));
-    const part = rows.size > PAGE ? `tokens ${first}–${first + texts.length - 1} of ${rows.size}, ` : "";
+    this.text.draw(rows, first, PAGE);
+    const part = rows.size > PAGE ? `tokens ${first}–${min(rows.size, first + PAGE) - 1} of ${rows.size}, ` : "";
     attributes(this.range, {
       text: `${part}shaded by the mean weight a word receives; outlined: ${this.app.shown.side === "query" ? "where this word looks" : "who looks at it"}`,
     });
@@ -300,7 +298,7 @@ export class LongView {
     if (!head || !app.rows.known) return;
     const first = this.#first();
     const { side, unit } = app.shown;
-    const same = app.cols.size === app.rows.size;
+    const same = Names.same(app.rows, app.cols);
     const values = same
       ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (isMissing(value) ? 0 : value))
       : null;

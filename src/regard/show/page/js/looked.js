@@ -4,7 +4,7 @@
 import { css, weightColor } from "./color.js";
 import { attributes, fill, h } from "./dom.js";
 import { abs, max } from "./numbers.js";
-import { number, visible } from "./words.js";
+import { isolated, number, readable } from "./words.js";
 
 /** @typedef {import("./words.js").Names} Names */
 /** @typedef {{unit: number, weight: number}} Looked a word that is looked at, or that looks */
@@ -53,12 +53,11 @@ export class LookedList {
       attributes(row.weight, { text: number(weight) });
       const background = css(weightColor(max(0.2, weight), theme));
       attributes(row.bar, { style: { width: `${max(1, weight * 100)}%`, background } });
-      const text = (/** @type {number} */ from, /** @type {number} */ to) =>
-        inLine(names.texts.slice(max(0, from), max(0, to)));
+      const text = (/** @type {number} */ from, /** @type {number} */ to) => inLine(names, max(0, from), max(0, to));
       const known = names.known;
       attributes(row.before, { text: known ? text(at - AROUND, at) : "" });
-      const word = () => (names.texts[at].trim() ? text(at, at + 1) : visible(names.texts[at]));
-      attributes(row.word, { text: known ? word() : `token ${at}` });
+      const word = () => (names.texts[at].trim() ? text(at, at + 1) : names.name(at));
+      attributes(row.word, { text: known ? word() : names.name(at) });
       attributes(row.after, { text: known ? text(at + 1, at + 1 + AROUND) : "" });
       attributes(row.distance, {
         text: isQuery ? distanceText(unit, at, rows, cols) : distanceText(at, unit, rows, cols),
@@ -92,7 +91,7 @@ export function byName(list, names) {
  * @param {Names} cols
  */
 export function distanceText(query, key, rows, cols) {
-  if (rows.known !== cols.known) return "";
+  if (rows.apart || rows.known !== cols.known) return "";
   const back = rows.first[query] + cols.length - rows.length - cols.first[key];
   if (!back) return "itself";
   return `${abs(back)} token${abs(back) === 1 ? "" : "s"} ${back > 0 ? "back" : "ahead"}`;
@@ -100,11 +99,15 @@ export function distanceText(query, key, rows, cols) {
 
 /**
  * Text in one line: line breaks are written / so that the context stays one.
- * @param {string[]} texts
+ * @param {Names} names
+ * @param {number} from
+ * @param {number} to
  */
-function inLine(texts) {
-  return texts
+function inLine(names, from, to) {
+  return names.texts
+    .slice(from, to)
+    .map((text, i) => (text || names.bytes[from + i] ? text : names.names[from + i])) // bytes: already in their character
     .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
-    .map((text) => (text.trim() ? text : text ? " " : visible(text)))
+    .map((text) => (text.trim() ? isolated(readable(text)) : text ? " " : ""))
     .join("");
 }

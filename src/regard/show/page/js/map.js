@@ -2,7 +2,20 @@
 // The map: a row for each query, a column for each key, a cell for each weight. Masked is no cell; zero is a pale one.
 
 import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
-import { attributes, fill, finish, fitText, h, isPlain, moveIn, s, sizedContext, styles, textWidth } from "./dom.js";
+import {
+  attributes,
+  fill,
+  finish,
+  fitText,
+  h,
+  isPlain,
+  leftToRight,
+  moveIn,
+  s,
+  sizedContext,
+  styles,
+  textWidth,
+} from "./dom.js";
 import { abs, ceil, floor, isMissing, max, min, round } from "./numbers.js";
 import { Names, number } from "./words.js";
 
@@ -146,7 +159,7 @@ export class WeightMap {
    */
   describe(row, col) {
     const weight = this.weights ? this.weights.at(row, col) : NaN;
-    const [from, to] = [this.rows.label(row), this.cols.label(col)];
+    const [from, to] = [this.rows.said(row), this.cols.said(col)];
     return isMissing(weight) ? `${from} → ${to}, hidden by the mask` : `${from} → ${to}, ${number(weight)}`;
   }
 
@@ -200,20 +213,20 @@ export class WeightMap {
     const marks = [];
     if (diagonalLabels) {
       for (let i = 0; i < rows.size; i += every) {
-        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = leftToRight(fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT));
         marks.push(s("text.row", { "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4 }, name));
       }
     } else {
       for (let i = 0; i < cols.size; i += every) {
-        const name = fitText(cols.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = leftToRight(fitText(cols.names[i], LONGEST_LABEL, LABEL_FONT));
         const x = this.left + (i + 0.5) * cell;
         const options = this.upright
           ? { transform: `translate(${x + 3.5} ${this.top - 6}) rotate(-90)`, "text-anchor": "start" }
           : { x, y: this.top - 6, "text-anchor": "middle" };
-        marks.push(s("text.col", { "data-at": i, ...options }, name));
+        marks.push(s("text.col", { "data-at": i, "data-padding": cols.padding[i], ...options }, name));
       }
       for (let i = 0; rowLabels && i < rows.size; i += every) {
-        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = leftToRight(fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT));
         const y = this.top + (i + 0.5) * cell + 4;
         marks.push(s("text.row", { "data-at": i, x: this.left - 6, y, "text-anchor": "end" }, name));
       }

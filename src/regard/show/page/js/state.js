@@ -6,9 +6,10 @@
  * against: the head that the chosen one is compared with, as "4.3"; "" where reports are compared.
  * focus: the token that is looked from ("query") or looked at ("key"), by its number among the tokens; -1 is none.
  * pinned: the focus stays when the pointer moves on.
+ * text: the number of the text that the pinned token is of, where a report has several; -1 is that of the layer.
  * step: in the view Steps, the pinned key and number of a head, "1.17", "1." or ".17".
  * @typedef {{view: string, report: number, other: number, layer: number, head: number, side: "query" | "key",
- *   focus: number, pinned: boolean, words: boolean, role: string, sort: string, step: string, against: string,
+ *   focus: number, pinned: boolean, text: number, words: boolean, role: string, sort: string, step: string, against: string,
  *   theme: "" | "light" | "dark"}} State
  * @typedef {(changed: Set<keyof State>) => void} Listener
  */
@@ -23,6 +24,7 @@ export const START = {
   side: "query",
   focus: -1,
   pinned: false,
+  text: -1,
   words: false,
   role: "",
   sort: "layer",
@@ -75,7 +77,10 @@ export function toHash(state) {
   const parts = new URLSearchParams();
   for (const name of WRITTEN) if (state[name] !== START[name]) parts.set(name, String(state[name]));
   parts.set("head", `${state.layer}.${state.head}`);
-  if (state.pinned && state.focus >= 0) parts.set(state.side === "query" ? "looks" : "receives", String(state.focus));
+  if (state.pinned && state.focus >= 0) {
+    parts.set(state.side === "query" ? "looks" : "receives", String(state.focus));
+    if (state.text >= 0) parts.set("text", String(state.text));
+  }
   return parts.toString();
 }
 
@@ -102,6 +107,8 @@ export function fromHash(hash) {
   const pin = parts.get("looks") ?? parts.get("receives");
   if (pin !== null && /^\d+$/.test(pin)) {
     Object.assign(state, { side: parts.has("looks") ? "query" : "key", focus: Number(pin), pinned: true });
+    const text = parts.get("text") ?? "";
+    state.text = /^\d+$/.test(text) ? Number(text) : START.text;
   }
   return state;
 }

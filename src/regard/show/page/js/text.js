@@ -4,7 +4,7 @@
 import { css, inkOn, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, styles } from "./dom.js";
 import { isMissing, max, min } from "./numbers.js";
-import { visible } from "./words.js";
+import { isRightToLeft, visible } from "./words.js";
 
 /** @typedef {import("./words.js").Names} Names */
 /** @typedef {import("./color.js").Theme} Theme */
@@ -15,11 +15,12 @@ const SHADED_FROM = 0.01;
 export class TextLine {
   /**
    * @param {{point: (unit: number) => void, leave: () => void, pick: (unit: number) => void}} events
+   * @param {string} [label] for screen readers
    */
-  constructor(events) {
+  constructor(events, label = "text") {
     this.events = events;
     this.drawn = "";
-    this.el = h("div.text", { role: "listbox", "aria-label": "text", tabindex: "-1" });
+    this.el = h("div.text", { role: "listbox", "aria-label": label, tabindex: "-1" });
     /** @type {HTMLElement[]} */
     this.units = [];
     /** How each unit is shown. @type {string[]} */
@@ -34,30 +35,42 @@ export class TextLine {
     this.el.addEventListener("keydown", (event) => this.#key(event));
   }
 
-  /** @param {Names} names */
-  draw(names) {
-    const now = JSON.stringify(names.texts);
+  /**
+   * @param {Names} names
+   * @param {number} [first] the first unit that is drawn
+   * @param {number} [count] of units
+   */
+  draw(names, first = 0, count = names.size) {
+    const texts = names.texts.slice(first, first + count);
+    const now = JSON.stringify([first, texts, names.padding]);
     if (now === this.drawn) return;
     this.drawn = now;
-    this.units = names.texts.map((text, i) => {
+    this.el.dir = isRightToLeft(texts.join(" ")) ? "rtl" : "ltr";
+    this.units = texts.map((text, i) => {
+      const at = first + i;
       // Spaces stay outside of what is chosen, and a line break is both seen and made.
-      const [, before, inside, after] = /** @type {RegExpExecArray} */ (/^(\s*)(.*?)(\s*)$/s.exec(text));
-      const blank = inside === "";
-      const shown = blank ? visible(text) : visible(inside);
+      const before = text.slice(0, text.length - text.trimStart().length);
+      const after = text.slice(text.trimEnd().length);
+      const blank = !text.trim();
+      const bytes = names.bytes[at];
       const node = h("span", {
-        class: blank ? "unit blank" : "unit",
+        class: blank ? (bytes ? "unit blank bytes" : "unit blank") : "unit",
         role: "option",
         "data-at": i,
         tabindex: i ? -1 : 0,
+        title: bytes ?? (names.padding[at] ? "padding" : null),
+        "aria-label": bytes ?? null,
       });
-      node.append(shown);
+      // A character is written where it begins; of its other bytes only their numbers are.
+      const number = bytes && blank ? names.names[at].replace(/^.*:/s, "") : "";
+      node.append(number || (names.padding[at] ? names.names[at] : visible(text)));
       const around = (/** @type {string} */ space) => (space.includes("\n") ? "\n" : space ? " " : "");
       return h(
         "span.around",
         { dir: "auto" },
         blank ? "" : around(before),
         node,
-        blank ? around(text.replace(/^ +/, "")) : around(after),
+        names.padding[at] ? " " : blank ? around(text.replace(/^ +/, "")) : around(after),
       );
     });
     fill(this.el, ...this.units);

@@ -7,6 +7,8 @@ import { abs, floor, max, min } from "./numbers.js";
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
 /** @typedef {import("./data.js").Report} Report */
 
+const LONGEST = 64; // characters of a name; a token may have a million
+
 /** The rows or columns of a map: tokens, or words. */
 export class Names {
   /**
@@ -16,21 +18,35 @@ export class Names {
    */
   constructor(sequence, length, words) {
     this.known = sequence !== null;
+    this.sequence = sequence;
     this.length = length;
+    /** Is the other side of the map another text? */
+    this.apart = false;
+    /** What stands before a number in a sentence. */
+    this.noun = this.known ? "" : "position ";
     const pieces = sequence ? sequence.pieces : Array.from({ length }, (_, i) => String(i));
     /** The unit (word or token) of each token. */
     this.unit = words && sequence ? sequence.words : Array.from({ length }, (_, i) => i);
-    /** @type {string[]} the text of each unit, with the spaces around it */
+    const padding = new Set(sequence?.padding);
+    /** Which units are padding. @type {boolean[]} */
+    this.padding = [];
+    /** @type {string[]} the text of each unit, with the spaces around it; padding has none */
     this.texts = [];
-    for (let i = 0; i < length; i++) this.texts[this.unit[i]] = (this.texts[this.unit[i]] ?? "") + pieces[i];
+    for (let i = 0; i < length; i++) {
+      const unit = this.unit[i];
+      this.padding[unit] = padding.has(i);
+      this.texts[unit] = (this.texts[unit] ?? "") + (padding.has(i) ? "" : pieces[i]);
+    }
     /** What is shown: no spaces around it, visible characters for those that are not. */
     this.names = this.texts.map(visible);
-    if (sequence && !words)
-      for (const [token, name] of Object.entries(sequence.names)) this.names[Number(token)] = name;
-    /** @type {Record<string, number>} */
-    const count = {};
-    for (const name of this.names) count[name] = (count[name] ?? 0) + 1;
-    this.repeated = this.names.map((name) => count[name] > 1);
+    for (const [token, name] of Object.entries(sequence?.names ?? {}))
+      if (!words || padding.has(Number(token))) this.names[this.unit[Number(token)]] = name;
+    /** Tokens that are bytes of a character, in words. @type {Record<string, string>} */
+    this.bytes = (!words && sequence?.bytes) || {};
+    /** @type {Map<string, number>} */
+    const count = new Map();
+    for (const name of this.names) count.set(name, (count.get(name) ?? 0) + 1);
+    this.repeated = this.names.map((name) => (count.get(name) ?? 0) > 1);
     /** The first token of each unit. @type {number[]} */
     this.first = [];
     this.unit.forEach((unit, token) => {
@@ -48,6 +64,7 @@ export class Names {
    */
   static blocks(length, blocks) {
     const names = new Names(null, blocks, false);
+    names.noun = "";
     const first = (/** @type {number} */ block) => floor((block * length) / blocks);
     names.names = names.texts.map((_, i) =>
       first(i + 1) - first(i) > 1 ? `${first(i)}–${first(i + 1) - 1}` : String(first(i)),
@@ -67,29 +84,136 @@ export class Names {
    */
   static of(report, layer, words) {
     const sequence = (/** @type {number | null} */ at) => (at === null ? null : report.sequences[at]);
-    return {
-      rows: new Names(sequence(layer.queries), layer.T, words),
-      cols: new Names(sequence(layer.keys), layer.S, words),
-    };
+    const [rows, cols] = [
+      new Names(sequence(layer.queries), layer.T, words),
+      new Names(sequence(layer.keys), layer.S, words),
+    ];
+    rows.apart = cols.apart = layer.across;
+    return { rows, cols };
   }
 
   /**
-   * The name of a unit for a sentence: with its position where the name occurs more than once.
+   * Are these the rows and columns of a text that looks at itself, so that its positions can be compared?
+   * @param {Names} rows
+   * @param {Names} cols
+   */
+  static same(rows, cols) {
+    return rows.known && rows.sequence === cols.sequence && !rows.apart;
+  }
+
+  /**
+   * The name of a unit in a sentence: of unknown tokens "position 7", of a byte "byte 2 of 3 of 猫".
+   * @param {number} unit
+   */
+  name(unit) {
+    return this.bytes[unit] ?? this.noun + this.names[unit];
+  }
+
+  /**
+   * The same, with its position where the name occurs more than once.
+   * @param {number} unit
+   */
+  said(unit) {
+    return this.name(unit) + this.#at(unit);
+  }
+
+  /**
+   * The shortest name that no other unit has.
    * @param {number} unit
    */
   label(unit) {
-    return this.repeated[unit] && this.known ? `${this.names[unit]}@${this.first[unit]}` : this.names[unit];
+    return this.noun + this.names[unit] + this.#at(unit);
+  }
+
+  /**
+   * The units that a person may mean: by label, else by name, else by how the name begins.
+   * @param {string} text
+   * @returns {number[]}
+   */
+  matching(text) {
+    const units = this.names.map((_, unit) => unit).filter((unit) => !this.padding[unit]);
+    const lower = text.toLowerCase();
+    const name = (/** @type {number} */ unit) => this.names[unit].toLowerCase();
+    const by = [
+      (/** @type {number} */ unit) => this.label(unit) === text,
+      (/** @type {number} */ unit) => name(unit) === lower || this.texts[unit].trim().toLowerCase() === lower,
+      (/** @type {number} */ unit) => name(unit).startsWith(lower),
+    ];
+    return by.map((is) => units.filter(is)).find((found) => found.length) ?? [];
+  }
+
+  /** @param {number} unit */
+  #at(unit) {
+    return this.repeated[unit] && this.known ? `@${this.first[unit]}` : "";
   }
 }
 
 /**
- * A token's text as it can be seen: without the spaces around it, unless there is nothing else.
+ * A token's text as it can be seen, on one line: without the spaces around it, unless there is nothing else. A very
+ * long one is cut.
  * @param {string} text
  * @returns {string}
  */
 export function visible(text) {
-  const plain = text.trim() || text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll(" ", "␣");
-  return plain.replace(/[\p{Cc}\p{Cs}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, "\ufffd") || "∅";
+  const trimmed = text.trim();
+  if (!trimmed)
+    return (
+      text
+        .replace(/\r\n|\n/g, "⏎")
+        .replaceAll("\t", "⇥")
+        .replaceAll(" ", "␣")
+        .replace(INVISIBLE, escaped) || "∅"
+    );
+  const short = cut(trimmed);
+  return /^(?:\u200c|\u200d|\ufe0e|\ufe0f)+$/.test(short)
+    ? short.replace(/./g, escaped)
+    : short.replace(INVISIBLE, escaped);
+}
+
+/**
+ * A text with the spaces and line breaks that it has, and visible characters for others that cannot be seen: controls
+ * could reorder what stands beside it.
+ * @param {string} text
+ */
+export function readable(text) {
+  return cut(text).replace(INVISIBLE, (character) => (/\s/.test(character) ? " " : escaped(character)));
+}
+
+/**
+ * A name that stands beside other text: letters that run from right to left must not reorder it.
+ * @param {string} name
+ */
+export function isolated(name) {
+  const [open, close] = [0x2068, 0x2069].map((code) => String.fromCharCode(code));
+  return RIGHT_TO_LEFT.test(name) ? open + name + close : name;
+}
+
+/**
+ * Does a text run from right to left? Its first letter says so.
+ * @param {string} text
+ */
+export function isRightToLeft(text) {
+  return RIGHT_TO_LEFT.test(/\p{L}/u.exec(text)?.[0] ?? "");
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+/** Characters without a shape, but for spaces and for those that join letters and emoji. */
+const INVISIBLE = /(?! |\u200c|\u200d)[\p{C}\p{Z}]/gu;
+
+/** @param {string} text */
+function cut(text) {
+  if (text.length <= LONGEST) return text;
+  return `${[...text.slice(0, LONGEST)].slice(0, -1).join("")}…`; // the last may be half a character
+}
+
+/**
+ * A character by its number, as Python writes it: \x1b, \u202e.
+ * @param {string} character
+ */
+function escaped(character) {
+  const code = (character.codePointAt(0) ?? 0).toString(16);
+  const [mark, digits] = code.length <= 2 ? ["x", 2] : code.length <= 4 ? ["u", 4] : ["U", 8];
+  return { "\n": "\\n", "\t": "\\t", "\r": "\\r" }[character] ?? `\\${mark}${code.padStart(digits, "0")}`;
 }
 
 /**
@@ -148,10 +272,12 @@ export function number(weight) {
  */
 export function sizes(report) {
   const heads = [...new Set(report.layers.map((layer) => layer.heads.length))];
-  const lengths = [...new Set(report.layers.map((layer) => layer.T))];
+  const lengths = [...new Set(report.layers.flatMap(({ T, S }) => [T, S]))];
   const layers = `${report.layers.length} layer${report.layers.length === 1 ? "" : "s"}`;
   const each =
     heads.length === 1 ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}` : `${min(...heads)} to ${max(...heads)} heads`;
-  const tokens = lengths.length === 1 ? `${lengths[0]} tokens` : `${min(...lengths)} to ${max(...lengths)} tokens`;
-  return `${layers} × ${each} · ${tokens}`;
+  const noun = report.sequences.length ? "tokens" : "positions";
+  const tokens = lengths.length === 1 ? `${lengths[0]} ${noun}` : `${min(...lengths)} to ${max(...lengths)} ${noun}`;
+  const padding = max(0, ...report.sequences.map((one) => one.padding.length));
+  return `${layers} × ${each} · ${tokens}${padding ? `, ${padding} of them padding` : ""}`;
 }
