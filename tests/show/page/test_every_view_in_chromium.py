@@ -2,7 +2,9 @@
 
 import os
 import re
+import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ ALICE = (
     "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
 )
 LAYER = 4
+SVG = "{http://www.w3.org/2000/svg}"
 AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -161,3 +164,53 @@ def test_pointing_moves_no_word_and_touches_only_what_changed(browser, file, wid
             assert result["moved"] == []
             assert result["again"] == 0
             assert result["most"] < result["all"] / 2
+
+
+# What can be chosen by a click, and what Tab has reached.
+CONTROLS = """() => {
+  window.reached = new Set();
+  document.addEventListener("focusin", (event) => window.reached.add(event.target));
+}"""
+UNREACHED = """() => [...document.querySelectorAll("#regard button, #regard select, #regard input, #regard [tabindex='0']")]
+  .filter((node) => node.getClientRects().length && !node.disabled && node.getAttribute("tabindex") !== "-1")
+  .filter((node) => !window.reached.has(node)).map((node) => node.outerHTML.slice(0, 80))"""
+WITHOUT_KEYS = """() => [...document.querySelectorAll("#regard .text, #regard .picker, #regard .map-grid, #regard .heads, #regard .key-names, #regard [role=listbox]")]
+  .filter((node) => node.getClientRects().length && ![node, ...node.querySelectorAll("*")].some((one) => window.reached.has(one)))
+  .map((node) => node.outerHTML.slice(0, 80))"""
+
+
+def test_the_keyboard_alone_reaches_everything_in_every_view(browser, file):
+    with opened(browser, file) as page:
+        page.tab.evaluate(CONTROLS)
+        for view in VIEWS:
+            show(page, view)
+            page.tab.evaluate("() => { document.activeElement.blur(); window.reached.clear() }")
+            for _ in range(60):
+                page.tab.keyboard.press("Tab")
+            assert page.tab.evaluate(UNREACHED) == []
+            assert page.tab.evaluate(WITHOUT_KEYS) == []
+
+
+def test_every_view_is_saved_as_svg_with_selectable_words_and_as_png(browser, file):
+    with opened(browser, file) as page:
+        for view in VIEWS:
+            show(page, view)
+            asked = re.sub(r"\s", "", page.tab.locator("h1").inner_text())
+            heading = re.sub(
+                r"\s", "", page.tab.locator(".view h2:visible, .step-titles span:visible").first.inner_text()
+            )
+            files = {}
+            for kind in ("SVG", "PNG"):
+                with page.tab.expect_download() as download:
+                    page.tab.get_by_role("button", name=kind, exact=True).click()
+                files[kind] = download.value.path().read_bytes()
+            root = ElementTree.fromstring(files["SVG"])
+            words = "".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
+            words = re.sub(r"\s", "", words)
+            assert asked in words
+            assert heading in words
+            assert list(root.iter(f"{SVG}image"))
+            assert b"foreignObject" not in files["SVG"]
+            assert files["PNG"][:4] == b"\x89PNG"
+            size = struct.unpack(">II", files["PNG"][16:24])
+            assert size == pytest.approx((2 * float(root.get("width")), 2 * float(root.get("height"))), abs=2)
