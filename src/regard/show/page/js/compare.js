@@ -9,13 +9,14 @@ import { arrow, dot, KeyRows, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
 import { floor, isMissing, max, min } from "./numbers.js";
+import { SecondHead } from "./second.js";
 import { HeadPicker } from "./side.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./data.js").Weights} Weights */
-/** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
+/** @typedef {import("./second.js").Chosen} Chosen */
 
 const KEYS = 8; // of the word in focus
 const GAP = 28; // between maps
@@ -28,8 +29,7 @@ export class CompareView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    /** The second head's weights, and what they are of. @type {{key: string, weights: Weights | null, names: Names, error: string}} */
-    this.after = { key: "", weights: null, names: new Names(null, 0, false), error: "" };
+    this.after = new SecondHead();
     /** @type {Weights | null} */
     this.differences = null;
     this.apart = "";
@@ -115,7 +115,7 @@ export class CompareView {
       return;
     }
     this.stage.hidden = false;
-    this.#load(second);
+    this.after.load(app, second, () => app.view === this && app.redraw());
     this.#drawMaps(second);
     this.focus();
   }
@@ -242,37 +242,6 @@ export class CompareView {
     const { layer, head } = this.app.store.state;
     const [l, i] = this.app.report.order.find(([l, i]) => l !== layer || i !== head) ?? [layer, head];
     this.app.store.set(value === "head" ? { against: `${l}.${i}` } : { other: Number(value), against: "" });
-  }
-
-  /**
-   * Load the second head's weights; the view is drawn again when they are here.
-   * @param {Chosen} second
-   */
-  #load(second) {
-    const { app } = this;
-    const { words } = app.store.state;
-    const key = `${second.number}.${second.layer}.${second.head}.${words}`;
-    if (this.after.key === key) return;
-    const report = app.reports.page.reports[second.number];
-    const layer = report.layers[second.layer];
-    const { rows, cols } = Names.of(report, layer, words);
-    this.after = { key, weights: null, names: rows, error: "" };
-    const { number, head } = second;
-    const loaded = layer.grid
-      ? app.longs.get(number, second.layer, head).then(({ mass }) => mass)
-      : app.reports.weights(number, second.layer, head);
-    loaded.then(
-      (exact) => {
-        if (this.after.key !== key) return;
-        this.after.weights =
-          words && !layer.grid && rows.known && cols.known ? exact.merged(rows.unit, cols.unit) : exact;
-        if (app.view === this) app.redraw();
-      },
-      (error) => {
-        if (this.after.key === key) this.after.error = error.message;
-        if (app.view === this) app.redraw();
-      },
-    );
   }
 
   /** @param {Chosen} second */
