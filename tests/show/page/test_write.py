@@ -109,3 +109,11 @@ def test_a_head_and_a_layer_begin_where_they_are():
     assert json.loads(head.document)["reports"][0]["layers"][0]["T"] == 7
     head.close()
     layer.close()
+
+
+def test_a_page_can_open_at_a_view_and_a_head(tmp_path):
+    model = regard.GPT("tiny").eval()
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([[5, 6, 7]]))
+    write_page(tmp_path / "page.html", titled_texts(seen, "tiny"), {"view": "compare", "layer": 4, "head": 3})
+    assert '"start":{"view":"compare","layer":4,"head":3}' in (tmp_path / "page.html").read_text(encoding="utf-8")
