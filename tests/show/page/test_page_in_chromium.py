@@ -1,8 +1,6 @@
 """The page as people use it: opened from a file without a network, in Chromium."""
 
-import os
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -170,29 +168,6 @@ def test_a_word_is_followed_into_every_head(browser, alice):
         layer, head = map(int, place.split("."))
         weight, key = seen[layer, head].weights(rows=25)[0, 0].max(-1)
         assert caption == f"{tokens.names[int(key)].removeprefix('##')} {float(weight):.2f}"
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440, 3840])
-def test_nothing_is_wider_than_the_window(browser, alice, width, theme):
-    size = {"width": width, "height": 900}
-    for view in ("heads", "head"):
-        with opened(browser, alice[0], f"view={view}", viewport=size, color_scheme=theme) as page:
-            assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.tab.evaluate("document.documentElement.dataset.theme") == theme
-
-
-AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
-
-
-@pytest.mark.skipif(not AXE.is_file() and not os.environ.get("REGARD_NEEDS_CHROMIUM"), reason="needs npm ci")
-@pytest.mark.parametrize("colors", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}])
-@pytest.mark.parametrize("view", ["heads", "head"])
-def test_axe_finds_nothing(browser, alice, view, colors):
-    with opened(browser, alice[0], f"view={view}&looks=25", **colors) as page:
-        page.tab.evaluate(f"{AXE.read_text()};0")
-        found = page.tab.evaluate("axe.run()")["violations"]
-    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
 
 
 BOXES = """() => [...document.querySelectorAll('#regard :not(dialog *)')].map(one => {
