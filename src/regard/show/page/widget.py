@@ -19,7 +19,6 @@ from regard.show.page.html import UNPACK, packed, read, script
 from regard.show.page.payload import PageData
 from regard.show.page.png import head_png
 
-
 # The module is unpacked when a cell is drawn; the cell may be removed before that is done.
 _PACKED = packed(script("export const { renderWidget } = regardPage;"))
 _RENDER = """
