@@ -6,8 +6,11 @@ js/data.js documents the same structure from the reader's side.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -46,8 +49,12 @@ class PageData:
     blocks: dict[str, bytes] = field(default_factory=dict)  # gzip
 
 
-def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
-    """Everything that a page shows of these reports, in the most exact form that fits the budget."""
+def page_data(reports: Sequence[Titled], budget: int = BUDGET, thumbnails: bool = False) -> PageData:
+    """Everything that a page shows of these reports, in the most exact form that fits the budget.
+
+    thumbnails: small pictures of all heads in one block also where the maps are small, for a page that asks for blocks
+    one at a time. In a file they are drawn from the weights, which are there.
+    """
     document: dict[str, Any] = {
         "format": FORMAT,
         "statistics": [
@@ -61,13 +68,13 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
     }
     page = PageData(document)
     for number, titled in enumerate(reports):
-        described, blocks = _report(titled, number, budget // len(reports))
+        described, blocks = _report(titled, number, budget // len(reports), thumbnails)
         document["reports"].append(described)
         page.blocks.update(blocks)
     return page
 
 
-def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
     maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
     encodings, blocks = _encoded(maps, number, budget)
@@ -106,7 +113,7 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
             layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
             blocks |= of_steps
     pictures = None
-    if any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
+    if thumbnails or any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
         rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
         cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
         pictures = {"rows": rows, "cols": cols}
@@ -188,28 +195,47 @@ def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tu
     """The grids of long layers; of the others linear16 where all of it fits the budget, else root7."""
     encodings = [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
     long = {
-        f"long.{number}.{layer}.{head}": compress(one.block(head))
+        f"long.{number}.{layer}.{head}": partial(one.block, head)
         for layer, one in enumerate(maps)
         if isinstance(one, LongLayer)
         for head in range(one.sizes[0])
     }
-    blocks = _blocks(maps, encodings, number)
-    if sum(map(len, blocks.values())) > budget:
+    blocks = _compressed(_weights(maps, encodings, number), budget)
+    if _size(blocks) > budget:
         encodings = [
             old if isinstance(one, LongLayer) else Encoding("root7", one.triangle, highest_outside(one.weights))
             for one, old in zip(maps, encodings, strict=True)
         ]
-        blocks = _blocks(maps, encodings, number)
-    return encodings, blocks | long
+        blocks = _compressed(_weights(maps, encodings, number))
+    return encodings, blocks | _compressed(long)
 
 
-def _blocks(maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
+def _weights(
+    maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int
+) -> dict[str, Callable[[], bytes]]:
+    """What makes the block of each head whose weights are all stored."""
     return {
-        f"weights.{number}.{layer}.{head}": compress(encode(one.weights[head], one.visible[head], encoding))
+        f"weights.{number}.{layer}.{head}": partial(encode, one.weights[head], one.visible[head], encoding)
         for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
         if isinstance(one, _Layer)
         for head in range(one.sizes[0])
     }
+
+
+def _compressed(blocks: Mapping[str, Callable[[], bytes]], budget: float = math.inf) -> dict[str, bytes]:
+    """The blocks, made in threads, because zlib runs without the GIL; no more of them once they exceed the budget."""
+    finished: dict[str, bytes] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for key, content in zip(blocks, pool.map(lambda make: compress(make()), blocks.values()), strict=True):
+            finished[key] = content
+            if _size(finished) > budget:
+                pool.shutdown(cancel_futures=True)
+                break
+    return finished
+
+
+def _size(blocks: Mapping[str, bytes]) -> int:
+    return sum(map(len, blocks.values()))
 
 
 def _precision(encodings: Sequence[Encoding], long: bool) -> str:

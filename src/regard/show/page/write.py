@@ -64,4 +64,4 @@ def _seen_as_widget(seen: Seen, title: str = "") -> Any:
         from regard.show.page.widget import PageWidget
     except ImportError:
         raise ImportError('a widget needs anywidget, which is not installed; pip install "regard[notebook]"') from None
-    return PageWidget(page_data(titled_texts(seen, title)))
+    return PageWidget(page_data(titled_texts(seen, title), thumbnails=True))
