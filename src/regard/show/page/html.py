@@ -37,7 +37,7 @@ _PAGE = """<!doctype html>
 # The widget uses unpack(), too.
 UNPACK = """const unpack = async (base64) => {
   const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip"))).text();
 };
 """
 _START = (

@@ -96,7 +96,7 @@ export class HeadView {
     );
     const height = narrow ? "auto" : `${max(this.map.top + weights.T * cell, 120) + 8}px`;
     styles(this.stage, { height });
-    this.#drawLegend(narrow, lines, cell);
+    this.#drawLegend(narrow, width, lines, cell);
     this.focus();
   }
 
@@ -160,10 +160,11 @@ export class HeadView {
 
   /**
    * @param {boolean} narrow
+   * @param {number} width of all that is beside the panel; asking the document again would lay it out once more
    * @param {number} lines
    * @param {number} cell
    */
-  #drawLegend(narrow, lines, cell) {
+  #drawLegend(narrow, width, lines, cell) {
     const { theme, weights, report } = this.app;
     if (!weights) return;
     fill(
@@ -175,7 +176,7 @@ export class HeadView {
     );
     const bottom = this.map.top + weights.T * cell;
     const size = weights.S * cell;
-    const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
+    const room = width - lines - size;
     const place = narrow
       ? "flow"
       : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND)

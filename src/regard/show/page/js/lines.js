@@ -34,6 +34,7 @@ export class Lines {
     this.weights = null;
     /** @type {LinesOptions} */
     this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
+    this.laid = ""; // the words and their places, as they are in the document
     this.left = 0; // the right edge of the words that are looked at
     this.right = 0; // the left edge of the words that look
     this.numbers = s("g.numbers");
@@ -74,6 +75,9 @@ export class Lines {
   draw(weights, rows, cols, options) {
     this.weights = weights;
     this.options = options;
+    const layout = JSON.stringify([rows.names, rows.ties, cols.names, cols.ties, options]);
+    if (layout === this.laid) return; // another head of the same text
+    this.laid = layout;
     const { row, top, width, label, font = LABEL_FONT } = options;
     const height = top + max(rows.size, cols.size) * row;
     attributes(this.el, { width, height, viewBox: `0 0 ${width} ${height}` });
