@@ -221,7 +221,9 @@ def test_hostile_tokens_run_nothing_and_break_nothing(browser, tmp_path):
     for view in ("heads", "head"):
         with opened(browser, file, f"view={view}") as page:
             assert page.tab.title() == "<b> · regard"
-            assert page.tab.locator("script").count() == 4 + 3  # data, and the script: packed, what unpacks it, unpacked
+            assert (
+                page.tab.locator("script").count() == 4 + 3
+            )  # data, and the script: packed, what unpacks it, unpacked
             assert page.tab.locator("img").count() == 0
             assert page.tab.locator(".unit").count() == len(HOSTILE)
             assert page.tab.evaluate("document.documentElement.scrollWidth") <= 1440

@@ -63,6 +63,21 @@ def test_a_page_over_its_budget_takes_the_smaller_encoding_and_says_so(watched):
     assert {layer["encoding"]["kind"] for layer in small.document["reports"][0]["layers"]} == {"root7"}
 
 
+def test_a_page_takes_the_finest_codes_that_fit_its_budget():
+    layer = regard.MultiHeadAttention(64, 64, context_length=None, dropout=0.0, num_heads=2, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 211, 64))
+    budget, found = 10**6, []
+    for _ in range(4):
+        data = page_data([Titled("layer", seen)], budget)
+        encoding = data.document["reports"][0]["layers"][0]["encoding"]
+        found.append((encoding["kind"], encoding["coarse"]))
+        size = sum(map(len, data.blocks.values()))
+        assert size <= budget
+        budget = size - 1
+    assert found == [("linear16", 0), ("root7", 0), ("root7", 1), ("root7", 2)]
+
+
 def test_no_head_is_missing_in_a_page_over_its_budget(watched):
     seen, tokens = watched
     exact, small = (page_data([Titled("tiny", seen, tokens=tokens)], budget).blocks for budget in (10**6, 1000))

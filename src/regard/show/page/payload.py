@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,9 @@ from regard.tokens import TextTokens
 from regard.traces.trace import Trace
 
 FORMAT = 1
-BUDGET = 16 * 2**20  # bytes of all weights, compressed; base64 adds a third
+BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
+COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
+_EVERY = 8  # of so many heads one is encoded to estimate the size of all
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 
 
@@ -77,7 +79,9 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET, thumbnails: bool 
 def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
     maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
-    encodings, blocks = _encoded(maps, number, budget)
+    pictures, blocks = _small(maps, number, thumbnails)
+    encodings, weights = _encoded(maps, number, budget - _size(blocks))
+    blocks |= weights
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     portraits, texts = seen.portraits(), _Sequences(titled)
@@ -112,15 +116,6 @@ def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple
             sizes, key = LayerSizes(H, one.kv_heads, T, S), f"steps.{number}.{layer}"
             layers[-1]["steps"], of_steps = describe_steps(titled.steps[layer], sizes, titled.text, key)
             blocks |= of_steps
-    pictures = None
-    if thumbnails or any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
-        rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
-        cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
-        pictures = {"rows": rows, "cols": cols}
-        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
-        blocks[f"thumbnails.{number}"] = compress(content)
-    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
-    blocks[f"strongest.{number}"] = compress(content)
     return {
         "title": titled.title,
         "precision": _precision(encodings, long=any(isinstance(one, LongLayer) for one in maps)),
@@ -129,6 +124,20 @@ def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple
         "order": [list(place) for place in seen.order()],
         "thumbnails": pictures,
     }, blocks
+
+
+def _small(
+    maps: Sequence[_Layer | LongLayer], number: int, thumbnails: bool
+) -> tuple[dict[str, int] | None, dict[str, bytes]]:
+    """What is read of all heads at once: the strongest key of each query, and small pictures with their size."""
+    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
+    blocks = {f"strongest.{number}": compress(content)}
+    if not thumbnails and all(max(one.sizes[1:]) <= THUMBNAIL for one in maps):
+        return None, blocks
+    content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
+    blocks[f"thumbnails.{number}"] = compress(content)
+    rows, cols = (min(THUMBNAIL, max(one.sizes[axis] for one in maps)) for axis in (1, 2))
+    return {"rows": rows, "cols": cols}, blocks
 
 
 class _Sequences:
@@ -192,22 +201,36 @@ class _Layer:
 
 
 def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
-    """The grids of long layers; of the others linear16 where all of it fits the budget, else root7."""
-    encodings = [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    """The grids of long layers; of the others linear16 where all of it fits the budget, else the finest root7 that does."""
     long = {
         f"long.{number}.{layer}.{head}": partial(one.block, head)
         for layer, one in enumerate(maps)
         if isinstance(one, LongLayer)
         for head in range(one.sizes[0])
     }
-    blocks = _compressed(_weights(maps, encodings, number), budget)
-    if _size(blocks) > budget:
-        encodings = [
-            old if isinstance(one, LongLayer) else Encoding("root7", one.triangle, highest_outside(one.weights))
-            for one, old in zip(maps, encodings, strict=True)
-        ]
+    encodings, blocks = [], {}
+    for encodings in _from_finest(maps):
+        makers = _weights(maps, encodings, number)
+        few = dict(list(makers.items())[::_EVERY])
+        if _size(_compressed(few)) * len(makers) > 1.05 * budget * len(few):
+            continue  # far too much: not worth to make all of it
+        blocks = _compressed(makers, budget)
+        if _size(blocks) <= budget:
+            break
+    else:
         blocks = _compressed(_weights(maps, encodings, number))
     return encodings, blocks | _compressed(long)
+
+
+def _from_finest(maps: Sequence[_Layer | LongLayer]) -> Iterator[list[Encoding]]:
+    """How the layers can be stored, the most exact first."""
+    yield [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    outside = [0.0 if isinstance(one, LongLayer) else highest_outside(one.weights) for one in maps]
+    for coarse in range(COARSEST + 1):
+        yield [
+            one.encoding if isinstance(one, LongLayer) else Encoding("root7", one.triangle, most * 2**coarse, coarse)
+            for one, most in zip(maps, outside, strict=True)
+        ]
 
 
 def _weights(
@@ -222,13 +245,13 @@ def _weights(
     }
 
 
-def _compressed(blocks: Mapping[str, Callable[[], bytes]], budget: float = math.inf) -> dict[str, bytes]:
+def _compressed(blocks: Mapping[str, Callable[[], bytes]], budget: int | None = None) -> dict[str, bytes]:
     """The blocks, made in threads, because zlib runs without the GIL; no more of them once they exceed the budget."""
     finished: dict[str, bytes] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for key, content in zip(blocks, pool.map(lambda make: compress(make()), blocks.values()), strict=True):
             finished[key] = content
-            if _size(finished) > budget:
+            if budget is not None and _size(finished) > budget:
                 pool.shutdown(cancel_futures=True)
                 break
     return finished

@@ -13,7 +13,8 @@ import { Recent } from "./recent.js";
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
  * @typedef {{pieces: string[], names: Record<string, string>, words: number[]}} Sequence names: of tokens that are
  *   not shown as their text: padding, and bytes of a character, 猫:2
- * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number}} Encoding
+ * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number, coarse: number}} Encoding coarse: how much
+ *   precision was given up for size, which the reader need not know
  * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, kv_heads: number,
  *   most: Record<string, number>, encoding: Encoding | null,
