@@ -89,4 +89,4 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int) -> PageData:
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
     seen = watch_text(opened, keep=None, progress=False)
     layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
-    return page_data(titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers)))
+    return page_data(titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers)), thumbnails=True)

@@ -5,13 +5,14 @@ All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, 
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
 
 from regard.attention.kernels import exact_weights as tiles
-from regard.attention.kernels.exact_weights import Tile
+from regard.attention.kernels.exact_weights import HeadWeights, Tile
 from regard.heads.call import WatchedCall
 
 
@@ -27,34 +28,44 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
     if not result.numel():
         return result
     low, high = int(cols.min()), int(cols.max()) + 1
+    every = len(cols) == high - low and bool((cols[1:] > cols[:-1]).all())  # then nothing is to be chosen
     size = 256 if call.device.type == "cpu" else 4096
+    texts_of_head = {b: HeadWeights(call, b, head, lse) for b in texts}
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         for first, last in _consecutive(part):
-            for i, b in enumerate(texts):
+            for i, (b, one) in enumerate(texts_of_head.items()):
                 tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
-                p = tiles.weights(call, tile, lse)[:, cols - low]
+                p = one.tile(tile)
+                p = p if every else p[:, cols - low]
                 p = p.masked_fill(~counts[b, head, tile.first : tile.last, None], 0)
                 result[i, start + first : start + last] = p
     return result
 
 
+def _tiles(call: WatchedCall, lse: Tensor, head: int | None = None) -> Iterator[tuple[Tile, Tensor]]:
+    """Every tile of a head, or of all heads, and its weights; 0 in rows that do not count."""
+    counts = counted(call, lse)
+    for (b, h), group in groupby(tiles.tiles(call, head), lambda tile: (tile.b, tile.h)):
+        weights_of_head = HeadWeights(call, b, h, lse)
+        rest = None if bool(counts[b, h].all()) else ~counts[b, h, :, None]
+        for tile in group:
+            if tile.high > tile.low:
+                p = weights_of_head.tile(tile)
+                yield tile, p if rest is None else p.masked_fill(rest[tile.first : tile.last], 0)
+
+
 def top(call: WatchedCall, lse: Tensor, head: int, n: int) -> tuple[Tensor, Tensor]:
     """Keys (B, T, n) and weights (B, T, n) of each query's n largest; key −1 and weight 0 past the visible ones."""
     B, _, T, _ = call.sizes
-    counts = counted(call, lse)
     keys = torch.full((B, T, n), -1, device=call.device)
     largest = torch.zeros(B, T, n, device=call.device, dtype=result_dtype(call))
-    for tile in tiles.tiles(call, head):
-        p = tiles.weights(call, tile, lse)
+    for tile, p in _tiles(call, lse, head):
         size = min(n, p.shape[1])
-        if not size:
-            continue
         best, place = p.topk(size, dim=-1)
-        there = (best > 0) & counts[tile.b, head, tile.first : tile.last, None]
         here = (tile.b, slice(tile.first, tile.last), slice(0, size))
-        largest[here] = best.masked_fill(~there, 0)
-        keys[here] = (place + tile.low).masked_fill(~there, -1)
+        largest[here] = best
+        keys[here] = (place + tile.low).masked_fill(best <= 0, -1)
     return keys, largest
 
 
@@ -62,21 +73,19 @@ def pooled(call: WatchedCall, lse: Tensor, head: int, n: int) -> Tensor:
     """The mean weight in each cell of a grid over T × S: (B, min(n, T), min(n, S)); NaN where a cell has no row."""
     B, _, T, S = call.sizes
     down, across = min(n, T), min(n, S)
-    counts = counted(call, lse)[:, head]
     lines = cells(torch.arange(T, device=call.device), T, down)
-    columns = cells(torch.arange(S, device=call.device), S, across)
-    width = torch.bincount(columns, minlength=across)
+    edges = torch.arange(across + 1, device=call.device) * S // max(across, 1)
     total = torch.zeros(B, down, across, device=call.device, dtype=torch.float64)
-    rows = torch.zeros(B, down, device=call.device, dtype=torch.float64)
-    for tile in tiles.tiles(call, head):
-        b, real = tile.b, counts[tile.b, tile.first : tile.last]
-        where = lines[tile.first : tile.last]
-        rows[b].index_add_(0, where, real.double())
-        if tile.high > tile.low:
-            p = tiles.weights(call, tile, lse).masked_fill(~real[:, None], 0)
-            sums = p.new_zeros(p.shape[0], across).index_add_(1, columns[tile.low : tile.high], p)
-            total[b].index_add_(0, where, sums.double())
-    mean = total / (rows[:, :, None] * width)
+    for tile, p in _tiles(call, lse, head):
+        # Rows first: that leaves few of them. Then each cell is a difference of running sums.
+        where = lines[tile.first : tile.last] - lines[tile.first]
+        sums = p.new_zeros(int(where[-1]) + 1, p.shape[1]).index_add_(0, where, p).double()
+        running = torch.nn.functional.pad(sums.cumsum(-1), (1, 0))
+        ends = running[:, edges.clamp(tile.low, tile.high) - tile.low]
+        total[tile.b].narrow(0, int(lines[tile.first]), len(sums)).add_(ends.diff(dim=-1))
+    counts = counted(call, lse)[:, head].double()
+    rows = counts.new_zeros(B, down).index_add_(1, lines, counts)
+    mean = total / (rows[:, :, None] * edges.diff())
     return mean.masked_fill(rows[:, :, None] == 0, torch.nan).to(result_dtype(call))
 
 
@@ -87,26 +96,21 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
     result = torch.zeros(B, T, size, device=call.device, dtype=result_dtype(call))
     if call.across:
         return result.fill_(torch.nan)
-    for tile in tiles.tiles(call, head):
-        if tile.high <= tile.low:
-            continue
+    for tile, p in _tiles(call, lse, head):
         at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + call.shift
         apart = (at - torch.arange(tile.low, tile.high, device=call.device)).abs()
         bins = torch.frexp(apart.double())[1].long()  # 0 → 0, 1 → 1, 2–3 → 2, 4–7 → 3
-        result[tile.b, tile.first : tile.last].scatter_add_(1, bins, tiles.weights(call, tile, lse))
+        result[tile.b, tile.first : tile.last].scatter_add_(1, bins, p)
     return result.masked_fill(~counted(call, lse)[:, head, :, None], torch.nan)
 
 
 def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
     """amounts (B, n, T) @ the mean of all heads' weights: (B, n, S). A rollout is made of this."""
     B, H, _, S = call.sizes
-    counts = counted(call, lse)
     result = torch.zeros(B, amounts.shape[1], S, device=call.device, dtype=torch.float64)
-    for tile in tiles.tiles(call):
-        if tile.high > tile.low:
-            b, rows = tile.b, slice(tile.first, tile.last)
-            p = tiles.weights(call, tile, lse).masked_fill(~counts[b, tile.h, rows, None], 0)
-            result[b, :, tile.low : tile.high] += (amounts[b, :, rows].to(p.dtype) @ p).double()
+    for tile, p in _tiles(call, lse):
+        part = amounts[tile.b, :, tile.first : tile.last].to(p.dtype) @ p
+        result[tile.b, :, tile.low : tile.high] += part.double()
     return (result / H).to(result_dtype(call))
 
 

@@ -46,6 +46,19 @@ def test_weights_come_back_within_the_stated_error(kind, causal):
     assert np.nanmax(abs(np.where(visible, read - weights.numpy(), 0))) <= encoding.error + 1e-9
 
 
+def test_coarser_codes_are_fewer_and_stay_within_the_stated_error():
+    weights, visible = random_weights(37, 41, causal=False)
+    most = highest_outside(weights[None])
+    encodings = [Encoding("root7", False, most * 2**coarse, coarse) for coarse in range(7)]
+    contents = [encode(weights, visible, encoding) for encoding in encodings]
+    sizes = [len(compress(content)) for content in contents]
+    assert sizes == sorted(sizes, reverse=True)
+    for content, encoding in zip(contents, encodings, strict=True):
+        errors = abs(decode(content, 37, 41, encoding) - weights.numpy())
+        assert 0.5 * encoding.error < errors.max() <= encoding.error + 1e-9
+    assert encodings[6].error == pytest.approx(8 * encodings[0].error, rel=0.02)
+
+
 def test_the_largest_of_each_row_are_exact_in_root7():
     weights, visible = random_weights(17, 31, causal=False)
     encoding = Encoding("root7", triangle=False, highest=highest_outside(weights[None]))

@@ -1,5 +1,8 @@
 """One file: no outside address, no token that ends its element, every module in one scope."""
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 
@@ -7,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.show.page.html import json_in_html, page_html, read, served_html
+from regard.show.page.html import json_in_html, packed, page_html, script, served_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens
 
@@ -23,7 +26,9 @@ def page():
 
 
 def test_a_token_cannot_end_its_element(page):
-    assert page.count("<script") == page.count("</script>") == 2 + 2 + 1  # document, two heads and strongest, script
+    assert (
+        page.count("<script") == page.count("</script>") == 2 + 2 + 2
+    )  # document, two heads and strongest, script, start
     assert "alert(1)</script>" not in page
     assert page.count("<!--") == 0
 
@@ -40,14 +45,26 @@ def test_json_in_html_reads_back():
     assert json.loads(text) == {"tokens": HOSTILE}
 
 
-@pytest.mark.xfail(strict=True, reason="115 kB since Steps, Long and Compare are in it")
-def test_the_script_is_at_most_100_kb():
-    assert len(read("page.js").encode()) <= 100_000
+def unpacked_script(page):
+    [text] = re.findall(r'<script type="text/plain" id="regard-script">([^<]*)</script>', page)
+    return gzip.decompress(base64.b64decode(text)).decode()
+
+
+def test_the_page_carries_at_most_100_kb_of_script(page):
+    *_, start = re.findall(r"<script>([^<]*)</script>", page)
+    assert len(packed(script("regardPage.startPage();"))) + len(start) <= 100_000
+
+
+def test_the_policy_allows_the_script_and_what_unpacks_it_and_nothing_else(page):
+    *_, start = re.findall(r"<script>([^<]*)</script>", page)
+    [sources] = re.findall(r"script-src ([^;]*);", page)
+    digests = [hashlib.sha256(text.encode()).digest() for text in (start, unpacked_script(page))]
+    assert sources.split() == [f"'sha256-{base64.b64encode(one).decode()}'" for one in digests]
 
 
 def test_only_a_served_page_may_fetch_and_only_from_its_server(page):
     served = served_html({"models": ["</script>"], "text": "<!--", "longest": 7})
     assert "connect-src 'self'" in served
-    assert "regardPage.startServed();" in served
-    assert served.count("<script") == served.count("</script>") == 2
+    assert unpacked_script(served).endswith("regardPage.startServed();")
+    assert served.count("<script") == served.count("</script>") == 3
     assert "connect-src" not in page

@@ -63,6 +63,39 @@ def test_a_page_over_its_budget_takes_the_smaller_encoding_and_says_so(watched):
     assert {layer["encoding"]["kind"] for layer in small.document["reports"][0]["layers"]} == {"root7"}
 
 
+def test_a_page_takes_the_finest_codes_that_fit_its_budget():
+    layer = regard.MultiHeadAttention(64, 64, context_length=None, dropout=0.0, num_heads=2, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 211, 64))
+    budget, found = 10**6, []
+    for _ in range(4):
+        data = page_data([Titled("layer", seen)], budget)
+        encoding = data.document["reports"][0]["layers"][0]["encoding"]
+        found.append((encoding["kind"], encoding["coarse"]))
+        size = sum(map(len, data.blocks.values()))
+        assert size <= budget
+        budget = size - 1
+    assert found == [("linear16", 0), ("root7", 0), ("root7", 1), ("root7", 2)]
+
+
+def test_no_head_is_missing_in_a_page_over_its_budget(watched):
+    seen, tokens = watched
+    exact, small = (page_data([Titled("tiny", seen, tokens=tokens)], budget).blocks for budget in (10**6, 1000))
+    assert small.keys() == exact.keys()
+
+
+def test_thumbnails_of_small_maps_are_the_maps(watched):
+    seen, tokens = watched
+    data = page_data([Titled("tiny", seen, tokens=tokens)], thumbnails=True)
+    T = len(tokens)
+    assert data.document["reports"][0]["thumbnails"] == {"rows": T, "cols": T}
+    codes = np.frombuffer(gzip.decompress(data.blocks["thumbnails.0"]), np.uint8).reshape(len(seen), -1, T, T)
+    visible = np.tril(np.ones((T, T), bool))
+    assert np.array_equal(codes == 255, np.broadcast_to(~visible, codes.shape))
+    wanted = np.stack([layer.weights()[0].numpy() for layer in seen])
+    np.testing.assert_allclose(np.where(visible, (codes / 254) ** 2, 0), wanted, atol=0.004)
+
+
 def test_long_texts_bring_small_pictures(model):
     ids = torch.randint(300, 900, (1, 71), generator=torch.Generator().manual_seed(3))
     with torch.no_grad(), regard.watch(model) as seen:

@@ -31,7 +31,8 @@ def see():
         ids = model.tokenizer.encode(text)
         with torch.no_grad(), regard.watch(model) as seen:
             model(torch.tensor([ids]))
-        return page_data([Titled(name, seen, tokens=TextTokens(model.tokenizer.pieces(ids)))])
+        titled = Titled(name, seen, tokens=TextTokens(model.tokenizer.pieces(ids)))
+        return page_data([titled], thumbnails=True)
 
     return run
 
@@ -56,6 +57,20 @@ def test_a_typed_text_is_shown_and_has_an_address_of_its_own(browser, see, monke
         page.tab.locator(".text", has_text="cat").wait_for()
         page.open(address)
         assert page.text(".text").startswith("the dog sat")
+
+
+def test_small_pictures_of_all_heads_are_one_request(browser, see, monkeypatch):
+    with (
+        running(see, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", "head=3.2", offline=False) as page,
+    ):
+        asked = []
+        page.tab.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+        page.tab.reload()
+        page.ready("3.2")
+        page.tab.wait_for_selector(".side canvas")
+        blocks = [name for name in asked if "." in name.partition("#")[0]]
+        assert sorted(blocks) == ["strongest.0", "thumbnails.0", "weights.0.3.2"]
 
 
 def test_the_chosen_head_stays_when_the_text_changes_and_a_pin_does_not(browser, see, monkeypatch):

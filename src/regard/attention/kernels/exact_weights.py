@@ -53,8 +53,8 @@ def tiles(attention: Call, head: int | None = None, batch: int | None = None) ->
 class HeadScores:
     """The scores of one head: queries and keys are prepared once, so that a tile is one matrix product.
 
-    The queries contain the scale, and one more channel subtracts the rows' lse from every score. Scores are in units of
-    log 2, because exp2 is faster than exp.
+    The queries contain the scale, and one more channel subtracts the rows' lse, (T,), from every score. Scores are in
+    units of log 2, because exp2 is faster than exp.
     """
 
     def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None = None) -> None:
@@ -65,7 +65,7 @@ class HeadScores:
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
         q, k = q[b, h].to(wide) * (attention.scale * LOG2E), k[b, h // (q.shape[1] // k.shape[1])].to(wide)
         if lse is not None:
-            q = torch.cat([q, -LOG2E * lse[b, h, :, None].to(wide)], dim=-1)
+            q = torch.cat([q, -LOG2E * lse[:, None].to(wide)], dim=-1)
             k = torch.cat([k, k.new_ones(k.shape[0], 1)], dim=-1)
         self.q, self.k, self.shift = q, k.mT, k.shape[0] - q.shape[0]
         self.parts = attention.mask.parts()
@@ -111,16 +111,30 @@ class HeadScores:
         return torch.arange(tile.first, tile.last, device=device), torch.arange(tile.low, tile.high, device=device)
 
 
+class HeadWeights:
+    """The weights of one head, a tile at a time; rows whose lse (B, H, T) is not finite have none."""
+
+    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None) -> None:
+        self.own, self.rest = attention.weights, None
+        if self.own is None:
+            assert lse is not None
+            known = lse[b, h].isfinite()
+            self.rest = None if bool(known.all()) else ~known
+            self.head = HeadScores(attention, b, h, torch.where(known, lse[b, h], 0))
+
+    def tile(self, tile: Tile) -> Tensor:
+        """The weights of a tile."""
+        b, h, first, last, low, high = tile
+        if self.own is not None:
+            part = self.own[b, h, first:last, low:high]
+            return part if part.dtype is torch.float64 else part.float()
+        p = self.head.scores(tile).exp2_()
+        return p if self.rest is None else p.masked_fill_(self.rest[first:last, None], 0)
+
+
 def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
     """The weights of a tile; rows whose lse is not finite have none."""
-    b, h, first, last, low, high = tile
-    if attention.weights is not None:
-        part = attention.weights[b, h, first:last, low:high]
-        return part if part.dtype is torch.float64 else part.float()
-    assert lse is not None
-    known = lse[b, h, first:last].isfinite()
-    x = HeadScores(attention, b, h, torch.where(lse.isfinite(), lse, 0)).scores(tile)
-    return x.exp2_().masked_fill_(~known[:, None], 0)
+    return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
 
 
 def logsumexp(attention: Call) -> Tensor:
@@ -158,7 +172,7 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
     buffers = None if attention.weights is not None else torch.empty(2, rows_of(attention) * S, **new)  # for all tiles
     for b in range(B):
         for h in range(H):
-            head = None if buffers is None else HeadScores(attention, b, h, lse)
+            head = None if buffers is None else HeadScores(attention, b, h, lse[b, h])
             all_count = bool(counted[b, h].all())
             for tile in tiles(attention, h, b):
                 if tile.high <= tile.low:

@@ -1,8 +1,8 @@
 """Weights as bytes: the most exact form that fits a page.
 
 linear16 stores weight · 65534 in two bytes, hidden cells as 65535: within 8e-6. root7 stores the root of the weight in
-seven bits, and the eight largest weights of each query exactly: for many heads over many tokens. A causal head is a
-triangle. js/data.js reads both.
+at most seven bits, and the eight largest weights of each query exactly: for many heads over many tokens. A causal head
+is a triangle. js/data.js reads both.
 """
 
 from __future__ import annotations
@@ -22,16 +22,23 @@ _HIDDEN16, _HIDDEN7, _NO_KEY = 65535, 127, 65535
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the weights of a layer are stored. highest: the largest weight outside the exact ones, for root7."""
+    """How the weights of a layer are stored.
+
+    highest: of root7, the weight of the largest code. Beyond the largest weight outside the exact ones, which is
+    highest ÷ 2**coarse, it makes fewer codes do, which compress better: each step of coarse makes the error √2 as large.
+    """
 
     kind: Literal["linear16", "root7"]
     triangle: bool
     highest: float = 1.0
+    coarse: int = 0
 
     @property
     def error(self) -> float:
         """The largest difference between a weight and what is stored of it."""
-        return 0.5 / 65534 if self.kind == "linear16" else self.highest / 126
+        if self.kind == "linear16":
+            return 0.5 / 65534
+        return self.highest * (126 / 2 ** (self.coarse / 2) + 0.25) / 126**2
 
     def as_json(self) -> dict[str, Any]:
         """As js/data.js reads it."""
@@ -45,9 +52,9 @@ def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding
     ...        Encoding("linear16", triangle=True)).hex()
     'ff7f7ffeffff'
     """
-    cells = torch.ones_like(visible)
-    cells = cells.tril() if encoding.triangle else cells
-    values, seen = weights[cells].double().numpy(), visible[cells].numpy()
+    cells = np.ones(weights.shape, bool)
+    cells = np.tril(cells) if encoding.triangle else cells
+    values, seen = weights.numpy()[cells].astype(np.float64), visible.numpy()[cells]
     if encoding.kind == "linear16":
         codes = np.where(seen, np.rint(values * 65534), _HIDDEN16).astype(np.uint16)
         return (codes >> 8).astype(np.uint8).tobytes() + (codes & 255).astype(np.uint8).tobytes()

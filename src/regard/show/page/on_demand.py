@@ -16,7 +16,15 @@ from torch import Tensor
 from regard.heads.report import Seen
 from regard.show.page.encode import Encoding, compress, encode, strongest, thumbnail
 from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
-from regard.show.page.payload import THUMBNAIL, PageData, Titled, describe_page, describe_report, described_heads
+from regard.show.page.payload import (
+    THUMBNAIL,
+    PageData,
+    Titled,
+    describe_page,
+    describe_report,
+    described_heads,
+    picture_size,
+)
 
 
 class BlocksOnDemand(Mapping[str, bytes]):
@@ -124,13 +132,13 @@ def page_on_demand(reports: Sequence[Titled]) -> PageData:
         maps = [LayerOnDemand.of(seen, layer, titled.text) for layer in range(len(seen))]
         if id(seen) not in heads:
             heads[id(seen)] = described_heads(seen)
-        described.append(describe_report(titled, maps, [one.encoding for one in maps], heads[id(seen)]))
+        encodings, pictures = [one.encoding for one in maps], picture_size(maps, always=True)
+        described.append(describe_report(titled, maps, encodings, heads[id(seen)], pictures))
         for layer, one in enumerate(maps):
             for head in range(one.sizes[0]):
                 blocks.add(f"{one.name}.{number}.{layer}.{head}", partial(one.block, head))
         small = _Small(maps)
-        if described[-1]["thumbnails"] is not None:
-            blocks.add(f"thumbnails.{number}", partial(small.get, 0))
+        blocks.add(f"thumbnails.{number}", partial(small.get, 0))
         blocks.add(f"strongest.{number}", partial(small.get, 1))
     return PageData(describe_page(described), blocks)
 

@@ -6,8 +6,11 @@ js/data.js documents the same structure from the reader's side.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -22,7 +25,9 @@ from regard.tokens import TextTokens
 from regard.traces.trace import Trace
 
 FORMAT = 1
-BUDGET = 16 * 2**20  # bytes of all weights, compressed; base64 adds a third
+BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
+COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
+_EVERY = 8  # of so many heads one is encoded to estimate the size of all
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 
 
@@ -47,12 +52,16 @@ class PageData:
     blocks: Mapping[str, Any] = field(default_factory=dict)
 
 
-def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
-    """Everything that a page shows of these reports, in the most exact form that fits the budget."""
+def page_data(reports: Sequence[Titled], budget: int = BUDGET, thumbnails: bool = False) -> PageData:
+    """Everything that a page shows of these reports, in the most exact form that fits the budget.
+
+    thumbnails: small pictures of all heads in one block also where the maps are small, for a page that asks for blocks
+    one at a time. In a file they are drawn from the weights, which are there.
+    """
     blocks: dict[str, bytes] = {}
     described = []
     for number, titled in enumerate(reports):
-        one, of_report = _report(titled, number, budget // len(reports))
+        one, of_report = _report(titled, number, budget // len(reports), thumbnails)
         described.append(one)
         blocks |= of_report
     return PageData(describe_page(described), blocks)
@@ -73,11 +82,14 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
     seen = titled.seen
     maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
-    encodings, blocks = _encoded(maps, number, budget)
-    described = describe_report(titled, maps, encodings, described_heads(seen))
+    pictures = picture_size(maps, thumbnails)
+    blocks = _small(maps, number, pictures)
+    encodings, weights = _encoded(maps, number, budget - _size(blocks))
+    blocks |= weights
+    described = describe_report(titled, maps, encodings, described_heads(seen), pictures)
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     for layer, head in titled.exact:
@@ -91,11 +103,6 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
         sizes, key = LayerSizes(H, maps[layer].kv_heads, T, S), f"steps.{number}.{layer}"
         described["layers"][layer]["steps"], of_steps = describe_steps(trace, sizes, titled.text, key)
         blocks |= of_steps
-    if described["thumbnails"] is not None:
-        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
-        blocks[f"thumbnails.{number}"] = compress(content)
-    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
-    blocks[f"strongest.{number}"] = compress(content)
     return described, blocks
 
 
@@ -124,9 +131,13 @@ def described_heads(seen: Seen) -> dict[str, Any]:
 
 
 def describe_report(
-    titled: Titled, maps: Sequence[PageLayer], encodings: Sequence[Encoding], heads: Mapping[str, Any]
+    titled: Titled,
+    maps: Sequence[PageLayer],
+    encodings: Sequence[Encoding],
+    heads: Mapping[str, Any],
+    pictures: dict[str, int] | None,
 ) -> dict[str, Any]:
-    """A report as the document of a page has it; heads: as described_heads gives them."""
+    """A report as the document of a page has it; heads as described_heads gives them, pictures as picture_size does."""
     seen, texts = titled.seen, _Sequences(titled)
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
@@ -149,11 +160,6 @@ def describe_report(
                 "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
             }
         )
-    pictures = None
-    if any(max(one.sizes[1:]) > THUMBNAIL for one in maps):
-        rows = min(THUMBNAIL, max(one.sizes[1] for one in maps))
-        cols = min(THUMBNAIL, max(one.sizes[2] for one in maps))
-        pictures = {"rows": rows, "cols": cols}
     return {
         "title": _encodable(titled.title),
         "precision": _precision(encodings, long=any(one.grid() is not None for one in maps)),
@@ -162,6 +168,24 @@ def describe_report(
         "order": heads["order"],
         "thumbnails": pictures,
     }
+
+
+def picture_size(maps: Sequence[PageLayer], always: bool) -> dict[str, int] | None:
+    """The size of small pictures of all heads; None where the maps are small enough to be drawn instead."""
+    if not always and all(max(one.sizes[1:]) <= THUMBNAIL for one in maps):
+        return None
+    rows, cols = (min(THUMBNAIL, max(one.sizes[axis] for one in maps)) for axis in (1, 2))
+    return {"rows": rows, "cols": cols}
+
+
+def _small(maps: Sequence[_Layer | LongLayer], number: int, pictures: dict[str, int] | None) -> dict[str, bytes]:
+    """What is read of all heads at once: the strongest key of each query, and small pictures."""
+    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
+    blocks = {f"strongest.{number}": compress(content)}
+    if pictures is not None:
+        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
+        blocks[f"thumbnails.{number}"] = compress(content)
+    return blocks
 
 
 class _Sequences:
@@ -229,31 +253,64 @@ class _Layer:
 
 
 def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
-    """The grids of long layers; of the others linear16 where all of it fits the budget, else root7."""
-    encodings = [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    """The grids of long layers; of the others linear16 where all of it fits the budget, else the finest root7 that does."""
     long = {
-        f"long.{number}.{layer}.{head}": compress(one.block(head))
+        f"long.{number}.{layer}.{head}": partial(one.block, head)
         for layer, one in enumerate(maps)
         if isinstance(one, LongLayer)
         for head in range(one.sizes[0])
     }
-    blocks = _blocks(maps, encodings, number)
-    if sum(map(len, blocks.values())) > budget:
-        encodings = [
-            old if isinstance(one, LongLayer) else Encoding("root7", one.triangle, highest_outside(one.weights))
-            for one, old in zip(maps, encodings, strict=True)
+    encodings, blocks = [], {}
+    for encodings in _from_finest(maps):
+        makers = _weights(maps, encodings, number)
+        few = dict(list(makers.items())[::_EVERY])
+        if _size(_compressed(few)) * len(makers) > 1.05 * budget * len(few):
+            continue  # far too much: not worth to make all of it
+        blocks = _compressed(makers, budget)
+        if _size(blocks) <= budget:
+            break
+    else:
+        blocks = _compressed(_weights(maps, encodings, number))
+    return encodings, blocks | _compressed(long)
+
+
+def _from_finest(maps: Sequence[_Layer | LongLayer]) -> Iterator[list[Encoding]]:
+    """How the layers can be stored, the most exact first."""
+    yield [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
+    outside = [0.0 if isinstance(one, LongLayer) else highest_outside(one.weights) for one in maps]
+    for coarse in range(COARSEST + 1):
+        yield [
+            one.encoding if isinstance(one, LongLayer) else Encoding("root7", one.triangle, most * 2**coarse, coarse)
+            for one, most in zip(maps, outside, strict=True)
         ]
-        blocks = _blocks(maps, encodings, number)
-    return encodings, blocks | long
 
 
-def _blocks(maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int) -> dict[str, bytes]:
+def _weights(
+    maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int
+) -> dict[str, Callable[[], bytes]]:
+    """What makes the block of each head whose weights are all stored."""
     return {
-        f"weights.{number}.{layer}.{head}": compress(encode(one.weights[head], one.visible[head], encoding))
+        f"weights.{number}.{layer}.{head}": partial(encode, one.weights[head], one.visible[head], encoding)
         for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
         if isinstance(one, _Layer)
         for head in range(one.sizes[0])
     }
+
+
+def _compressed(blocks: Mapping[str, Callable[[], bytes]], budget: int | None = None) -> dict[str, bytes]:
+    """The blocks, made in threads, because zlib runs without the GIL; no more of them once they exceed the budget."""
+    finished: dict[str, bytes] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for key, content in zip(blocks, pool.map(lambda make: compress(make()), blocks.values()), strict=True):
+            finished[key] = content
+            if budget is not None and _size(finished) > budget:
+                pool.shutdown(cancel_futures=True)
+                break
+    return finished
+
+
+def _size(blocks: Mapping[str, bytes]) -> int:
+    return sum(map(len, blocks.values()))
 
 
 def _precision(encodings: Sequence[Encoding], long: bool) -> str:

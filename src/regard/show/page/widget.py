@@ -15,15 +15,43 @@ import anywidget
 import traitlets
 
 from regard.show.page.encode import Encoding, decode
-from regard.show.page.html import read, script
+from regard.show.page.html import UNPACK, packed, read, script
 from regard.show.page.payload import PageData
 from regard.show.page.png import head_png
+
+# The module is unpacked when a cell is drawn; the cell may be removed before that is done.
+_PACKED = packed(script("export const { renderWidget } = regardPage;"))
+_RENDER = """
+const load = async () => {
+  const address = URL.createObjectURL(new Blob([await unpack(packed)], { type: "text/javascript" }));
+  try {
+    return await import(address);
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+};
+const draw = async (cell, removed) => {
+  try {
+    const { renderWidget } = await load();
+    if (!removed.aborted) removed.addEventListener("abort", renderWidget(cell));
+  } catch (error) {
+    cell.el.append(`The page cannot be shown here: ${error.message}`);
+    throw error;
+  }
+};
+const render = (cell) => {
+  const aborter = new AbortController();
+  draw(cell, aborter.signal);
+  return () => aborter.abort();
+};
+export default { render };
+"""
 
 
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/state.js."""
 
-    _esm = script("export default { render: regardPage.renderWidget };")
+    _esm = f'{UNPACK}const packed = "{_PACKED}";{_RENDER}'
     _css = read("page.css")
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)

@@ -36,7 +36,7 @@ const SIGNED = {
   },
 };
 
-/** @type {Map<string, Rgb[]>} */
+/** By their anchors, and by the side of zero. @type {Map<Record<string, string>, Rgb[][]>} */
 const tables = new Map();
 
 /**
@@ -46,7 +46,7 @@ const tables = new Map();
  * @returns {Rgb}
  */
 export function weightColor(weight, theme) {
-  return table(`weights ${theme}`, ANCHORS[theme], 0)[bin(weight)];
+  return table(ANCHORS[theme], 0)[bin(weight)];
 }
 
 /**
@@ -57,7 +57,7 @@ export function weightColor(weight, theme) {
  */
 export function signedColor(value, theme) {
   const side = value < 0 ? -1 : 1;
-  return table(`signed ${side} ${theme}`, SIGNED[theme], side)[bin(abs(value))];
+  return table(SIGNED[theme], side)[bin(abs(value))];
 }
 
 /**
@@ -136,14 +136,13 @@ function bin(weight) {
 
 /**
  * The colours of STEPS weights, computed once.
- * @param {string} key
  * @param {Record<string, string>} anchors
  * @param {number} side -1 for the negative half, 1 for the positive one, 0 for all
  * @returns {Rgb[]}
  */
-function table(key, anchors, side) {
-  const known = tables.get(key);
-  if (known) return known;
+function table(anchors, side) {
+  const known = tables.get(anchors) ?? [];
+  if (known[side + 1]) return known[side + 1];
   const points = Object.entries(anchors)
     .map(([weight, color]) => ({ weight: Number(weight), lab: toLab(parse(color)) }))
     .filter(({ weight }) => side === 0 || weight === 0 || Math.sign(weight) === side)
@@ -159,7 +158,8 @@ function table(key, anchors, side) {
     const t = (at - a.at) / (b.at - a.at);
     return toRgb(/** @type {Rgb} */ (a.lab.map((value, c) => value + (b.lab[c] - value) * t)));
   });
-  tables.set(key, colors);
+  known[side + 1] = colors;
+  tables.set(anchors, known);
   return colors;
 }
 

@@ -105,7 +105,7 @@ export class HeadView {
     );
     const height = narrow ? "auto" : `${max(this.map.top + max(weights.T, weights.S) * cell, 120) + 8}px`;
     styles(this.stage, { height });
-    this.#drawLegend(narrow, lines, cell);
+    this.#drawLegend(narrow, width, lines, cell);
     this.focus();
   }
 
@@ -177,10 +177,11 @@ export class HeadView {
 
   /**
    * @param {boolean} narrow
+   * @param {number} width of all that is beside the panel; asking the document again would lay it out once more
    * @param {number} lines
    * @param {number} cell
    */
-  #drawLegend(narrow, lines, cell) {
+  #drawLegend(narrow, width, lines, cell) {
     const { app } = this;
     const { theme, weights, report } = app;
     if (!weights) return;
@@ -193,7 +194,7 @@ export class HeadView {
     );
     const bottom = this.map.top + weights.T * cell;
     const size = weights.S * cell;
-    const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
+    const room = width - lines - size;
     const place = narrow
       ? "flow"
       : room >= LEGEND + 40 + (this.#triangular() ? 0 : 140) || (this.#triangular() && size > 1.9 * LEGEND)

@@ -35,6 +35,7 @@ export class Lines {
     this.cols = this.rows;
     /** @type {LinesOptions} */
     this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
+    this.laid = ""; // the words and their places, as they are in the document
     this.left = 0; // the right edge of the words that are looked at
     this.right = 0; // the left edge of the words that look
     this.every = 1; // of the words that are always shown
@@ -75,6 +76,9 @@ export class Lines {
    */
   draw(weights, rows, cols, options) {
     Object.assign(this, { weights, rows, cols, options });
+    const layout = JSON.stringify([rows.names, rows.padding, rows.ties, cols.names, cols.padding, cols.ties, options]);
+    if (layout === this.laid) return; // another head of the same text
+    this.laid = layout;
     const { row, top, width, label, font = LABEL_FONT } = options;
     const height = top + max(rows.size, cols.size) * row;
     attributes(this.el, { width, height, viewBox: `0 0 ${width} ${height}` });
