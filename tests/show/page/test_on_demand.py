@@ -26,7 +26,7 @@ def seen_at(*texts, causal=True, keep=None):
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_page_is_the_same_as_all_at_once(causal):
     reports = titled_texts(seen_at((2, 7), (1, 67), causal=causal), "mine")
-    at_once, on_demand = page_data(reports), page_on_demand(reports)
+    at_once, on_demand = page_data(reports, thumbnails=True), page_on_demand(reports)
     assert on_demand.document == at_once.document
     assert set(on_demand.blocks) == set(at_once.blocks)
     assert {key: on_demand.blocks[key] for key in on_demand.blocks} == at_once.blocks
@@ -34,7 +34,7 @@ def test_the_page_is_the_same_as_all_at_once(causal):
 
 def test_a_long_text_is_the_same_head_by_head():
     reports = titled_texts(seen_at((1, 521)), "long")
-    at_once, on_demand = page_data(reports), page_on_demand(reports)
+    at_once, on_demand = page_data(reports, thumbnails=True), page_on_demand(reports)
     assert on_demand.document == at_once.document
     assert {key: on_demand.blocks[key] for key in on_demand.blocks} == at_once.blocks
 
