@@ -144,8 +144,9 @@ def _numbers(heads: Heads | None) -> list[HeadNumber] | None:
         return None
     if isinstance(heads, str):
         raise ValueError(f"a head is (layer, head) and this is {heads!r}; give numbers: (4, 3)")
-    single = isinstance(heads, Head) or (isinstance(heads, tuple) and len(heads) == 2 and _is_number(heads[0]))
-    return list(dict.fromkeys(_head(one) for one in ([heads] if single else heads)))
+    if isinstance(heads, Head) or (isinstance(heads, tuple) and len(heads) == 2 and _is_number(heads[0])):
+        return [_head(heads)]
+    return list(dict.fromkeys(_head(head) for head in heads))
 
 
 def _head(head: Any) -> HeadNumber:

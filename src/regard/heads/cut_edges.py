@@ -63,7 +63,7 @@ class CutEdges:
         if not any(isinstance(token, str) for edge in self.edges for token in edge):
             return [[(None, int(query), int(key))] for query, key in self.edges]
         B, _, T, S = call.sizes
-        is_continued = not call.across and T < S or call.across and positions.query > 0
+        is_continued = (not call.across and T < S) or (call.across and positions.query > 0)
         batch, pairs = self._found.get(call.across, (0, []))
         if not is_continued or batch != B:  # words are looked up in the text that a generation starts with
             pairs = self._look_up(call)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import and_
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from regard.attention.attend import attend_rows
 from regard.attention.call import Call
-from regard.attention.masks import Mask
+from regard.attention.masks import And, Mask
 from regard.heads.call import WatchedCall
 from regard.heads.names import names_in_short
 
@@ -179,11 +178,13 @@ class CallEdit:
     @property
     def removed(self) -> Mask | None:
         """The removed edges as a mask."""
-        return reduce(and_, self.masks) if self.masks else None  # type: ignore[arg-type]
+        masks: list[Mask] = list(self.masks)
+        return reduce(And, masks) if masks else None
 
     def rows(self) -> Tensor:
         """(R,): the queries that lose an edge."""
-        return torch.cat([mask.rows for mask in self.masks]).unique()
+        rows: Tensor = torch.cat([mask.rows for mask in self.masks]).unique()
+        return rows
 
     def replace_heads(self, context: Tensor) -> Tensor:
         """(B, H, T, D), with other values where heads are cut."""

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.call import WatchedCall
-from regard.heads.intercept_torch_nn import OPERATORS
 from regard.heads.edits import Editor
+from regard.heads.intercept_torch_nn import OPERATORS
 from regard.heads.interceptor import Interceptor
 from regard.heads.model_inputs import InputTracker
 from regard.heads.torch_patches import Patch, Patches

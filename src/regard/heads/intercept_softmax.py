@@ -156,7 +156,7 @@ class SoftmaxTracker:
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
                 new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
-                return out.copy_(new) if kwargs.get("out") is out and new is not out else new
+                return out.copy_(new) if "out" in kwargs and new is not out else new
         return out
 
     def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -234,7 +234,7 @@ class Interceptor:
         if inside_observed_attention():
             return None  # part of another attention call
         q, k, v = call.qkv
-        options = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
+        options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
         watched = WatchedCall("", q=q, k=k, v=v, **options)
         edit = self.edit_of(watched, self.edits())
         if edit is not None or self.needs_contexts:
