@@ -59,7 +59,7 @@ def cut(
         query's other weights grow to 1 in sum; a query that is left without keys gets 0. Positions count from 0 in the
         text (with a cache: in the whole text, with padding), or words, as `seen.tokens` has them: "sat", "the@4"; a word
         of several tokens is all of them. With several texts, a word is looked up in each.
-    layers: the layers in which edges are removed. [default: all] With `heads`, edges are removed in these heads only.
+    layers: the layers in which edges are removed. [default: all, in a model without cross-attention] With `heads`, edges are removed in these heads only.
     tokenizer: reads token ids, where edges are words. [default: model.tokenizer, if there is one]
 
     Works wherever `regard.watch` sees attention, and as exactly; where something cannot be cut, it is an error that says
@@ -102,12 +102,13 @@ class CutPlan:
             raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
         if edges is not None and not (isinstance(to, (int, float)) and to == 0):
             raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
-        self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader)
+        everywhere = heads is None and layers is None
+        self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text=everywhere)
         self.layers = None if layers is None else sorted({_number(n, "layer") for n in _as_list(layers)})
         self.heads = heads
         self.values = {} if edges is not None else _values(heads or [], to)
         self.removes_edges = bool(self.edges is not None and self.edges.edges)
-        self.everywhere = self.removes_edges and heads is None and layers is None
+        self.everywhere = self.removes_edges and everywhere
 
     @property
     def is_empty(self) -> bool:

@@ -19,10 +19,12 @@ Pair = tuple[int | None, int, int]  # (text, query, key); text None: all texts
 
 
 class CutEdges:
-    """Edges that are to be removed, and which of them were there."""
+    """Edges that are to be removed, and which of them were there. one_text: in a model that reads no second text."""
 
-    def __init__(self, edges: Sequence[tuple[Token, Token]], reader: TextReader | None) -> None:
-        self.edges, self.reader = edges, reader
+    def __init__(
+        self, edges: Sequence[tuple[Token, Token]], reader: TextReader | None, one_text: bool = False
+    ) -> None:
+        self.edges, self.reader, self.one_text = edges, reader, one_text
         self.met: set[int] = set()  # edges whose query and key were both in a call
         self.visible: set[int] = set()  # edges whose query could see the key
         self.lengths = (0, 0)  # the most queries and keys that a text had
@@ -30,6 +32,11 @@ class CutEdges:
 
     def find(self, call: WatchedCall, positions: Positions) -> list[Pair]:
         """(text, row, column) of the edges that are in this call."""
+        if self.one_text and call.across:
+            raise ValueError(
+                f"{call.module or 'the model'} is cross-attention, whose queries and keys are different texts; name the "
+                "layers in which edges are cut: layers=[…]"
+            )
         _, _, T, S = call.sizes
         self.lengths = max(self.lengths[0], positions.query + T), max(self.lengths[1], positions.key + S)
         found = []
@@ -45,11 +52,12 @@ class CutEdges:
 
     def check_met(self) -> None:
         """Raise ValueError where an edge was never there, or could never be seen."""
+        T, S = self.lengths
         for number, (query, key) in enumerate(self.edges):
-            if number not in self.met:
-                T, S = self.lengths
+            beyond = any(isinstance(token, int) and token >= size for token, size in ((query, T), (key, S)))
+            if number not in self.met and beyond:
                 raise ValueError(
-                    f"edge {(query, key)} was not cut: in the layers concerned there were {T} queries and {S} keys; "
+                    f"edge {(query, key)} was not there to cut: the layers concerned had {T} queries and {S} keys; "
                     "positions count from 0"
                 )
             if number not in self.visible:

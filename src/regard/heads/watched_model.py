@@ -89,8 +89,9 @@ class WatchedModel:
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
         name = self._name(call.module)
+        if self.callback is not None or (self.editor is not None and self.editor.removes_edges):
+            call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
         if self.callback is not None:
-            call = self.inputs.annotate(call, name)
             if removed is not None and call.weights is None:
                 call = replace(call, mask=call.mask & removed, lse=None)
             if self.contexts:
