@@ -115,7 +115,7 @@ class LayerEdit:
         chosen = torch.zeros(context.shape[1], dtype=torch.bool, device=context.device)
         chosen[list(self.values)] = True
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
-            return context.masked_fill(chosen[:, None, None], 0)
+            return torch.where(chosen[:, None, None], context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)
         for head, value in self.values.items():
             if isinstance(value, str):
@@ -205,4 +205,4 @@ class CallEdit:
         B, H, _, S = call.sizes
         call, rows = replace(call, mask=call.mask & self.removed), self.rows()
         parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
-        return whole.index_copy(2, rows, torch.cat(parts, 2).to(whole.dtype))
+        return whole.clone().index_copy_(2, rows, torch.cat(parts, 2).to(whole.dtype))  # with the kernel's strides
