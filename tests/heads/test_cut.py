@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import regard
 from heads import models
 from heads.models import E, Layers, ids, textbook
+from helpers import says_it_ourselves
 
 pytestmark = [
     pytest.mark.usefixtures("unchanged"),
@@ -303,6 +304,7 @@ WRONG = {
 }
 
 
+@says_it_ourselves
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments_are_refused_with_the_rule(name):
     arguments, message = WRONG[name]
@@ -311,6 +313,7 @@ def test_wrong_arguments_are_refused_with_the_rule(name):
         model(ids(2, 7))
 
 
+@says_it_ourselves
 def test_a_model_that_is_not_called_or_that_is_no_model_is_refused():
     with (
         pytest.raises(ValueError, match="the model was not called inside the block"),

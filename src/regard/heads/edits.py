@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -21,7 +21,7 @@ from regard.attention.masks import And, Mask
 from regard.heads.call import WatchedCall
 from regard.heads.names import names_in_short
 
-Value = float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
+Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
 _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are removed
 
 
@@ -147,6 +147,7 @@ class LayerEdit:
         return value.to(context.device, context.dtype)
 
 
+@runtime_checkable
 class Editor(Protocol):
     """A cut: what it changes in each layer."""
 
