@@ -31,7 +31,7 @@ def test_every_contender_computes_the_same_text():
 
 def test_nothing_is_timed_where_logits_differ_or_nothing_was_cut():
     calls = contenders()
-    with pytest.raises(WrongError, match="regard.cut and TransformerLens differ by"):
+    with pytest.raises(WrongError, match=r"regard.cut and TransformerLens differ by"):
         bench.check({**calls, bench.LENS: lambda: 2 * calls[bench.OURS]()}, torch.float32)
     with pytest.raises(WrongError, match="the logits are the same as without the cut"):
         bench.check({**calls, bench.OURS: calls[bench.BASE]}, torch.float32)

@@ -13,6 +13,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def contenders(model: Any, lens: Any, ids: Tensor, config: GPTConfig) -> dict[st
         z[:, :, head] = 0
         return z
 
+    calls: dict[str, Callable[[], Tensor]]
     calls = {BASE: uncut, OURS: partial(by_cut, heads=(layer, head)), EDGE: partial(by_cut, edges=[(last, 0)])}
     if lens is not None:
         hooks = [(f"blocks.{layer}.attn.hook_z", without)]
@@ -101,7 +103,7 @@ def case_lines(
     tokens: int, away: float | None, case: Mapping[str, Mapping[str, Any]], setting: Setting, note: str
 ) -> list[str]:
     """The table of one length."""
-    milliseconds = same_digits([1e3 * one["median"] for one in case.values()])
+    milliseconds = same_digits([1e3 * one["best"] for one in case.values()])
     columns = [list(case), milliseconds, [f"{one['to_uncut']:.2f}" for one in case.values()]]
     lines = [f"  one forward over {tokens} tokens, {setting.label}", ""]
     lines += table_lines(["", "ms", "÷ uncut"], columns, marked=list(case).index(OURS))
@@ -118,9 +120,8 @@ def _logits(model: Any, ids: Tensor) -> Tensor:
 def _lens(model: Any) -> tuple[Any, str]:
     """TransformerLens's model with the same weights, or why there is none."""
     try:
-        import transformer_lens
-        from transformer_lens.pretrained.weight_conversions import convert_gpt2_weights
-
+        transformer_lens = import_module("transformer_lens")
+        conversions = import_module("transformer_lens.pretrained.weight_conversions")
         c, weight = model.config, model.transformer.wte.weight
         config = transformer_lens.HookedTransformerConfig(
             n_layers=c.n_layer,
@@ -135,7 +136,7 @@ def _lens(model: Any) -> tuple[Any, str]:
             dtype=weight.dtype,
         )
         lens = transformer_lens.HookedTransformer(config).eval()
-        lens.load_state_dict(convert_gpt2_weights(model, config), strict=False)
+        lens.load_state_dict(conversions.convert_gpt2_weights(model, config), strict=False)
     except (ImportError, AttributeError) as error:
         return None, f"TransformerLens 2 is not here ({reason(error)}): pip install 'transformer-lens<3' to compare."
     return lens.to(weight.device), ""
