@@ -19,6 +19,7 @@ from regard.attention.presets import (
     create_gpt3_attention,
 )
 from regard.gpt import GPT, GPTConfig
+from regard.heads.cut import cut
 from regard.heads.probe import probe
 from regard.heads.watch import Seen, load_seen, watch
 from regard.steps import step
@@ -46,6 +47,7 @@ __all__ = [
     "create_gpt2_small_attention",
     "create_gpt2_xl_attention",
     "create_gpt3_attention",
+    "cut",
     "dense",
     "documents",
     "explain",

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import check_dropout, check_tensor, is_exporting
-from regard.attention.call import Call
+from regard.attention.call import HIDES, Call
 from regard.attention.fused import (
     BANDED,
     FUSED,
@@ -29,10 +29,10 @@ from regard.attention.fused import (
     attend_in_tiles,
     hidden_from_all,
 )
-from regard.attention.masks import EVERYTHING, Mask, Parts, as_mask
+from regard.attention.masks import EVERYTHING, Mask, Parts, as_mask, to_four_axes
 from regard.attention.observers import observed
 from regard.attention.positions import alibi_bias
-from regard.steps import step, tracing
+from regard.steps import collecting, step, tracing
 
 
 def attend(
@@ -60,9 +60,10 @@ def attend(
     call = _checked_call(q, k, v, mask, scale, dropout, alibi)
     parts = _parts(call)
     route = _choose(call, parts)
-    with observed(call, route):
+    with observed(call, route) as edit:
         out = route.run(call, parts)
-        return _without_leaked_nan(call, out) if route.leaks_nan else out
+        out = _without_leaked_nan(call, out) if route.leaks_nan else out
+    return out if edit is None else edit.context(out)
 
 
 def attend_in_steps(
@@ -85,8 +86,36 @@ def attend_in_steps(
             [0.3302, 0.6698]])
     """
     call = _checked_call(q, k, v, mask, scale, dropout, alibi)
-    with observed(call, IN_STEPS):
-        return _whole_formula(call)
+    with observed(call, IN_STEPS) as edit:
+        context, weights = _whole_formula(call)
+    if edit is not None:
+        context = step("cut", edit.context(context), "what regard.cut leaves", "heads or edges are switched off")
+        weights = edit.weights(weights)
+    return context, weights
+
+
+def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R S"]]:
+    """The formula for some queries of a call, of any kind: their context and their weights (before dropout).
+
+    >>> import regard
+    >>> q = k = v = torch.eye(2).view(1, 1, 2, 2)
+    >>> attend_rows(Call(q=q, k=k, v=v, mask=regard.causal()), torch.tensor([0]))[1]
+    tensor([[[[1., 0.]]]])
+    """
+    q, k, v = call.qkv
+    T, S = call.sizes[2:]
+    cols = torch.arange(S, device=call.device)
+    allowed = to_four_axes(call.mask.tile(rows, cols, S - T)).expand(-1, -1, len(rows), S)
+    bias = None
+    if call.bias is not None:
+        bias = _in_float32(to_four_axes(call.bias))
+        bias = bias if bias.shape[2] == 1 else bias[:, :, rows]
+        allowed = allowed & (bias > HIDES)
+    if call.alibi is not None:
+        slope = alibi_bias(call.alibi, rows, cols, call.shift)
+        bias = slope if bias is None else bias + slope
+    with collecting(lambda *_: None):  # not the steps of the whole attention
+        return _formula(q[:, :, rows], k, v, allowed, bias, call.scale, call.dropout)
 
 
 def _whole_formula(call: Call) -> tuple[Tensor, Tensor]:

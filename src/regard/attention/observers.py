@@ -1,15 +1,30 @@
-"""Observers: code that wants to know of every attention call, and of the route it takes."""
+"""Observers: code that wants to know of every attention call, and of the route it takes, or to change its result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
 from regard.scoped import Scoped
 
-Observer = Callable[[Call, Route], None]
+
+@runtime_checkable
+class Edit(Protocol):
+    """Changes what one attention call returns; an observer that wants to change nothing returns None."""
+
+    def context(self, context: Tensor) -> Tensor:
+        """(B, H, T, D), in place of the context of the call."""
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """(B, H, T, S), in place of the weights, where they are returned as well; asked after the context."""
+
+
+Observer = Callable[[Call, Route], Edit | None]
 _observer = Scoped[Observer]("regard_attention_observer")
 _inside = Scoped[bool]("regard_inside_observed_attention")
 _NOTHING = nullcontext()
@@ -18,7 +33,7 @@ _NOTHING = nullcontext()
 def observe(observer: Observer) -> AbstractContextManager[None]:
     """Call `observer(call, route)` before every attention of this thread (or asyncio task), inside the block.
 
-    The innermost block wins.
+    An Edit that it returns changes the result of that attention. The innermost block wins.
     """
     return _observer.set(observer)
 
@@ -33,14 +48,14 @@ def inside_observed_attention() -> bool:
     return bool(_inside.get())
 
 
-def observed(call: Call, route: Route) -> AbstractContextManager[None]:
-    """Call the observer, if there is one, and mark the attention as running inside the block."""
+def observed(call: Call, route: Route) -> AbstractContextManager[Edit | None]:
+    """Call the observer, if there is one, and mark the attention as running inside the block; yields its edit."""
     observer = _observer.get()
     return _NOTHING if observer is None else _observed(observer, call, route)
 
 
 @contextmanager
-def _observed(observer: Observer, call: Call, route: Route) -> Iterator[None]:
-    observer(call, route)
+def _observed(observer: Observer, call: Call, route: Route) -> Iterator[Edit | None]:
+    edit = observer(call, route)
     with _inside.set(True):
-        yield
+        yield edit

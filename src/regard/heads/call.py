@@ -10,9 +10,6 @@ from torch import Tensor
 
 from regard.attention.call import Call
 
-# A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
-HIDES = torch.finfo(torch.float16).min / 2
-
 
 class TextIds(NamedTuple):
     """The token ids of a batch of texts, (B, n), and which of them are real tokens; None where all are."""
@@ -25,7 +22,7 @@ class TextIds(NamedTuple):
 class WatchedCall(Call):
     """An attention call of a watched model, and what is known about its text.
 
-    v is never kept. A bias below HIDES hides a key.
+    v is there only while a cut needs it.
     """
 
     module: str  # the module that made the call, by its dotted name; "" for the model itself
@@ -36,13 +33,21 @@ class WatchedCall(Call):
     query_text: TextIds | None = None  # in cross-attention: the text of the queries, and that of the keys
     key_text: TextIds | None = None
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
+    context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
 
     @property
     def shift(self) -> int:
         """Query i is at key position i + shift: the last one at the text's last key."""
         return super().shift - self.extra
 
+    def detached(self) -> WatchedCall:
+        """The same call without gradients and without v."""
+        if self.v is None:
+            return self
+        names = ("q", "k", "bias", "alibi", "weights")
+        return replace(self, v=None, **{n: t.detach() for n in names if (t := getattr(self, n)) is not None})
+
     def moved(self, device: torch.device | str) -> WatchedCall:
         """The same call with its tensors on another device."""
-        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens")
+        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens", "context")
         return replace(self, **{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})

@@ -1,4 +1,4 @@
-"""Intercept every attention call of a model while it runs, without changing the model or what it computes.
+"""Intercept every attention call of a model while it runs, to read it or to change what it returns; the model stays as it is.
 
 Three mechanisms, active only in the thread that watches: a torch function mode sees scaled_dot_product_attention,
 FlexAttention and softmax followed by a product; a replaced nn.Module.__call__ knows which module runs; regard's attend()
@@ -19,10 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.call import WatchedCall
+from regard.heads.edits import Editor
 from regard.heads.intercept_torch_nn import OPERATORS
-from regard.heads.interceptor import Callback, Forwards, Interceptor, WatchedModel
+from regard.heads.interceptor import Interceptor
 from regard.heads.model_inputs import InputTracker
 from regard.heads.torch_patches import Patch, Patches
+from regard.heads.watched_model import Callback, Forwards, WatchedModel
 
 INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
@@ -45,16 +47,23 @@ LEAVES = {
 
 @contextmanager
 def intercept(
-    model: nn.Module, callback: Callback, *, tokens: Tensor | None = None, padding: Tensor | None = None
+    model: nn.Module,
+    callback: Callback | None = None,
+    *,
+    editor: Editor | None = None,
+    contexts: bool = False,
+    tokens: Tensor | None = None,
+    padding: Tensor | None = None,
 ) -> Iterator[Forwards]:
     """Call `callback(forward, layer, call)` right after each attention call that the model makes inside the block.
 
-    `forward` counts calls of the model, or of a part of it that is called by itself; `layer` counts attention calls
+    editor: changes what the calls return; what it changes is done before any callback. contexts: the callback's calls
+    have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called by itself; `layer` counts attention calls
     within one. tokens: (B, T) ids, where the model's own arguments do not contain them. padding: (B, T), True = a real
     token.
     """
     _refuse_torchscript(model)
-    watched = WatchedModel(model, callback, InputTracker(tokens, padding))
+    watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
     interceptor = _interceptor_of_this_thread()
     with _patches.applied():
         interceptor.models.append(watched)
@@ -128,6 +137,10 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
         if interceptor is not None:
             with interceptor.errors_naming_the_module(), torch.no_grad():
                 call = call_of(*args, **kwargs)
+            if interceptor.edits(call.module) or interceptor.needs_contexts:
+                raise ValueError(
+                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
+                )
             interceptor.report(call)
         return out
 

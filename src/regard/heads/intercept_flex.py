@@ -59,6 +59,22 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     return WatchedCall("", weights=scores.softmax(-1), mask=Padding(may_see(scores).any(2).any(1)))
 
 
+def without_edges(
+    args: tuple[Any, ...], kwargs: dict[str, Any], removed: Mask
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the operator with the scores of removed edges at −∞."""
+    q, k, score_mod, _, _ = _read_arguments(*args, **kwargs)
+    allowed = removed.dense(q.shape[2], k.shape[2], q.device).expand(q.shape[0], q.shape[1], -1, -1)
+
+    def score_mod_without_edges(score: Tensor, b: Tensor, h: Tensor, row: Tensor, col: Tensor, *more: Any) -> Tensor:
+        return torch.where(allowed[b, h, row, col], score_mod(score, b, h, row, col, *more), -torch.inf)
+
+    named = dict(zip(("query", "key", "value", "score_mod"), args, strict=False))
+    if "score_mod" in named:
+        return (*args[:3], score_mod_without_edges, *args[4:]), kwargs
+    return args, kwargs | {"score_mod": score_mod_without_edges}
+
+
 def _mask_of(block_mask: Any, q: Tensor) -> Mask:
     """The mask_mod, last in a block mask."""
     mask_mod = block_mask[-1] if block_mask else None

@@ -64,11 +64,13 @@ class LseCapture(TorchDispatchMode):
 
 
 class SdpaArguments(NamedTuple):
-    """The arguments of SDPA that decide its weights."""
+    """The arguments of SDPA."""
 
     query: Tensor
     key: Tensor
+    value: Tensor
     attn_mask: Tensor | None
+    dropout: float
     is_causal: bool
     scale: float | None
 
@@ -93,36 +95,46 @@ def read_arguments(
     enable_gqa: bool = False,
 ) -> SdpaArguments:
     """Arguments by name, as SDPA itself reads them."""
-    return SdpaArguments(query, key, attn_mask, is_causal, scale)
+    return SdpaArguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 
-def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, batch: int | None) -> WatchedCall:
-    """The arguments of SDPA as a call.
+def call_of(
+    args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, batch: int | None, live: bool = False
+) -> WatchedCall:
+    """The arguments of SDPA as a call; live: with values and gradients.
 
     (T, D) is one head, (N, T, D) is N texts of one head unless `batch` divides N, and axes before the last four are
     batch. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
     """
-    query, key, attn_mask, is_causal, scale = read_arguments(*args, **kwargs)
-    q, q_lengths = _padded(query.detach())
-    k, k_lengths = _padded(key.detach())
+    query, key, value, attn_mask, dropout, is_causal, scale = read_arguments(*args, **kwargs)
+    if live and query.is_nested:
+        raise ValueError("its texts are nested tensors, which cannot be cut; pad them to one length")
+    if not live:
+        query, key = query.detach(), key.detach()
+    q, q_lengths = _padded(query)
+    k, k_lengths = _padded(key)
     if torch.is_autocast_enabled(q.device.type):
-        q, k = _as_autocast(q), _as_autocast(k)
+        q, k, value = _as_autocast(q), _as_autocast(k), _as_autocast(value)
     if attn_mask is not None:
         is_causal, attn_mask = _without_causal_bias(attn_mask, is_causal)
+        attn_mask = attn_mask if attn_mask is None or live else attn_mask.detach()
     if q.dim() < 2 or k.dim() < 2:
         raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
+    v = align_axes(q, value, None, batch)[1] if live else None
     q, k, attn_mask = align_axes(q, k, attn_mask, batch)
     bias = None
     if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
-        bias, attn_mask = _as_autocast(attn_mask.detach()), None
+        bias, attn_mask = _as_autocast(attn_mask), None
     T, S = q.shape[2], k.shape[2]
     mask = _mask_of(attn_mask, is_causal, k_lengths, T, S)
     if is_causal and S > T:
-        k = k[:, :, :T]
+        k, v = k[:, :, :T], None if v is None else v[:, :, :T]
     return WatchedCall(
         "",
         q=q,
         k=k,
+        v=v,
+        dropout=dropout if live else 0.0,
         scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
         mask=mask,
         bias=bias,
@@ -139,7 +151,6 @@ def mask_from(allowed: Bool[Tensor, "_ _ _ _"]) -> Mask:
 
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
-    mask = None if mask is None else mask.detach()
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
         return q, k, None if mask is None else to_four_axes(mask)
     axes = max(q.dim(), k.dim())

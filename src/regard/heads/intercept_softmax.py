@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.heads.tracked_softmax import TrackedSoftmax, as_tuple
+from regard.heads.products import WeightedProduct, of_einsum, of_matrices
+from regard.heads.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
 from regard.heads.visibility import may_see
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
@@ -43,10 +44,14 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, ar
 
 
 class SoftmaxTracker:
-    """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values."""
+    """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
-    def __init__(self, on_attention: Callable[[TrackedSoftmax], None]) -> None:
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
+    """
+
+    def __init__(self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor]) -> None:
         self.on_attention = on_attention
+        self.keep_scores = False
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
         self.handlers: dict[str, Handler] = {
             **dict.fromkeys(SOFTMAX, self.softmax),
@@ -72,7 +77,10 @@ class SoftmaxTracker:
         visible = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
-            self._track(out, TrackedSoftmax(out.detach(), visible))
+            source = None
+            if self.keep_scores and args and args[0] is scores:
+                source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
+            self._track(out, TrackedSoftmax(out.detach(), visible, source=source))
         return out
 
     def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -141,10 +149,14 @@ class SoftmaxTracker:
         if not self.tracked:
             return out
         operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
-        if len(operands) == 2:
-            left, right = operands
-            if not self._multiply(left, right, transposed=False):
-                self._multiply(right, left, transposed=True)
+        if len(operands) < 2:
+            return out
+        left, right = operands
+        for tensor, values, transposed in ((left, right, False), (right, left, True)):
+            softmax = self._attention(tensor, values, transposed)
+            if softmax is not None:
+                new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
+                return out.copy_(new) if "out" in kwargs and new is not out else new
         return out
 
     def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -158,7 +170,9 @@ class SoftmaxTracker:
             softmax = self._softmax_of(tensor)
             others = "".join(terms[:i] + terms[i + 1 :])
             if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
-                self._confirm(softmax)
+                transposed = softmax.transposed
+                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out)
+                return self._confirm(softmax, product)
         return out
 
     def _add_tensors(
@@ -175,23 +189,22 @@ class SoftmaxTracker:
             self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
         return out
 
-    def _multiply(self, tensor: Tensor, values: Tensor, transposed: bool) -> bool:
-        """Report the softmax in the tensor, if this product makes it attention."""
+    def _attention(self, tensor: Tensor, values: Tensor, transposed: bool) -> TrackedSoftmax | None:
+        """The softmax in the tensor, if this product makes it attention."""
         softmax = self._softmax_of(tensor)
         if softmax is None or softmax.transposed is not transposed or not _may_be_values(values):
-            return False
+            return None
         keys, queries = tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
         if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
-            return False
+            return None
         if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
             softmax = replace(softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1))
-        self._confirm(softmax)
-        return True
+        return softmax
 
-    def _confirm(self, softmax: TrackedSoftmax) -> None:
+    def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
             del self.tracked[key]
-        self.on_attention(softmax)
+        return self.on_attention(softmax, product)
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
         shape = softmax.weights.shape
@@ -201,7 +214,7 @@ class SoftmaxTracker:
                 if other.origin is softmax.origin:
                     other.heads = softmax.heads
         key, tracked = id(tensor), self.tracked
-        tracked[key] = (weakref.ref(tensor, lambda _: tracked.pop(key, None)), softmax, _version(tensor))
+        tracked[key] = (weakref.ref(tensor, lambda _: tracked.pop(key, None)), softmax, version_of(tensor))
 
     def _softmax_of(self, tensor: Any) -> TrackedSoftmax | None:
         """The softmax that the tensor holds, with the weights that it holds now."""
@@ -209,7 +222,7 @@ class SoftmaxTracker:
         if entry is None or entry[0]() is not tensor:
             return None
         _, softmax, version = entry
-        if version != _version(tensor):  # changed in place by a function that is not followed
+        if version != version_of(tensor):  # changed in place by a function that is not followed
             softmax = softmax.overwritten(tensor, tensor.shape)
             if softmax.after_dropout:
                 softmax.unknown = "after dropout its weights are written over; put dropout last"
@@ -273,7 +286,3 @@ def _base_name(function: Any) -> str:
     """Without the overload of an aten operator."""
     name: str = function.__name__
     return name.partition(".")[0]
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version

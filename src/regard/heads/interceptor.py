@@ -1,79 +1,39 @@
 """The attention calls of one thread: which watched module runs, which torch function it calls, and whom to report it to.
 
+Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their blocks.
 A torch function mode passes each torch function to its handler, by name. The mode is off where a module of torch.nn may
 take its fast path, which it does not take under a mode.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
 import torch
-from torch import nn
+import torch.utils.checkpoint
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
-from regard.attention.observers import inside_observed_attention, observe
+from regard.attention.masks import Mask
+from regard.attention.observers import Edit, inside_observed_attention, observe
 from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.call import WatchedCall
+from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
-from regard.heads.model_inputs import InputTracker
+from regard.heads.products import WeightedProduct
 from regard.heads.tracked_softmax import TrackedSoftmax
+from regard.heads.watched_model import WatchedModel
 from regard.traces.failures import explain_call
 
-Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
-WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 _UNCHANGED = nullcontext()
-
-
-@dataclass
-class Forwards:
-    """How often the model was called so far, and how many attention calls it made."""
-
-    count: int = 0
-    calls: int = 0
-
-
-class WatchedModel:
-    """One model that is watched: which of its modules are running, and the callback."""
-
-    def __init__(self, model: nn.Module, callback: Callback, inputs: InputTracker) -> None:
-        # The modules are kept alive with their names: an id may be used again otherwise.
-        self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
-        self.callback, self.inputs = callback, inputs
-        self.running: list[str] = []  # names of the modules, innermost last
-        self.forwards = Forwards()
-        self.layer = 0
-
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """A module is called, in any model. Is it part of this one?"""
-        known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
-        if known is None:
-            return False
-        self.inputs.enter(module, args, kwargs)
-        if not self.running:
-            self.forwards.count += 1
-            self.layer = 0
-        self.running.append(known[1])
-        return True
-
-    def leave(self, output: Any) -> None:
-        """The innermost module is done, and returned this."""
-        self.running.pop()
-        self.inputs.leave(output)
-
-    def report(self, call: WatchedCall) -> None:
-        """Pass an attention call to the callback."""
-        name = ".".join(part for part in (self.running[-1], call.module) if part)
-        self.callback(self.forwards.count - 1, self.layer, self.inputs.annotate(call, name))
-        self.layer += 1
-        self.forwards.calls += 1
 
 
 class Interceptor:
@@ -103,6 +63,7 @@ class Interceptor:
         """Call a module, with each watched model knowing that it runs."""
         is_outermost = not self.running
         if is_outermost and _in_backward():
+            self._refuse_recomputation(module)
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
         output = None
@@ -110,6 +71,7 @@ class Interceptor:
             entered.extend(model for model in self.models if model.enter(module, args, kwargs))
             if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
+            self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
             with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
                 output = original(module, *args, **kwargs)
                 return output
@@ -121,7 +83,8 @@ class Interceptor:
 
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
-        return self.switch_mode(on=not intercept_torch_nn.may_take_fast_path(module))
+        each_step = any(model.needs_each_step for model in self.running)
+        return self.switch_mode(on=each_step or not intercept_torch_nn.may_take_fast_path(module))
 
     def switch_mode(self, on: bool) -> AbstractContextManager[None]:
         """Switch the function mode on or off. It stays on under other modes: these prevent fast paths anyway."""
@@ -141,37 +104,99 @@ class Interceptor:
         _push_mode(self.mode) if on else _pop_mode()
         self.mode_is_on = on
 
-    def report(self, call: WatchedCall) -> None:
-        """Pass a call to the running models. What their callbacks compute is not the model's, nor in its precision."""
+    def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
+        """What the cuts of the running models change in the attention call that is about to run."""
+        edits = [(model, edit) for model in self.running if (edit := model.edit(part)) is not None]
+        if edits and _is_recomputed():
+            raise ValueError(
+                f"the attention in {self._module_name()} runs in torch.utils.checkpoint, which computes it again in "
+                "backward, uncut; switch gradient checkpointing off to cut it"
+            )
+        return edits
+
+    @property
+    def needs_contexts(self) -> bool:
+        """Is anybody to be given what each head handed over?"""
+        return any(model.contexts for model in self.running)
+
+    def edit_of(self, call: WatchedCall, edits: Sequence[tuple[WatchedModel, LayerEdit]]) -> CallEdit | None:
+        """All edits of a call as one."""
+        if not edits:
+            return None
+        call = self._with_extra_keys(call.detached())
+        with self.own_computation(call.device.type), torch.no_grad():
+            return CallEdit([model.place(edit, call) for model, edit in edits])
+
+    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
+        """Change the output of a call, and report the call. `out` has as many numbers as (B, H, T, D), in this order.
+
+        Edges are removed here where the call has values; otherwise that was done before.
+        """
+        if edit is None and not self.needs_contexts:
+            self.report(call.detached())
+            return out
+        with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+            if out.is_nested:
+                raise ValueError("its texts are nested tensors; pad them to one length")
+            context = out.reshape(*call.sizes[:3], out.shape[-1])
+            removed = None
+            if edit is not None:
+                if call.v is not None:
+                    removed, context = edit.removed, edit.replace_rows(context, call)
+                context = edit.replace_heads(context)
+                out = context.reshape(out.shape)
+        self.report(call.detached(), removed, context)
+        return out
+
+    def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
+        """Pass a call to the running models."""
+        call = self._with_extra_keys(call)
+        with self.own_computation(call.device.type), torch.no_grad():
+            for model in self.running:
+                model.report(call, removed, context)
+
+    def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
         extra = self.multihead.extra_keys if self.multihead is not None else 0
-        if extra and extra == S - T:
-            call = replace(call, extra=extra)
+        return replace(call, extra=extra) if extra and extra == S - T else call
+
+    @contextmanager
+    def own_computation(self, device_type: str) -> Iterator[None]:
+        """What is computed inside the block is not the model's, nor in its precision."""
         before, self.in_callback = self.in_callback, True
         try:
-            with torch.no_grad(), _without_autocast(call.device.type):
-                for model in self.running:
-                    model.report(call)
+            with _without_autocast(device_type):
+                yield
         finally:
             self.in_callback = before
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
+        edits = self.edits()
+        if not edits and not any(model.needs_calls for model in self.running):
+            for model in self.running:
+                model.count()
+            return function(*args, **kwargs)
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
         query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
             batch = self._batch_size(query.shape[-2]) if query.dim() == 3 else None
-            call = intercept_sdpa.call_of(args, kwargs, lse, batch)
-        self.report(call)
-        return out
+            call = intercept_sdpa.call_of(args, kwargs, lse, batch, live=bool(edits))
+        return self.finish(call, self.edit_of(call, edits), out)
 
     def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that FlexAttention calls."""
-        out = function(*args, **kwargs)
+        edits = self.edits()
         with self.errors_naming_the_module(), torch.no_grad():
             call = intercept_flex.call_of(args, kwargs)
-        self.report(call)
-        return out
+        edit = self.edit_of(call, edits)
+        if edit is not None and edit.removed is not None:
+            with self.errors_naming_the_module("cut"):
+                args, kwargs = intercept_flex.without_edges(args, kwargs, edit.removed)
+            with torch.no_grad():
+                call = intercept_flex.call_of(args, kwargs)
+        outputs = function(*args, **kwargs)
+        return (self.finish(call, edit, outputs[0]), *outputs[1:])
 
     def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
@@ -183,36 +208,80 @@ class Interceptor:
         finally:
             self.multihead, self.mode_is_on = shape, was_on
 
-    def on_softmax_attention(self, softmax: TrackedSoftmax) -> None:
+    def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
         if softmax.unknown:
+            if any(model.editor is not None and model.editor.everywhere for model in self.running):
+                raise ValueError(f"cannot cut the attention in {self._module_name()}: {softmax.unknown}")
             warnings.warn(f"the attention in {self._module_name()} is not reported: {softmax.unknown}", stacklevel=2)
-            return
+            return product.out
         if softmax.heads is None and self.multihead is not None:
             softmax.heads = (self.multihead.batch, self.multihead.heads)
-        self.report(softmax.call(self._batch_size(softmax.weights.shape[-2])))
+        batch = self._batch_size(softmax.weights.shape[-2])
+        call = softmax.call(batch)
+        edit, out = self.edit_of(call, self.edits()), product.out
+        if edit is None and not self.needs_contexts:
+            self.report(call)
+            return out
+        with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+            rows = product.rows(softmax, batch)
+            if edit is not None:
+                if edit.removed is not None:
+                    call, out = _without_edges(edit, call, softmax, product, rows, batch)
+                out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
+            context = product.context(out, rows)
+        self.report(call, None, context)
+        return out
 
-    def attend(self, call: Call, route: Route) -> None:
+    def attend(self, call: Call, route: Route) -> Edit | None:
         """regard's own attend(), which calls this as its observer."""
         if inside_observed_attention():
-            return  # part of another attention call
-        q, k, _ = call.qkv
-        slopes = None if call.alibi is None else call.alibi.detach()
-        self.report(WatchedCall("", q=q.detach(), k=k.detach(), scale=call.scale, mask=call.mask, alibi=slopes))
+            return None  # part of another attention call
+        q, k, v = call.qkv
+        options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
+        watched = WatchedCall("", q=q, k=k, v=v, **options)
+        edit = self.edit_of(watched, self.edits())
+        if edit is not None or self.needs_contexts:
+            return _AttendEdit(self, watched, edit)
+        self.report(watched.detached())
+        return None
 
     @contextmanager
-    def errors_naming_the_module(self) -> Iterator[None]:
-        """Say in which module an attention call could not be read."""
+    def errors_naming_the_module(self, verb: str = "follow") -> Iterator[None]:
+        """Say in which module an attention call could not be read or cut."""
         try:
             yield
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(f"cannot follow the attention in {self._module_name()}: {error}") from error
+            raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
+
+    def _refuse_recomputation(self, module: nn.Module) -> None:
+        if any(model.editor is not None and id(module) in model.names for model in self.models):
+            raise ValueError(
+                f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
+                "checkpointing off"
+            )
 
     def _module_name(self) -> str:
         return self.running[0].running[-1] or "the model itself"
 
     def _batch_size(self, T: int) -> int | None:
         return self.multihead.batch if self.multihead is not None else self.running[0].inputs.batch_size(T)
+
+
+class _AttendEdit:
+    """Changes one call of regard's attend(), and reports it."""
+
+    def __init__(self, interceptor: Interceptor, call: WatchedCall, edit: CallEdit | None) -> None:
+        self.interceptor, self.call, self.edit = interceptor, call, edit
+
+    def context(self, context: Tensor) -> Tensor:
+        return self.interceptor.finish(self.call, self.edit, context)
+
+    def weights(self, weights: Tensor) -> Tensor:
+        if self.edit is None:
+            return weights
+        with self.interceptor.own_computation(self.call.device.type):
+            return self.edit.replace_weights(weights, self.call)
 
 
 class FunctionMode(TorchFunctionMode):
@@ -240,13 +309,38 @@ class FunctionMode(TorchFunctionMode):
             raise
 
 
+def _without_edges(
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    batch: int | None,
+) -> tuple[WatchedCall, Tensor]:
+    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+    assert edit.removed is not None
+    assert call.weights is not None
+    _, _, T, S = call.sizes
+    hidden = ~edit.removed.dense(T, S, call.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, batch)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out
+
+
+def _is_recomputed() -> bool:
+    """Does the model run inside torch.utils.checkpoint?"""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
 def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
     return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()
-
-
-def _without_wrappers(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Dense, Padding
 from regard.heads.call import TextIds, WatchedCall
+from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
 from regard.heads.visibility import keys_visible_to_any
 
@@ -113,6 +114,16 @@ class InputTracker:
         if self.unused:
             self.unmatched.add((B, T, call.sizes[3]))
         return call
+
+    def positions(self, call: WatchedCall) -> Positions:
+        """Where the first query and the first key of an annotated call are in their texts."""
+        inputs = self._innermost_inputs()
+        B, _, T, S = call.sizes
+        past = inputs.past_length(B) if inputs.is_cached else 0
+        if call.across:
+            return Positions(past, 0)
+        first_key = max(0, past + T - (S - call.extra))  # above 0 where a cache keeps the last keys only
+        return Positions(call.shift + first_key, first_key)
 
     def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
         """Cross-attention with the texts of its queries and of its keys, as far as they are known."""

@@ -90,6 +90,17 @@ class TokenReader(TextReader):
         return _joined(spelled, padding)
 
 
+def reader_of(model: Any, tokenizer: Any) -> TextReader | None:
+    """Reads token ids by this tokenizer, or by the model's own, if it has one."""
+    if tokenizer is not None:
+        return TokenReader(tokenizer)
+    own = getattr(model, "tokenizer", None)
+    try:
+        return None if own is None else TokenReader(own)
+    except ValueError:  # the model has something else under this name
+        return None
+
+
 class WordReader(TextReader):
     """Numbers the words of some texts, equal words alike, and reads these ids.
 

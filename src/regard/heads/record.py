@@ -321,6 +321,14 @@ class Record:
         device = self.steps[0].call.device
         return torch.cat([(e if r is None else r).to(device) for e, r in zip(everyone, known, strict=True)], 1)
 
+    def context(self) -> Tensor:
+        """(B, H, T, D): what each head handed over."""
+        parts = [step.call.context for step in self.steps]
+        kept = [part for part in parts if part is not None]
+        if len(kept) < len(parts):
+            raise ValueError("what heads hand over was not kept; watch with values=True: watch(model, values=True)")
+        return torch.cat(kept, 2)
+
     def histogram(self, head: int) -> Tensor:
         """(B, T, bins): weight by powers of two of the distance."""
         if self.has("histogram"):
@@ -341,6 +349,7 @@ class Record:
 def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copies: Copies) -> RecordedCall:
     """Record a call and its statistics; what is kept of it is a copy."""
     measured = {name: value.detach() for name, value in measured.items()}
+    call = call if call.context is None else replace(call, context=copy_of(call.context))
     if keep:
         copied: dict[str, Any] = {"lse": None, "mask": copies.inside(call.mask)}
         for name in ("q", "k", "weights", "bias", "alibi", "real"):

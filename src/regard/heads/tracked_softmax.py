@@ -15,10 +15,34 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask, Padding
 from regard.heads.call import WatchedCall
+from regard.heads.visibility import may_see
 
 
 def _identity(tensor: Tensor) -> Tensor:
     return tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxSource:
+    """What a softmax was computed from, so that it can be computed again without some keys."""
+
+    scores: Tensor
+    version: int  # of the scores, which the model must not write over meanwhile
+    run: Callable[[Tensor], Tensor]  # the model's own softmax
+    take: Callable[[Tensor], Tensor] = _identity  # the part of the result that is multiplied with these values
+
+    def without(self, hidden: Tensor) -> Tensor:
+        """The weights of this part, with the scores of hidden keys, (…, T, S), at −∞; a row without keys gives 0."""
+        if version_of(self.scores) != self.version:
+            raise ValueError("its scores are written over before its weights are multiplied with the values")
+        everywhere = torch.zeros(self.scores.shape, dtype=torch.bool, device=hidden.device)
+        part = self.take(everywhere)
+        part.copy_(hidden.expand(part.shape))
+        if not torch.equal(self.take(everywhere), hidden.expand(part.shape)):  # the part is no view
+            raise ValueError("its weights are picked out by an index after the softmax; edges cannot be removed there")
+        scores = self.scores.masked_fill(everywhere, -torch.inf)
+        nothing = ~may_see(scores.detach()).any(-1, keepdim=True)
+        return self.take(self.run(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0))
 
 
 @dataclass(eq=False)
@@ -32,6 +56,7 @@ class TrackedSoftmax:
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed its tensor with these axes
     after_dropout: bool = False  # the model's tensor has been through dropout; the weights have not
     unknown: str = ""  # why the weights cannot be derived any more
+    source: SoftmaxSource | None = None  # where edges may have to be removed
     origin: object = field(default_factory=object)  # identifies the softmax
 
     @property
@@ -86,9 +111,16 @@ class TrackedSoftmax:
                 None if visible is None or part.dim() < 2 else visible[i].any(-2, keepdim=True),
                 after_dropout=self.after_dropout,
                 unknown=unknown,
+                source=self._source_of_part(function, args, kwargs, i),
             )
             for i, part in enumerate(weights)
         ]
+
+    def _source_of_part(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Any:
+        if self.source is None or not self.has_own_axes or args[0].shape != self.weights.shape:
+            return None
+        take = self.source.take
+        return replace(self.source, take=lambda t: as_tuple(function(take(t), *args[1:], **kwargs))[i])
 
     def changed_before_dropout(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
@@ -105,10 +137,30 @@ class TrackedSoftmax:
         mask: Mask = EVERYTHING
         shape = self.weights.shape
         if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
-            mask = Padding(self._with_head_axis(self.visible, batch).any(1)[:, 0])
-        return WatchedCall("", weights=self._with_head_axis(self.weights, batch), mask=mask)
+            mask = Padding(self.with_head_axis(self.visible, batch).any(1)[:, 0])
+        return WatchedCall("", weights=self.with_head_axis(self.weights, batch), mask=mask)
 
-    def _with_head_axis(self, t: Tensor, batch: int | None) -> Tensor:
+    def without_edges(self, hidden: Tensor, tensor: Tensor, batch: int | None) -> tuple[Tensor, Tensor]:
+        """The weights without the hidden keys, (B, H, T, S): before dropout, and as the model multiplies them.
+
+        What the model did to its weights after the softmax, such as dropout, is done to these as well: as the factor by
+        which it changed each weight. `tensor`: the model's weights as they are multiplied.
+        """
+        if self.source is None:
+            raise ValueError("its weights are cut or written over after the softmax, so its scores are not known")
+        shape = self.weights.shape
+        new = self.source.without(hidden.expand(self.with_head_axis(self.weights, batch).shape).reshape(shape))
+        with torch.no_grad():
+            old = self.source.take(self.source.run(self.source.scores.detach()))
+            final = self.restore(tensor.detach()).reshape(shape)
+            changes = [torch.where(old > 0, changed.to(old.dtype) / old, 1.0) for changed in (self.weights, final)]
+            kept = changes[0][old > 1e-3]
+            if ((kept - 1).abs().clamp(max=kept) > 1e-2).any():
+                raise ValueError("its weights are scaled after the softmax, so edges cannot be removed before it")
+        before_dropout, multiplied = (self.with_head_axis(new * change, batch) for change in changes)
+        return before_dropout.detach(), multiplied
+
+    def with_head_axis(self, t: Tensor, batch: int | None) -> Tensor:
         """(B, H, …): two axes are one head; three are B texts of one head, or B · H where these are known."""
         if t.dim() == 2:
             return t[None, None]
@@ -117,6 +169,11 @@ class TrackedSoftmax:
         N = t.shape[0]
         B, H = self.heads or (batch, N // batch if batch else 0)
         return t.unflatten(0, (B, H)) if B is not None and B * H == N else t[:, None]
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often the tensor was written over; inference tensors do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def as_tuple(out: Any) -> tuple[Tensor, ...]:

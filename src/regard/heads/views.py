@@ -100,6 +100,11 @@ class Head(_View):
         return self._tally().means(self.head)
 
     @property
+    def context(self) -> Float[Tensor, "B T D"]:
+        """What the head handed over, weights · values, where it was kept: watch(model, values=True)."""
+        return self.record.context()[:, self.head]
+
+    @property
     def histogram(self) -> Tensor:
         """(B, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
         return self.record.histogram(self.head)
@@ -200,6 +205,11 @@ class Layer(_View):
     def summary(self) -> list[dict[str, float]]:
         """The means of each head."""
         return [self._tally().means(head) for head in range(len(self))]
+
+    @property
+    def context(self) -> Float[Tensor, "B H T D"]:
+        """What each head handed over, where it was kept: watch(model, values=True)."""
+        return self.record.context()
 
     @property
     def histogram(self) -> Tensor:

@@ -11,6 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from regard.attention.call import HIDES
 from regard.attention.kernels.kernel_mask import key_padding
 from regard.attention.masks import (
     CAUSAL,
@@ -27,7 +28,7 @@ from regard.attention.masks import (
     padding,
     to_four_axes,
 )
-from regard.heads.call import HIDES, WatchedCall
+from regard.heads.call import WatchedCall
 
 _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.intercept import intercept
-from regard.heads.pieces import TextReader, TokenReader, WordReader
+from regard.heads.pieces import TextReader, WordReader, reader_of
 from regard.heads.report import Seen, load_seen
 from regard.super_init import check_initialised, missing_init_explained
 
@@ -27,6 +27,7 @@ def watch(
     tokenizer: Any = None,
     tokens: Tensor | Sequence[str] | Sequence[Sequence[str]] | None = None,
     padding: Tensor | None = None,
+    values: bool = False,
 ) -> Iterator[Seen]:
     """See what every head does while the model runs; the model, its outputs and its speed stay as they are.
 
@@ -53,6 +54,12 @@ def watch(
     tokens: (B, S) token ids, for induction and duplicate; or, for a model without token ids, the words themselves:
         ["The", "cat"], or a list of such lists, one for each text. [default: the model's input_ids]
     padding: (B, S) bool, True = a real token. [default: the model's attention_mask]
+    values: keep what each head hands over, `seen[0, 2].context`, (B, T, D); `cut(model, …, to=seen)` lets heads of
+        another run hand it over. Costs as much memory as q: B · T · E numbers a layer; a file has none of them.
+        torch.nn takes no fast path meanwhile. [default: no]
+
+    Inside `regard.cut`, in either order, heads are reported as the cut leaves them: a removed edge has weight 0, and a
+    head that is cut keeps its weights, what it looks at; its context is what it hands over instead.
 
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
@@ -65,7 +72,8 @@ def watch(
         register()
     ids, reader = _read_tokens(model, tokenizer, tokens)
     seen = Seen(collect=collect, keep=keep, reader=reader)
-    with missing_init_explained(), intercept(model, seen.add, tokens=ids, padding=padding):
+    options: dict[str, Any] = {"tokens": ids, "padding": padding, "contexts": values}
+    with missing_init_explained(), intercept(model, seen.add, **options):
         yield seen
 
 
@@ -73,13 +81,7 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Tensor 
     """Token ids, if the user gave any, and who reads ids as texts."""
     words = _as_texts(tokens)
     if words is None:
-        if tokenizer is not None:
-            return tokens, TokenReader(tokenizer)
-        own = getattr(model, "tokenizer", None)
-        try:
-            return tokens, None if own is None else TokenReader(own)
-        except ValueError:  # the model has something else under this name
-            return tokens, None
+        return tokens, reader_of(model, tokenizer)
     if tokenizer is not None:
         raise ValueError("tokens are words, which need no tokenizer; leave one of them out")
     lengths = sorted({len(text) for text in words})

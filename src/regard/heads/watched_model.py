@@ -1,0 +1,121 @@
+"""One model that is watched or cut: which of its modules are running, how its layers are numbered, whom to tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.attention.masks import Mask
+from regard.heads.call import WatchedCall
+from regard.heads.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.model_inputs import InputTracker
+
+Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
+
+
+@dataclass
+class Forwards:
+    """How often the model was called so far, and how many attention calls it made."""
+
+    count: int = 0
+    calls: int = 0
+    layers: dict[tuple[str, int], int] = field(
+        default_factory=dict
+    )  # numbers by module, and its earlier calls in a forward
+
+
+class WatchedModel:
+    """One model that is watched or cut: which of its modules are running, the callback, and what is changed.
+
+    contexts: give the callback what each head handed over.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: InputTracker,
+        callback: Callback | None = None,
+        editor: Editor | None = None,
+        contexts: bool = False,
+    ) -> None:
+        # The modules are kept alive with their names: an id may be used again otherwise.
+        self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
+        self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
+        self.running: list[str] = []  # names of the modules, innermost last
+        self.forwards = Forwards()
+        self.layer = 0
+        self.times: Counter[str] = Counter()  # calls in this forward, by module
+
+    @property
+    def needs_calls(self) -> bool:
+        """Must it know every call, also those that its cut does not change?"""
+        return self.callback is not None or (self.editor is not None and self.editor.removes_edges)
+
+    @property
+    def needs_each_step(self) -> bool:
+        """Must its attention run step by step, and not inside one operator with everything else?"""
+        return self.contexts or self.editor is not None
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """A module is called, in any model. Is it part of this one?"""
+        known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
+        if known is None:
+            return False
+        self.inputs.enter(module, args, kwargs)
+        if not self.running:
+            self.forwards.count += 1
+            self.layer = 0
+            self.times.clear()
+        self.running.append(known[1])
+        return True
+
+    def leave(self, output: Any) -> None:
+        """The innermost module is done, and returned this."""
+        self.running.pop()
+        self.inputs.leave(output)
+
+    def edit(self, part: str) -> LayerEdit | None:
+        """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
+        if self.editor is None:
+            return None
+        name, layers = self._name(part), self.forwards.layers
+        return self.editor.at(layers.get((name, self.times[name]), len(layers)))
+
+    def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
+        """The edit with the call, annotated."""
+        call = self.inputs.annotate(call, self._name(call.module))
+        return PlacedEdit(edit, call, self.inputs.positions(call))
+
+    def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
+        """Pass an attention call to the callback, without the removed edges."""
+        name = self._name(call.module)
+        if self.needs_calls:
+            call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
+        if self.callback is not None:
+            if removed is not None and call.weights is None:
+                call = replace(call, mask=call.mask & removed, lse=None)
+            if self.contexts:
+                assert context is not None
+                call = replace(call, context=context.detach())
+            self.callback(self.forwards.count - 1, self.layer, call)
+        self.count(name)
+
+    def count(self, name: str | None = None) -> None:
+        """An attention call ran, in this module."""
+        name = self._name("") if name is None else name
+        self.forwards.layers.setdefault((name, self.times[name]), len(self.forwards.layers))
+        self.times[name] += 1
+        self.layer += 1
+        self.forwards.calls += 1
+
+    def _name(self, part: str) -> str:
+        return ".".join(name for name in (self.running[-1], part) if name)
+
+
+def _without_wrappers(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
