@@ -78,6 +78,22 @@ def test_a_page_takes_the_finest_codes_that_fit_its_budget():
     assert found == [("linear16", 0), ("root7", 0), ("root7", 1), ("root7", 2)]
 
 
+@pytest.mark.parametrize("heads", [3, 8, 12])
+def test_what_fits_is_stored_exactly_also_where_the_first_head_of_each_layer_is_the_largest(heads):
+    layers = [regard.MultiHeadAttention(heads, heads, None, 0.0, heads) for _ in range(7)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.W_query.weight[1:] = 0  # all heads but the first see everything alike, which is small when compressed
+    model = torch.nn.Sequential(*layers)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.randn(1, 61, heads) * 9)
+    size = sum(map(len, page_data([Titled("", seen)]).blocks.values()))
+    data = page_data([Titled("", seen)], budget=size)
+    assert {layer["encoding"]["kind"] for layer in data.document["reports"][0]["layers"]} == {"linear16"}
+    below = page_data([Titled("", seen)], budget=size - 1)
+    assert {layer["encoding"]["kind"] for layer in below.document["reports"][0]["layers"]} == {"root7"}
+
+
 def test_no_head_is_missing_in_a_page_over_its_budget(watched):
     seen, tokens = watched
     exact, small = (page_data([Titled("tiny", seen, tokens=tokens)], budget).blocks for budget in (10**6, 1000))

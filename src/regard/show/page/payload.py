@@ -27,7 +27,7 @@ from regard.traces.trace import Trace
 FORMAT = 1
 BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
 COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
-_EVERY = 8  # of so many heads one is encoded to estimate the size of all
+_EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, or it might be the same head of each layer
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 
 
@@ -264,7 +264,7 @@ def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tu
     for encodings in _from_finest(maps):
         makers = _weights(maps, encodings, number)
         few = dict(list(makers.items())[::_EVERY])
-        if _size(_compressed(few)) * len(makers) > 1.05 * budget * len(few):
+        if _size(_compressed(few)) * len(makers) > 1.25 * budget * len(few):
             continue  # far too much: not worth to make all of it
         blocks = _compressed(makers, budget)
         if _size(blocks) <= budget:
