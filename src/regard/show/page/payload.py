@@ -264,7 +264,7 @@ def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tu
     for encodings in _from_finest(maps):
         makers = _weights(maps, encodings, number)
         few = dict(list(makers.items())[::_EVERY])
-        if _size(_compressed(few)) * len(makers) > 1.25 * budget * len(few):
+        if _size(_compressed(few)) * len(makers) > 2 * budget * len(few):
             continue  # far too much: not worth to make all of it
         blocks = _compressed(makers, budget)
         if _size(blocks) <= budget:
