@@ -66,20 +66,8 @@ def load_gpt(name: str, device: str | None) -> GPT:
 def open_model(
     name: str, text: str, max_tokens: int | None, device: str, needs_steps: str | None = None
 ) -> ModelWithText:
-    """A model and the text in its tokens: the model in the package, or any model that transformers can load.
-
-    Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
-    layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
-    """
-    if name == PACKAGED:
-        return open_gpt(name, text, max_tokens, device)
-    if needs_steps is not None:
-        _check_family(name, f"{needs_steps} needs a model that names its steps", "leave the option out")
-    elif find_spec("transformers") is not None:
-        return open_with_transformers(name, text, max_tokens, device)
-    else:
-        _check_family(name, _MISSING, "pip install transformers")
-    return open_gpt(name, text, max_tokens, device)
+    """A model and the text in its tokens: what load_reader and its reader do, in one step."""
+    return load_reader(name, device, needs_steps)(text, max_tokens)
 
 
 def _check_family(name: str, reason: str, remedy: str) -> None:
@@ -103,11 +91,19 @@ def open_with_transformers(name: str, text: str, max_tokens: int | None, device:
     return _reader_with_transformers(name, device)(text, max_tokens)
 
 
-def load_reader(name: str, device: str) -> Reader:
-    """Load a model once, to read many texts: what open_model does, in two steps."""
-    if name != PACKAGED and find_spec("transformers") is not None:
+def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reader:
+    """Load a model once, to read many texts: the model in the package, or any model that transformers can load.
+
+    Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
+    layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
+    """
+    if name == PACKAGED:
+        return _reader_of_gpt(name, device)
+    if needs_steps is not None:
+        _check_family(name, f"{needs_steps} needs a model that names its steps", "leave the option out")
+    elif find_spec("transformers") is not None:
         return _reader_with_transformers(name, device)
-    if name != PACKAGED:
+    else:
         _check_family(name, _MISSING, "pip install transformers")
     return _reader_of_gpt(name, device)
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.commands.errors import flags_named
+from regard.commands.see_compare import (
+    TitledRun,
+    TwoHeads,
+    TwoRuns,
+    check_against,
+    model_titles,
+    read_against,
+    text_titles,
+)
 from regard.commands.see_files import check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
 
@@ -46,6 +55,16 @@ def see(
         str | None,
         typer.Option(help="Show this step of the head as a matrix: scores, mask, queries, …", show_default="off"),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Compare with this text: a sentence or a file. Shows what changed.", show_default="off"),
+    ] = None,
+    against_model: Annotated[
+        str | None, typer.Option(help="Compare with this model or checkpoint, on the same text.", show_default="off")
+    ] = None,
+    against_head: Annotated[
+        str | None, typer.Option(help="Compare with this head, on the same text: 0.2.", show_default="off")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
     ] = False,
@@ -78,34 +97,55 @@ def see(
         raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
     check_files(output, save, opens)
     contents = read_contents(steps, exact, output)
+    comparison = read_against(against, against_model, against_head)
+    typed: dict[str, object] = {"--token": token, "--step": step, "--all": every, "--json": as_json, "--save": save}
+    if comparison is not None:
+        check_against(comparison, text, typed | {"--layer": layer if head is None else None}, output)
     if ladder:
-        others: dict[str, object] = {"a text": text, "--head": head, "--layer": layer, "--token": token, "--step": step}
-        others |= {"--all": every, "--steps": steps, "--exact": exact, "--json": as_json, "--save": save}
+        others = {"a text": text, "--head": head, "--layer": layer, "--steps": steps, "--exact": exact} | typed
         others |= {"--max-tokens": max_tokens, "--model": None if model == "tiny" else model}
-        _write_ladder(output, opens, others)
+        _write_ladder(output, opens, others | {comparison.flag if comparison else "": comparison})
         return None
-    content = read_text(text)
-    from regard.commands.models import open_model
+    from regard.commands.models import load_reader
 
     needs_steps = f"--step {step}" if step is not None else None if steps is None else f"--steps {steps}"
+    texts = [read_text(one) for one in ((text,) if against is None else (text, against))]
+    models = [model] if against_model is None else [model, against_model]
     with flags_named(device=device):
-        opened = open_model(model, content, max_tokens, device, needs_steps)
-    table_only = opened.tokens > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
-    seen = watch_text(opened, keep=False if table_only else None)
+        readers = [(one, load_reader(one, device, needs_steps)) for one in models]
+        opened = [(name, read(one, max_tokens)) for name, read in readers for one in texts]
+    longest = max(one.tokens for _, one in opened)
+    table_only = longest > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
+    titles = model_titles(models) if against is None else text_titles([text, against], texts)
+    runs = [
+        TitledRun(title, name, one, watch_text(one, keep=False if table_only else None))
+        for title, (name, one) in zip(titles, opened, strict=True)
+    ]
+    seen = runs[0].seen
     check_contents(contents, seen)
     again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
-    first = seen.order(chosen_layer)[0]
-    one = first if chosen_layer is None or chosen_head is None else (chosen_layer, chosen_head)
+    chosen = None
+    if chosen_layer is not None and chosen_head is not None:
+        chosen = seen[chosen_layer, chosen_head].layer, chosen_head
+    one = chosen or seen.order(chosen_layer)[0]
+    pair: TwoRuns | TwoHeads | None = None
+    if comparison is not None and against_head is not None:
+        pair = TwoHeads(runs, comparison, one)
+    elif comparison is not None:
+        pair = TwoRuns(runs, comparison, chosen, same=text_titles([text], texts)[0] if against is None else model)
     # Files first: whoever reads the output may stop, as head does.
     if output is not None:
-        write_report(output, opened, seen, model, one, contents)
+        start = {"layer": one[0], "head": one[1]} if pair is None else pair.start
+        write_report(output, runs, one if pair is None else pair.head, contents, start)
     if save is not None:
         seen.save(save)
     if as_json:
-        print(json.dumps(_as_json(seen, model), ensure_ascii=False))
+        print(json.dumps(_as_json(runs, pair), ensure_ascii=False))
+    elif pair is not None:
+        pair.print(every, again, picture=not table_only)
     elif step is not None:
-        _print_step(opened, seen[one], step, model, again)
+        _print_step(runs[0].opened, seen[one], step, model, again)
     else:
         _print(seen, model, chosen_layer, chosen_head, token, every, again, picture=not table_only)
     said = sys.stderr if as_json else sys.stdout
@@ -204,9 +244,15 @@ def _print_step(opened: ModelWithText, head: Head, name: str, model: str, again:
     print(f"  All heads:    {again}")
 
 
-def _as_json(seen: Seen, model: str) -> dict[str, Any]:
-    tokens = seen.tokens
-    return {"model": model, "tokens": None if tokens is None else [list(one) for one in tokens], **seen.summary()}
+def _as_json(runs: Sequence[TitledRun], pair: TwoRuns | TwoHeads | None) -> dict[str, Any]:
+    """A report, or two with what changed between them."""
+    reports = []
+    for run in runs:
+        tokens = None if run.seen.tokens is None else [list(one) for one in run.seen.tokens]
+        reports.append({"model": run.model, "tokens": tokens, **run.seen.summary()})
+    if not isinstance(pair, TwoRuns):
+        return reports[0]
+    return {"before": reports[0], "after": reports[1], "changes": pair.as_json()}
 
 
 def _choose(layer: str | None, head: str | None) -> tuple[int | str | None, int | None]:

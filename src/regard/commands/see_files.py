@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from regard.commands.models import ModelWithText
+    from regard.commands.see_compare import TitledRun
     from regard.heads.report import Seen
 
 PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
@@ -87,26 +87,35 @@ def check_contents(contents: Contents, seen: Seen) -> None:
 
 
 def write_report(
-    path: str, opened: ModelWithText, seen: Seen, title: str, head: tuple[int | str, int], contents: Contents
+    path: str,
+    runs: Sequence[TitledRun],
+    head: tuple[int, int],
+    contents: Contents,
+    start: Mapping[str, object],
 ) -> None:
-    """Write a page, with the steps of the head's layer where that is a layer of regard, or a figure of the head."""
+    """Write a page of one run or of two, or a figure of the head.
+
+    A page has the steps of the head's layer where that is a layer of regard; start: what it shows first.
+    """
     if Path(path).suffix.lower() in FIGURES:
         from regard.show.figures import save_figure
 
-        save_figure(seen[head].plot(), path)
+        save_figure(runs[0].seen[head].plot(), path)
         return
     from regard.gpt.model import GPT
     from regard.show.page.write import steps_of, titled_texts, write_page
 
-    layers: Sequence[int] = ()
-    if contents.steps == "all":
-        layers = range(len(seen))
-    elif contents.steps is not None:
-        layers = [int(one) for one in contents.steps]
-    elif isinstance(opened.model, GPT) and opened.tokens <= _LONGEST_STEPS:
-        layers = [seen[head].layer]
-    steps = steps_of(opened.model, opened.inputs, layers)
-    write_page(path, titled_texts(seen, title, steps, contents.exact))
+    reports = []
+    for title, _, opened, seen in runs:
+        layers: Sequence[int] = ()
+        if contents.steps == "all":
+            layers = range(len(seen))
+        elif contents.steps is not None:
+            layers = [int(one) for one in contents.steps]
+        elif isinstance(opened.model, GPT) and opened.tokens <= _LONGEST_STEPS:
+            layers = [head[0]]
+        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact)
+    write_page(path, reports, start)
 
 
 def write_ladder(path: str) -> None:

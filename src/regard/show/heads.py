@@ -98,22 +98,25 @@ def _head_list_as_html(heads: HeadList) -> str:
 
 
 @as_text.register
-def _comparison_as_text(comparison: Comparison, width: int | None = None, all: bool = False) -> str:
-    """The heads of a comparison, the largest change first."""
+def _comparison_as_text(
+    comparison: Comparison, width: int | None = None, all: bool = False, more: str | None = None, few: int = _FEW
+) -> str:
+    """The heads of a comparison, the largest change first; `more` says how to see those that are left out."""
     if not len(comparison):
         return f"  none of {comparison.heads} heads changed"
     heading = f"  {len(comparison)} of {comparison.heads} heads; after − before, the largest change first"
-    shown = comparison if all else comparison[:_FEW]
+    shown = comparison if all else comparison[:few]
     width = terminal_width() if width is None else width
     table = text_table(*_change_rows(shown), width)
-    more = [] if len(shown) == len(comparison) else [f"  {_more_changes(comparison)}"]
-    return "\n".join([heading, "", table, *more, *_legend_below(table, width)])
+    rest = len(comparison) - len(shown)
+    last = [f"  {_more_changes(rest) if more is None else f'… and {rest} more: {more}'}"] if rest else []
+    return "\n".join([heading, "", table, *last, *_legend_below(table, width)])
 
 
 @as_html.register
 def _comparison_as_html(comparison: Comparison) -> str:
     heading = f"{len(comparison)} of {comparison.heads} heads, after − before"
-    last = f"{_more_changes(comparison)}. " if len(comparison) > _FEW else ""
+    last = f"{_more_changes(len(comparison) - _FEW)}. " if len(comparison) > _FEW else ""
     columns, rows = _change_rows(comparison[:_FEW])
     return html_table(heading, columns, rows, last + _legend_in_a_line(columns))
 
@@ -192,8 +195,8 @@ def _left_out(rows: Sequence[Sequence[Cell]]) -> str:
     return f"… and {len(rows)} more: " + " · ".join(f"{count} {role}" for role, count in roles.items())
 
 
-def _more_changes(comparison: Comparison) -> str:
-    return f"… and {len(comparison) - _FEW} more: .table(all=True), or fewer: .changed(0.2)"
+def _more_changes(rest: int) -> str:
+    return f"… and {rest} more: .table(all=True), or fewer: .changed(0.2)"
 
 
 def _plural(count: str, word: str) -> str:

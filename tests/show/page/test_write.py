@@ -70,3 +70,11 @@ def test_cross_attention_knows_which_tokens_are_unknown(tmp_path):
     seen.to_html(tmp_path / "page.html")
     one = document(tmp_path / "page.html")["reports"][0]["layers"][0]
     assert (one["T"], one["S"], one["queries"], one["keys"]) == (3, 5, None, None)
+
+
+def test_a_page_can_open_at_a_view_and_a_head(tmp_path):
+    model = regard.GPT("tiny").eval()
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([[5, 6, 7]]))
+    write_page(tmp_path / "page.html", titled_texts(seen, "tiny"), {"view": "compare", "layer": 4, "head": 3})
+    assert '"start":{"view":"compare","layer":4,"head":3}' in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -36,10 +36,12 @@ def titled_texts(
     return reports
 
 
-def write_page(path: Path | str, reports: Sequence[Titled]) -> None:
-    """Write reports to one HTML file."""
+def write_page(path: Path | str, reports: Sequence[Titled], start: Mapping[str, object] | None = None) -> None:
+    """Write reports to one HTML file. start: what it shows first, parts of the state in js/state.js."""
+    data = page_data(reports)
+    data.document["start"] = dict(start or {})
     with atomically(path) as temporary:
-        temporary.write_text(page_html(page_data(reports)), encoding="utf-8")
+        temporary.write_text(page_html(data), encoding="utf-8")
 
 
 def steps_of(model: nn.Module, inputs: Mapping[str, Any], layers: Iterable[int]) -> dict[int, Trace]:

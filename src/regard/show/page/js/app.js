@@ -55,7 +55,8 @@ export class App {
     this.reports = new Reports(page, transport);
     this.longs = new LongHeads(this.reports);
     const [layer, head] = page.reports[0].order[0] ?? [0, 0];
-    this.store = new Store({ layer, head, ...options.state, ...(this.address ? fromHash(location.hash) : {}) });
+    const asked = this.address ? fromHash(location.hash) : {};
+    this.store = new Store({ layer, head, ...page.start, ...options.state, ...asked });
     this.#repair();
     /** The weights of the chosen head, by token or by word. @type {Weights | null} */
     this.weights = null;

@@ -26,7 +26,9 @@ import { Recent } from "./recent.js";
  *   text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in the last axis
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
- * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[]}} Page
+ * start: what is shown first, parts of the state.
+ * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[],
+ *   start?: Partial<import("./state.js").State>}} Page
  * @typedef {(key: string) => Promise<Uint8Array>} Transport
  */
 
