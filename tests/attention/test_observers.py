@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import paths_taken, random_qkv
-from regard import MultiHeadAttention, attend, causal
+from regard import MultiHeadAttention, attend, attend_in_steps, causal
 from regard.attention.observers import inside_observed_attention, is_observed, observe
 
 
@@ -85,3 +85,19 @@ def test_an_observer_leaves_when_its_block_fails():
         raise ZeroDivisionError("on purpose")
     attend(*random_qkv(B=1, H=1, T=2, S=2, D=8))
     assert taken == []
+
+
+def test_an_observer_may_change_what_attention_returns():
+    class Doubled:
+        def context(self, context):
+            return 2 * context
+
+        def weights(self, weights):
+            return 3 * weights
+
+    q, k, v = random_qkv(2, 3, 5, 5, 4)
+    context, weights = attend_in_steps(q, k, v, mask=causal())
+    with observe(lambda *_: Doubled()):
+        torch.testing.assert_close(attend(q, k, v, mask=causal()), 2 * context)
+        changed = attend_in_steps(q, k, v, mask=causal())
+    torch.testing.assert_close(changed, (2 * context, 3 * weights))

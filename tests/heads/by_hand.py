@@ -20,7 +20,7 @@ PLAN: dict[str, Any] = {}
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
     layer = PLAN["layer"]
     PLAN["layer"] += 1
-    B, H, T, D = query.shape
+    H, D = query.shape[1], query.shape[3]
     key, value = (t.repeat_interleave(H // t.shape[1], 1) for t in (key, value))
     S = key.shape[2]
     scores = query @ key.mT * (D**-0.5 if scaling is None else scaling)

@@ -3,8 +3,9 @@
 import torch
 
 from helpers import random_qkv
+from regard.attention.call import HIDES
 from regard.attention.masks import causal
-from regard.heads.call import HIDES, WatchedCall
+from regard.heads.call import WatchedCall
 
 
 def test_a_query_is_not_at_the_keys_that_were_appended():
@@ -16,7 +17,11 @@ def test_a_query_is_not_at_the_keys_that_were_appended():
 def test_every_tensor_moves_and_nothing_else_changes():
     q, k, _ = random_qkv(B=2, H=3, T=5, S=7, D=4)
     tensors = {"bias": torch.zeros(5, 7), "alibi": torch.ones(3), "lse": torch.zeros(2, 3, 5)}
-    tensors |= {"real": torch.ones(2, 5, dtype=torch.bool), "tokens": torch.zeros(2, 7, dtype=torch.long)}
+    tensors |= {
+        "real": torch.ones(2, 5, dtype=torch.bool),
+        "tokens": torch.zeros(2, 7, dtype=torch.long),
+        "context": torch.zeros(2, 3, 5, 4),
+    }
     call = WatchedCall("h.0", q=q, k=k, mask=causal(), scale=0.5, across=True, extra=1, **tensors)
     moved = call.moved("meta")
     assert all(getattr(moved, name).is_meta for name in ("q", "k", *tensors))
@@ -27,3 +32,11 @@ def test_every_tensor_moves_and_nothing_else_changes():
 def test_the_lowest_number_of_every_dtype_hides_a_key_and_no_real_score_does():
     assert all(torch.finfo(dtype).min < HIDES for dtype in (torch.float16, torch.bfloat16, torch.float32))
     assert HIDES < -10_000
+
+
+def test_a_detached_call_has_no_gradients_and_no_values():
+    q, k, v = (t.requires_grad_() for t in random_qkv(B=2, H=3, T=5, S=7, D=4))
+    call = WatchedCall("h.0", q=q, k=k, v=v, bias=torch.zeros(5, 7, requires_grad=True)).detached()
+    assert call.v is None
+    assert not any(t.requires_grad for t in (call.q, call.k, call.bias))
+    assert call.detached() is call

@@ -374,3 +374,29 @@ def test_weights_of_half_precision_are_exact_where_torchs_own_sum_is_not(dtype):
     layer.forward = lambda x: nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
     seen = seen_of(layer, x)
     assert_close(seen[0].weights(), right.float(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+def test_what_heads_hand_over_is_kept_on_request(kind):
+    model, x = models.llama(), models.ids()
+    model.set_attn_implementation(kind)
+    with regard.watch(model, values=True) as seen:
+        before = model.model(x)[0]
+    values = model.model.layers[0].self_attn.v_proj(model.model.layers[0].input_layernorm(model.model.embed_tokens(x)))
+    values = values.unflatten(-1, (2, 8)).transpose(1, 2).repeat_interleave(2, 1)
+    torch.testing.assert_close(seen[0].context, seen[0].weights() @ values)
+    assert torch.equal(seen[0, 3].context, seen[0].context[:, 3])
+    assert torch.equal(model.model(x)[0], before)
+    with regard.watch(model) as plain:
+        model(x)
+    with pytest.raises(ValueError, match=r"what heads hand over was not kept; watch with values=True"):
+        plain[0].context  # noqa: B018
+
+
+def test_what_heads_hand_over_is_joined_over_the_steps_of_a_generation():
+    model, x = models.gpt2(), models.ids()
+    with regard.watch(model, values=True) as seen:
+        whole = model.generate(x, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    with regard.watch(model, values=True) as again:
+        model(whole[:, :-1])
+    torch.testing.assert_close(seen[1].context, again[1].context, rtol=0, atol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from regard.attention.fused import Route
 from regard.scoped import Scoped
 
 
+@runtime_checkable
 class Edit(Protocol):
     """Changes what one attention call returns; an observer that wants to change nothing returns None."""
 

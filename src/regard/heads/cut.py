@@ -19,7 +19,7 @@ from regard.super_init import check_initialised, missing_init_explained
 
 HeadNumber = tuple[int, int]  # (layer, head)
 Heads = HeadNumber | Head | Sequence[HeadNumber | Head]
-To = float | str | Tensor | Mapping[HeadNumber, Tensor] | Seen
+To = int | float | str | Tensor | Mapping[HeadNumber, Tensor] | Seen
 
 
 @contextmanager

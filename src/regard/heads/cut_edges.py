@@ -21,9 +21,7 @@ Pair = tuple[int | None, int, int]  # (text, query, key); text None: all texts
 class CutEdges:
     """Edges that are to be removed, and which of them were there. one_text: in a model that reads no second text."""
 
-    def __init__(
-        self, edges: Sequence[tuple[Token, Token]], reader: TextReader | None, one_text: bool = False
-    ) -> None:
+    def __init__(self, edges: Sequence[tuple[Token, Token]], reader: TextReader | None, one_text: bool = False) -> None:
         self.edges, self.reader, self.one_text = edges, reader, one_text
         self.met: set[int] = set()  # edges whose query and key were both in a call
         self.visible: set[int] = set()  # edges whose query could see the key

@@ -21,7 +21,7 @@ from regard.attention.masks import And, Mask
 from regard.heads.call import WatchedCall
 from regard.heads.names import names_in_short
 
-Value = float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
+Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
 _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are removed
 
 
@@ -122,7 +122,7 @@ class LayerEdit:
             return context
         chosen = self._chosen(context)
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
-            return context.masked_fill(chosen, 0)
+            return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)
         for head, value in self.values.items():
             if isinstance(value, str):
@@ -225,4 +225,4 @@ class CallEdit:
         B, H, _, S = call.sizes
         call, rows = replace(call, mask=call.mask & self.removed), self.rows()
         parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
-        return whole.index_copy(2, rows, torch.cat(parts, 2).to(whole.dtype))
+        return whole.clone().index_copy_(2, rows, torch.cat(parts, 2).to(whole.dtype))  # with the kernel's strides

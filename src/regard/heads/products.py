@@ -57,7 +57,8 @@ class Product:
         inverse = [self.order.index(axis) for axis in range(len(self.order))]
         flat = by_rows.reshape(-1, by_rows.shape[-1])
         flat = flat.index_copy(0, rows.flatten(), context.reshape(-1, context.shape[-1]))
-        return flat.view(by_rows.shape).permute(inverse)
+        new = flat.view(by_rows.shape).permute(inverse)
+        return new if new.stride() == out.stride() else torch.empty_like(out).copy_(new)  # the model may view it
 
     def with_weights(self, softmax: TrackedSoftmax, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """The model's weights, as they are multiplied, with the chosen queries' rows of `weights`, (B, H, T, S)."""

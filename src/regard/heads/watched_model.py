@@ -52,6 +52,11 @@ class WatchedModel:
         self.times: Counter[str] = Counter()  # calls in this forward, by module
 
     @property
+    def needs_calls(self) -> bool:
+        """Must it know every call, also those that its cut does not change?"""
+        return self.callback is not None or (self.editor is not None and self.editor.removes_edges)
+
+    @property
     def needs_each_step(self) -> bool:
         """Must its attention run step by step, and not inside one operator with everything else?"""
         return self.contexts or self.editor is not None
@@ -89,7 +94,7 @@ class WatchedModel:
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
         name = self._name(call.module)
-        if self.callback is not None or (self.editor is not None and self.editor.removes_edges):
+        if self.needs_calls:
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
         if self.callback is not None:
             if removed is not None and call.weights is None:
@@ -98,6 +103,11 @@ class WatchedModel:
                 assert context is not None
                 call = replace(call, context=context.detach())
             self.callback(self.forwards.count - 1, self.layer, call)
+        self.count(name)
+
+    def count(self, name: str | None = None) -> None:
+        """An attention call ran, in this module."""
+        name = self._name("") if name is None else name
         self.forwards.layers.setdefault((name, self.times[name]), len(self.forwards.layers))
         self.times[name] += 1
         self.layer += 1
