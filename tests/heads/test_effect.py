@@ -111,23 +111,41 @@ def test_the_model_is_as_before():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_model_of_transformers_is_measured_with_its_padding(attention):
+def llama(attention):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3}
     config = LlamaConfig(vocab_size=13, num_key_value_heads=1, attn_implementation=attention, **sizes)
-    model = LlamaForCausalLM(config).double().eval()
+    return LlamaForCausalLM(config).eval()
+
+
+def padded_batch():
     short, long = some_ids(5, 7)
-    padded = torch.stack([torch.cat([torch.zeros(2, dtype=torch.long), short]), long])
-    real = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7])
-    together = regard.effect(model, {"input_ids": padded, "attention_mask": real}, to="mean")
+    ids = torch.stack([torch.cat([torch.zeros(2, dtype=torch.long), short]), long])
+    return short, long, {"input_ids": ids, "attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7])}
+
+
+@pytest.mark.parametrize(
+    ("attention", "dtype", "atol"), [("sdpa", torch.float64, 1e-12), ("eager", torch.float32, 1e-5)]
+)
+def test_a_model_of_transformers_is_measured_with_its_padding(attention, dtype, atol):
+    model = llama(attention).to(dtype)
+    short, long, inputs = padded_batch()
+    together = regard.effect(model, inputs, to="mean")
     apart = regard.effect(model, [short, long], to="mean")
     for one, other in zip(together, apart, strict=True):
-        assert one.loss == pytest.approx(other.loss, abs=1e-12)
-        torch.testing.assert_close(one.per_token[0][3:], other.per_token[0][1:], atol=1e-12, rtol=0)
+        assert one.loss == pytest.approx(other.loss, abs=atol)
+        torch.testing.assert_close(one.per_token[0][3:], other.per_token[0][1:], atol=atol, rtol=0)
         assert one.per_token[0][:3].isnan().all()
+
+
+def test_a_loss_that_is_no_number_is_refused():
+    model, (ids,) = small(), some_ids(7)
+    with torch.no_grad():
+        model.token_embedding.weight[ids[3]] = math.nan
+    with pytest.raises(ValueError, match=r"the loss of GPT is nan at token \d of text 0, without any cut"):
+        regard.effect(model, ids)
 
 
 def bert():

@@ -18,7 +18,7 @@ def test_an_effect_is_found_by_head_layer_or_heads():
     assert (effects[1].name, effects[1].role, effects[1].loss) == ("layer 1", "", -1.0)
     assert (effects[(1, 2), (0, 1)].name, effects[(0, 1), (1, 2)].loss) == ("0.1+1.2", 0.0)
     torch.testing.assert_close(effects[1, 0].per_token[0], torch.tensor([NAN, 3, 1]).double(), equal_nan=True)
-    assert [one.name for one in effects[:2]] == ["0.1", "1.0"]
+    assert [one.name for one in effects] == ["0.1", "1.0", "layer 1", "0.1+1.2"]
     assert list(effects.by_head()) == [(0, 1), (1, 0)]
 
 

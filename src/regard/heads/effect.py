@@ -131,6 +131,13 @@ class _Runner:
             )
         for sample in samples[_WATCHED:]:
             losses.append(_losses(self._logits(sample, 1), sample)[0])
+        for number, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
+            if not bool(loss[sample.targets >= 0].isfinite().all()):
+                at = int(((sample.targets >= 0) & ~loss.isfinite()).nonzero()[0])
+                raise ValueError(
+                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, without "
+                    "any cut, so no effect can be measured; check the model's weights, its dtype and the padding"
+                )
         return seen, losses, int(logits.shape[-1])
 
     def cut(self, sample: Sample, cuts: Sequence[Group], values: Mapping[HeadNumber, Value]) -> Tensor:

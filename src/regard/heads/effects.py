@@ -60,7 +60,7 @@ class Effect:
         return best
 
 
-class Effects(Sequence[Effect]):
+class Effects:
     """What each cut costs; prints as a table, the largest cost first.
 
     `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at once,
@@ -95,16 +95,15 @@ class Effects(Sequence[Effect]):
     def __iter__(self) -> Iterator[Effect]:
         return iter(self._effects)
 
-    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+    def __getitem__(self, key: int | HeadNumber | tuple[HeadNumber, ...]) -> Effect:
         """The effect of cutting a head, (layer, head); a whole layer; or several heads, a tuple of them."""
-        if isinstance(key, slice):
-            return self._effects[key]
+        heads: tuple[Any, ...]
         if isinstance(key, int):
             heads = tuple((key, head) for head in range(self._heads(key)))
-        elif key and isinstance(key[0], int):
-            heads = (tuple(key),)
+        elif isinstance(key[0], int):
+            heads = (key,)
         else:
-            heads = tuple(sorted(tuple(head) for head in key))
+            heads = tuple(sorted(key))
         if heads not in self._places:
             names = [one.name for one in self._effects]
             few = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
