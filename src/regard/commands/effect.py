@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.commands.errors import flags_named
+from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_files import FIGURES, check_files
 from regard.commands.texts import read_text
 
@@ -120,34 +121,6 @@ def _flag_before_missing(heads: str | None) -> Iterator[None]:
         if heads is None or not str(error).startswith("there is no"):
             raise
         raise ValueError(f"--heads {heads}: {error}") from None
-
-
-def read_heads(flag: str, heads: str | None) -> list[tuple[int, int]] | None:
-    """Heads as tables name them.
-
-    >>> read_heads("--heads", "0.2,4.3")
-    [(0, 2), (4, 3)]
-    """
-    if heads is None:
-        return None
-    chosen = []
-    for one in heads.split(","):
-        layer, _, head = one.strip().partition(".")
-        if not (layer.isdecimal() and head.isdecimal()):
-            raise ValueError(f"{flag} {heads} must be heads, such as 4.3, head 3 of layer 4; or several: 4.3,0.2")
-        chosen.append((int(layer), int(head)))
-    return chosen
-
-
-def read_to(to: str) -> int | str:
-    """What a cut head hands over.
-
-    >>> read_to("0"), read_to("mean")
-    (0, 'mean')
-    """
-    if to not in ("0", "mean"):
-        raise ValueError(f"--to {to} must be 0 or mean; other values in Python: regard.effect(model, text, to=…)")
-    return 0 if to == "0" else to
 
 
 def _print(effects: Effects, model: str, texts: Sequence[str], every: bool) -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.commands.errors import flags_named
+from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_compare import (
     TitledRun,
     TwoHeads,
     TwoRuns,
     check_against,
+    cut_titles,
     model_titles,
     read_against,
     text_titles,
@@ -65,6 +67,11 @@ def see(
     against_head: Annotated[
         str | None, typer.Option(help="Compare with this head, on the same text: 0.2.", show_default="off")
     ] = None,
+    cut: Annotated[
+        str | None,
+        typer.Option(help="Cut these heads, and show what changes in the others: 0.2,4.3.", show_default="off"),
+    ] = None,
+    to: Annotated[str, typer.Option(help="What a cut head hands over: 0, or mean, its mean over the text.")] = "0",
     every: Annotated[
         bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
     ] = False,
@@ -97,7 +104,7 @@ def see(
         raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
     check_files(output, save, opens)
     contents = read_contents(steps, exact, output)
-    comparison = read_against(against, against_model, against_head)
+    comparison = read_against(against, against_model, against_head, cut, to)
     typed: dict[str, object] = {"--token": token, "--step": step, "--all": every, "--json": as_json, "--save": save}
     if comparison is not None:
         check_against(comparison, text, typed | {"--layer": layer if head is None else None}, output)
@@ -117,11 +124,16 @@ def see(
     longest = max(one.tokens for _, one in opened)
     table_only = longest > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
     titles = model_titles(models) if against is None else text_titles([text, against], texts)
+    keep = False if table_only else None
+    if cut is not None:
+        titles = cut_titles(cut, to)
     runs = [
-        TitledRun(title, name, one, watch_text(one, keep=False if table_only else None))
-        for title, (name, one) in zip(titles, opened, strict=True)
+        TitledRun(title, name, one, watch_text(one, keep))
+        for title, (name, one) in zip(titles, opened, strict=cut is None)
     ]
     seen = runs[0].seen
+    if cut is not None:
+        runs.append(_cut_run(runs[0], titles[1], cut, to, keep))
     check_contents(contents, seen)
     again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
@@ -133,7 +145,8 @@ def see(
     if comparison is not None and against_head is not None:
         pair = TwoHeads(runs, comparison, one)
     elif comparison is not None:
-        pair = TwoRuns(runs, comparison, chosen, same=text_titles([text], texts)[0] if against is None else model)
+        same = model if against is not None else text_titles([text], texts)[0]
+        pair = TwoRuns(runs, comparison, chosen, same if cut is None else f"{model} · {same}")
     # Files first: whoever reads the output may stop, as head does.
     if output is not None:
         start = {"layer": one[0], "head": one[1]} if pair is None else pair.start
@@ -156,6 +169,20 @@ def see(
     if save is not None:
         print(f"\n  Saved: regard.load_seen({save!r})", file=said)
     return seen
+
+
+def _cut_run(uncut: TitledRun, title: str, cut: str, to: str, keep: bool | None) -> TitledRun:
+    """The same model and text with heads cut, all of which exist."""
+    from regard.heads.cut import cut as switch_off
+
+    heads = read_heads("--cut", cut) or []
+    for one in heads:
+        try:
+            _ = uncut.seen[one]
+        except ValueError as error:
+            raise ValueError(f"--cut {cut}: {error}") from None
+    with switch_off(uncut.opened.model, heads, to=read_to(to)):
+        return uncut._replace(title=title, seen=watch_text(uncut.opened, keep), is_cut=True)
 
 
 def _check_views(views: Mapping[str, object], head: str | None) -> None:
