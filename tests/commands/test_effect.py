@@ -1,6 +1,7 @@
 """`regard effect`."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -76,3 +77,16 @@ def test_figure_and_file_are_written(tmp_path):
 def test_options_that_cannot_be_followed_say_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         effect(*arguments)
+
+
+def test_a_page_begins_with_the_heads_by_effect(tmp_path):
+    path = tmp_path / "page.html"
+    CliRunner().invoke(cli.app, ["see", "The cat sat", "-o", str(path), "--effect"])
+    page = json.loads(re.search(r'id="regard-document">(.*?)</script>', path.read_text(), flags=re.DOTALL).group(1))
+    assert (page["start"]["view"], page["start"]["sort"]) == ("heads", "effect")
+    assert all("effect" in head["means"] for layer in page["reports"][0]["layers"] for head in layer["heads"])
+
+
+def test_only_a_page_is_shaded_by_effect():
+    result = CliRunner().invoke(cli.app, ["see", "The cat sat", "--effect"])
+    assert "--effect shades the heads of a page; add -o page.html" in str(result.exception)

@@ -18,6 +18,7 @@ from regard.commands.see_files import FIGURES, check_files
 from regard.commands.texts import read_text
 
 if TYPE_CHECKING:
+    from regard.commands.models import ModelWithText
     from regard.heads.effects import Effects
 
 _FEW = 12  # rows of the table
@@ -71,22 +72,12 @@ def effect(
     _check_quotes(texts or [])
     contents = [read_text(one) for one in (texts or [None])]
     from regard.commands.models import load_reader
-    from regard.heads.effect import effect as measure
 
     with flags_named(device=device):
         read = load_reader(model, device)
         opened = [read(one, max_tokens) for one in contents]
-    with _progress_bar() as advance, _flag_before_missing(heads):
-        effects = measure(
-            opened[0].model,
-            [one.inputs for one in opened],
-            heads=chosen,
-            layers="all" if layers else None,
-            tokens=token,
-            to=value,
-            tokenizer=opened[0].tokenizer,
-            progress=advance,
-        )
+    with _flag_before_missing(heads):
+        effects = measure_effects(opened, heads=chosen, layers="all" if layers else None, tokens=token, to=value)
     # Files first: whoever reads the output may stop, as head does.
     if output is not None:
         from regard.show.figures import save_figure
@@ -104,6 +95,15 @@ def effect(
     if save is not None:
         print(f"\n  Saved: regard.load_effects({save!r})", file=said)
     return effects
+
+
+def measure_effects(opened: Sequence[ModelWithText], **options: Any) -> Effects:
+    """The effects of cuts in one model that has read these texts, with a bar; options: those of regard.effect."""
+    from regard.heads.effect import effect as measure
+
+    model, tokenizer, inputs = opened[0].model, opened[0].tokenizer, [one.inputs for one in opened]
+    with _progress_bar() as advance:
+        return measure(model, inputs, tokenizer=tokenizer, progress=advance, **options)
 
 
 def _check_quotes(texts: Sequence[str]) -> None:

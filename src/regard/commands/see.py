@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.effect import measure_effects
 from regard.commands.errors import flags_named
 from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_compare import (
@@ -23,7 +24,7 @@ from regard.commands.see_compare import (
     read_against,
     text_titles,
 )
-from regard.commands.see_files import check_contents, check_files, read_contents, write_ladder, write_report
+from regard.commands.see_files import PAGES, check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ def see(
         str | None,
         typer.Option(help="Heads of a long text whose every weight is in the page: 4.3,0.2.", show_default="none"),
     ] = None,
+    effect: Annotated[
+        bool,
+        typer.Option("--effect", help="Shade the heads of the page by what their absence costs.", show_default="off"),
+    ] = False,
     ladder: Annotated[
         bool, typer.Option("--ladder", help="Write the page of the ladder, with -o ladder.html.", show_default="off")
     ] = False,
@@ -104,12 +109,21 @@ def see(
         raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
     check_files(output, save, opens)
     contents = read_contents(steps, exact, output)
+    if effect and (output is None or not output.lower().endswith(PAGES)):
+        raise ValueError("--effect shades the heads of a page; add -o page.html. As a table: regard effect")
     comparison = read_against(against, against_model, against_head, cut, to)
     typed: dict[str, object] = {"--token": token, "--step": step, "--all": every, "--json": as_json, "--save": save}
     if comparison is not None:
         check_against(comparison, text, typed | {"--layer": layer if head is None else None}, output)
     if ladder:
-        others = {"a text": text, "--head": head, "--layer": layer, "--steps": steps, "--exact": exact} | typed
+        others = {
+            "a text": text,
+            "--head": head,
+            "--layer": layer,
+            "--steps": steps,
+            "--exact": exact,
+            "--effect": effect,
+        } | typed
         others |= {"--max-tokens": max_tokens, "--model": None if model == "tiny" else model}
         _write_ladder(output, opens, others | {comparison.flag if comparison else "": comparison})
         return None
@@ -150,7 +164,9 @@ def see(
     # Files first: whoever reads the output may stop, as head does.
     if output is not None:
         start = {"layer": one[0], "head": one[1]} if pair is None else pair.start
-        write_report(output, runs, one if pair is None else pair.head, contents, start)
+        effects = measure_effects([runs[0].opened]) if effect else None
+        start |= {} if effects is None or pair is not None else {"view": "heads", "sort": "effect"}
+        write_report(output, runs, one if pair is None else pair.head, contents, start, effects)
     if save is not None:
         seen.save(save)
     if as_json:

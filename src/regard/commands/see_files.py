@@ -13,6 +13,7 @@ from regard.commands.head_names import read_heads
 
 if TYPE_CHECKING:
     from regard.commands.see_compare import TitledRun
+    from regard.heads.effects import Effects
     from regard.heads.report import Seen
 
 PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
@@ -88,6 +89,7 @@ def write_report(
     head: tuple[int, int],
     contents: Contents,
     start: Mapping[str, object],
+    effects: Effects | None = None,
 ) -> None:
     """Write a page of one run or of two, or a figure of the head.
 
@@ -112,7 +114,7 @@ def write_report(
             layers = [int(one) for one in contents.steps]
         elif isinstance(opened.model, GPT) and opened.tokens <= _LONGEST_STEPS:
             layers = [head[0]]
-        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact)
+        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact, effects)
     write_page(path, reports, start)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.heads.effects import Effects
 from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
@@ -26,6 +27,14 @@ BUDGET = 16 * 2**20  # bytes of all weights, compressed; base64 adds a third
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 
 
+_EFFECT = {
+    "name": "effect",
+    "label": "effect",
+    "unit": "nats",
+    "about": "By how much the loss per token grows when the head is cut; of chosen tokens, the drop of their log-probability.",
+}
+
+
 @dataclass(frozen=True)
 class Titled:
     """A report for a page: one text of it, under a title. steps: traces of layers, by their number, of the same run."""
@@ -36,6 +45,7 @@ class Titled:
     tokens: TextTokens | None = None  # in place of those that the report knows
     steps: Mapping[int, Trace] = field(default_factory=dict)
     exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
+    effects: Effects | None = None  # what each head's absence costs, to shade heads by
 
 
 @dataclass
@@ -54,7 +64,8 @@ def page_data(reports: Sequence[Titled], budget: int = BUDGET) -> PageData:
             {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about}
             for one in STATISTICS
             if one.heading is not None
-        ],
+        ]
+        + [_EFFECT] * any(one.effects is not None for one in reports),
         "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
         "roles": [{"name": name, "about": ""} for name in NAMES],
         "reports": [],
@@ -80,10 +91,14 @@ def _report(titled: Titled, number: int, budget: int) -> tuple[dict[str, Any], d
         if isinstance(maps[layer], LongLayer):  # of a short text every weight is here
             exact.setdefault(layer, {})[head], content = exact_block(seen, layer, head, titled.text)
             blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
+    costs = {} if titled.effects is None else {key: one.cost for key, one in titled.effects.by_head().items()}
+    if unmeasured := sorted(set(costs) - set(portraits)):
+        layer, head = unmeasured[0]
+        raise ValueError(f"effects has head {layer}.{head}, which this report does not have; measure the same model")
     layers = []
     for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
         H, T, S = one.sizes
-        heads = [_head(portraits[layer, head]) for head in range(H)]
+        heads = [_head(portraits[layer, head], costs.get((layer, head))) for head in range(H)]
         layers.append(
             {
                 "name": name,
@@ -222,10 +237,10 @@ def _precision(encodings: Sequence[Encoding], long: bool) -> str:
     return f"weights ±{error:.1g}, the 8 largest of each row ±0.00001"
 
 
-def _head(portrait: Any) -> dict[str, Any]:
+def _head(portrait: Any, cost: float | None) -> dict[str, Any]:
+    values = dict(portrait.means) | ({} if cost is None else {"effect": cost})
     means = {
-        name: None if math.isnan(value) or math.isinf(value) else round(value, 9)
-        for name, value in portrait.means.items()
+        name: None if math.isnan(value) or math.isinf(value) else round(value, 9) for name, value in values.items()
     }
     role = portrait.role
     return {"role": role.name, "clear": role.clear, "evidence": role.evidence, "means": means}

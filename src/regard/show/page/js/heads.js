@@ -2,6 +2,7 @@
 // All heads: a small map of each with its role, to find the one that does something.
 
 import { askHeads, chosen } from "./ask.js";
+import { css, signedColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "./dom.js";
 import { abs, ceil, floor, max, min } from "./numbers.js";
 import { drawPicture } from "./pictures.js";
@@ -10,6 +11,7 @@ import { number, visible } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 
+const BAR = 4; // pixels of the bar beside a head that is coloured by its effect
 const SMALL = 12; // heads in a layer from which maps are small and captions short
 
 /** The view of all heads. */
@@ -111,11 +113,28 @@ export class HeadsView {
         drawPicture(context, app.atlas, `${one.layer}.${one.head}`, one.x, one.y, size);
       }
     context.globalAlpha = 1;
+    if (sort === "effect") this.#bars(context, size);
     for (const one of this.list) {
       const info = report.layers[one.layer].heads[one.head];
       attributes(one.el, { "data-dim": Boolean(role) && info.role !== role });
     }
     this.focus();
+  }
+
+  /**
+   * A bar beside each head, coloured by its effect.
+   * @param {CanvasRenderingContext2D} context
+   * @param {number} size of a map
+   */
+  #bars(context, size) {
+    const { report, theme } = this.app;
+    const effect = (/** @type {{layer: number, head: number}} */ one) =>
+      report.layers[one.layer].heads[one.head].means.effect ?? 0;
+    const most = max(1e-9, ...this.list.map((one) => abs(effect(one))));
+    for (const one of this.list) {
+      context.fillStyle = css(signedColor(effect(one) / most, theme));
+      context.fillRect(one.x + size + 1, one.y, BAR, size);
+    }
   }
 
   /** Where the word in focus looks, in the caption of each head. */
