@@ -11,6 +11,7 @@ import regard
 from heads.models import E, Sdpa
 from helpers import Textbook
 from learners import TRIL, Easy, Fast
+from regard.heads.intercept_torch_nn import OPERATORS
 from regard.ladder import causal, multi_head, self_attention
 
 pytestmark = [
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
 ]
 B, T, H, D = 2, 7, 3, 4
+EVEN = 2  # heads: with an odd number, torch.nn takes no fast path
 HIDDEN = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
 
 
@@ -34,12 +36,25 @@ def layer(**options):
 
 def multihead(**options):
     torch.manual_seed(3)
-    return nn.MultiheadAttention(E, H, batch_first=True, **options).eval()
+    return nn.MultiheadAttention(E, EVEN, batch_first=True, **options).eval()
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Which operators of the fast path ran."""
+    ran = []
+    for name in OPERATORS:
+        original = getattr(torch, name)
+        monkeypatch.setattr(
+            torch, name, lambda *a, name=name, original=original, **k: ran.append(name) or original(*a, **k)
+        )
+    return ran
 
 
 def without_head(made, head):
     """A copy whose output projection multiplies what this head hands over by 0."""
     copied = copy.deepcopy(made)
+    D = E // made.num_heads
     copied.out_proj.weight.data[:, head * D : (head + 1) * D] = 0
     return copied
 
@@ -101,29 +116,37 @@ def test_a_trace_shows_what_a_cut_leaves():
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("options", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}])
 @torch.no_grad()
-def test_multihead_attention_of_torch_is_cut_also_where_it_would_take_its_fast_path(options, need_weights):
-    made = multihead(**options)
+def test_multihead_attention_of_torch_is_cut_also_where_it_would_take_its_fast_path(options, need_weights, fast):
+    made, same = multihead(**options), [x()] * 3
+    before, _ = made(*same, need_weights=need_weights)
+    assert fast == ([] if options else ["_native_multi_head_attention"])
+    fast.clear()
     with regard.cut(made, (0, 1)):
-        out, _ = made(x(), x(), x(), need_weights=need_weights)
-    torch.testing.assert_close(out, without_head(made, 1)(x(), x(), x())[0])
+        out, _ = made(*same, need_weights=need_weights)
+    assert not fast
+    torch.testing.assert_close(out, without_head(made, 1)(*same)[0])
     with regard.cut(made, edges=[(3, 1)]):
-        out, _ = made(x(), x(), x(), need_weights=need_weights)
-    torch.testing.assert_close(out, made(x(), x(), x(), attn_mask=hidden_edges((3, 1)))[0])
+        out, _ = made(*same, need_weights=need_weights)
+    torch.testing.assert_close(out, made(*same, attn_mask=hidden_edges((3, 1)))[0])
+    assert torch.equal(made(*same, need_weights=need_weights)[0], before)
 
 
 @pytest.mark.parametrize("padding", [None, HIDDEN])
 @pytest.mark.parametrize("norm_first", [False, True])
 @torch.no_grad()
-def test_an_encoder_of_torch_is_cut_and_takes_its_fast_path_again_afterwards(padding, norm_first, monkeypatch):
+def test_an_encoder_of_torch_is_cut_and_takes_its_fast_path_again_afterwards(padding, norm_first, fast):
     torch.manual_seed(3)
-    one = nn.TransformerEncoderLayer(E, H, 17, batch_first=True, norm_first=norm_first)
+    one = nn.TransformerEncoderLayer(E, EVEN, 17, batch_first=True, norm_first=norm_first)
     made = nn.TransformerEncoder(one, 2).eval()
     real = slice(None) if padding is None else ~padding
     before = made(x(), src_key_padding_mask=padding)
+    assert fast
     expected = copy.deepcopy(made)
     expected.layers[1].self_attn = without_head(made.layers[1].self_attn, 1)
+    fast.clear()
     with regard.cut(made, (1, 1)):
         out = made(x(), src_key_padding_mask=padding)
+    assert not fast
     torch.testing.assert_close(out[real], expected(x(), src_key_padding_mask=padding)[real])
     with regard.cut(made, edges=[(3, 1)]):
         out = made(x(), src_key_padding_mask=padding)
@@ -136,9 +159,9 @@ def test_in_float64_a_head_of_torch_is_cut_exactly():
     made = multihead().double()
     with regard.cut(made, (0, 1)):
         out, _ = made(*[x().double()] * 3)
-    q, k, v = F.linear(x().double(), made.in_proj_weight, made.in_proj_bias).unflatten(-1, (3, H, D)).unbind(2)
+    q, k, v = F.linear(x().double(), made.in_proj_weight, made.in_proj_bias).unflatten(-1, (3, EVEN, -1)).unbind(2)
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    context = (q @ k.mT / D**0.5).softmax(-1) @ v
+    context = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
     context[:, 1] = 0
     expected = made.out_proj(context.transpose(1, 2).flatten(2))
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)

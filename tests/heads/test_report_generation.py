@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from heads import dense
+import regard
+from heads import dense, models
 from heads.dense import generation, random_call
 from heads.reports import steps_seen
 from regard.attention.masks import causal
@@ -132,3 +133,12 @@ def test_a_module_that_runs_twice_under_one_number_starts_another_forward():
     for _ in range(2):
         seen.add(0, 0, random_call())
     assert len(seen.forwards) == 2
+
+
+def test_what_heads_hand_over_is_joined_over_the_steps_of_a_generation():
+    model, x = models.gpt2(), models.ids()
+    with regard.watch(model, values=True) as seen:
+        whole = model.generate(x, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    with regard.watch(model, values=True) as again:
+        model(whole[:, :-1])
+    torch.testing.assert_close(seen[1].context, again[1].context, rtol=0, atol=1e-5)

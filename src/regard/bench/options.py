@@ -11,6 +11,7 @@ DESCRIPTIONS = {
     "layer": "Time one attention layer against other libraries' layers.",
     "memory": "Measure the memory of one layer over a long text, on the CPU.",
     "watch": "Time watched attention and models against unwatched ones.",
+    "cut": "Time a model with a head switched off against TransformerLens.",
     "generate": "Time text generation against transformers.",
     "train": "Time a training step against transformers' GPT-2.",
 }
@@ -98,6 +99,16 @@ def watch_parser() -> BenchParser:
     return parser
 
 
+def cut_parser() -> BenchParser:
+    """Options of `regard bench cut`."""
+    parser = _timing_parser("cut", rounds=20, seconds=5.0, quick="A very small model")
+    parser.add_argument(
+        "--tokens", action="append", type=int, help="Length of the text; may be repeated. [default: 128 and 1024]"
+    )
+    _add_dtype(parser, *DTYPES)
+    return parser
+
+
 def generate_parser() -> BenchParser:
     """Options of `regard bench generate`."""
     parser = _timing_parser("generate", rounds=10, seconds=20.0, quick="A very small model, 7 + 11 tokens")
@@ -130,6 +141,7 @@ PARSERS: dict[str, Callable[[], BenchParser]] = {
     "layer": layer_parser,
     "memory": memory_parser,
     "watch": watch_parser,
+    "cut": cut_parser,
     "generate": generate_parser,
     "train": train_parser,
 }

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.heads.products import Product, of_einsum, of_matrices
+from regard.heads.products import WeightedProduct, of_einsum, of_matrices
 from regard.heads.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
 from regard.heads.visibility import may_see
 
@@ -49,7 +49,7 @@ class SoftmaxTracker:
     What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
     """
 
-    def __init__(self, on_attention: Callable[[TrackedSoftmax, Product], Tensor]) -> None:
+    def __init__(self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor]) -> None:
         self.on_attention = on_attention
         self.keep_scores = False
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
@@ -201,7 +201,7 @@ class SoftmaxTracker:
             softmax = replace(softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1))
         return softmax
 
-    def _confirm(self, softmax: TrackedSoftmax, product: Product) -> Tensor:
+    def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
             del self.tracked[key]
         return self.on_attention(softmax, product)

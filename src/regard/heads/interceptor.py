@@ -28,7 +28,7 @@ from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
-from regard.heads.products import Product
+from regard.heads.products import WeightedProduct
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 from regard.traces.failures import explain_call
@@ -208,7 +208,7 @@ class Interceptor:
         finally:
             self.multihead, self.mode_is_on = shape, was_on
 
-    def on_softmax_attention(self, softmax: TrackedSoftmax, product: Product) -> Tensor:
+    def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
         if softmax.unknown:
             if any(model.editor is not None and model.editor.everywhere for model in self.running):
@@ -310,7 +310,12 @@ class FunctionMode(TorchFunctionMode):
 
 
 def _without_edges(
-    edit: CallEdit, call: WatchedCall, softmax: TrackedSoftmax, product: Product, rows: Tensor, batch: int | None
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    batch: int | None,
 ) -> tuple[WatchedCall, Tensor]:
     """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
     assert edit.removed is not None

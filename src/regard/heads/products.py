@@ -17,7 +17,7 @@ from regard.heads.tracked_softmax import TrackedSoftmax
 
 
 @dataclass(frozen=True)
-class Product:
+class WeightedProduct:
     """weights · values."""
 
     tensor: Tensor  # the weights as they are multiplied: (…, T, S), or (…, S, T) where transposed
@@ -69,7 +69,9 @@ class Product:
         return flat.mT if softmax.transposed else flat
 
 
-def of_matrices(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, out: Tensor) -> Product:
+def of_matrices(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, out: Tensor
+) -> WeightedProduct:
     """By matmul, bmm, mm or baddbmm."""
     order = list(range(out.dim()))
     others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a is not tensor and a is not out]
@@ -79,7 +81,7 @@ def of_matrices(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], te
     refusal = ""
     if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0 and len(others) > 1:
         refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
-    return Product(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal)
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal)
 
 
 def of_einsum(
@@ -91,7 +93,7 @@ def of_einsum(
     result: str,
     transposed: bool,
     out: Tensor,
-) -> Product:
+) -> WeightedProduct:
     """By einsum: the axes of the weights by letter, and those of the result."""
     rows = term[:-2] + (term[-1] if transposed else term[-2])
     order = None
@@ -103,7 +105,7 @@ def of_einsum(
         rest = [lead + i for i, axis in enumerate(tail) if axis not in row]
         if len(rest) == 1 and all(axis in tail for axis in row):
             order = (*range(lead), *(lead + tail.index(axis) for axis in row), *rest)
-    return Product(tensor, out, _rerun(function, args, kwargs, tensor), order)
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order)
 
 
 def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor) -> Callable[[Tensor], Any]:
