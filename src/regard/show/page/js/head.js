@@ -151,10 +151,13 @@ export class HeadView {
     const key = `${layer}.${head}.${info.role}`;
     if (this.role.dataset.key === key) return;
     this.role.dataset.key = key;
+    const { cut } = this.app;
+    const place = `${layer}.${head}`;
     fill(
       this.role,
       h("h2.role-name", h("span.num", `${layer}.${head}`), roleMark(info.role), info.role),
       h("p.note", capital(info.evidence)),
+      cut ? h("p.note", h("button.cut", { onclick: () => cut(place) }, `cut ${place}`), " and see what changes") : null,
     );
   }
 
