@@ -32,7 +32,7 @@ def test_noise_and_chosen_tokens_have_columns_and_noisy_effects_a_mark():
 
 
 def test_what_is_left_out_is_counted():
-    assert "  … and 2 more, loss −1.00 to +0.00: --all" in as_text(Effects(measured()), 80, few=2, more="--all")
+    assert "  … and 2 more, loss −1.00 to 0.00: --all" in as_text(Effects(measured()), 80, few=2, more="--all")
 
 
 def test_html_has_the_same_rows():

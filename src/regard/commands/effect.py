@@ -70,7 +70,7 @@ def effect(
         better = shlex.quote(f"{Path(output).stem}.svg")
         raise ValueError(f"-o {output}: effects are a figure, .svg, .png or .pdf; try -o {better}")
     _check_quotes(texts or [])
-    contents = [read_text(one) for one in (texts or [None])]
+    contents = [read_text(one) for one in texts] if texts else [read_text(None)]
     from regard.commands.models import load_reader
 
     with flags_named(device=device):

@@ -68,7 +68,7 @@ def _rows(effects: Effects, shown: Sequence[Effect]) -> tuple[list[str], list[li
     columns += ["noise"] * several + ["costs most"]
     rows: list[list[Cell]] = []
     for one in shown:
-        numbers: list[Cell] = [Signed(one.logprob)] * chosen + [Signed(one.loss)]
+        numbers: list[Cell] = [*[Signed(one.logprob)] * chosen, Signed(one.loss)]
         noise = one.logprob_noise if chosen else one.noise
         noisy: list[Cell] = [f"± {noise:.2f}{' ≈ 0' if one.is_noise else ''}"] * several
         rows.append([one.name, *[one.role] * has_roles, *numbers, *noisy, _worst(effects, one)])
@@ -81,7 +81,7 @@ def _worst(effects: Effects, one: Effect) -> str:
         return ""
     text, token, growth = place
     which = f" in text {text}" if len(effects.measured.losses) > 1 else ""
-    return f"{effects.label(text, token)} {'+' if growth >= 0 else '−'}{abs(growth):.1f}{which}"
+    return f"{effects.label(text, token)} {_signed(growth, 1)}{which}"
 
 
 def _range(rest: Sequence[Effect]) -> str:
@@ -89,5 +89,9 @@ def _range(rest: Sequence[Effect]) -> str:
     values = [one.loss for one in rest if not math.isnan(one.loss)]
     if not values:
         return "without a loss"
-    low, high = (f"{'+' if one >= 0 else '−'}{abs(one):.2f}" for one in (min(values), max(values)))
-    return f"loss {low} to {high}"
+    return f"loss {_signed(min(values), 2)} to {_signed(max(values), 2)}"
+
+
+def _signed(value: float, digits: int) -> str:
+    size = f"{abs(value):.{digits}f}"
+    return size if not float(size) else ("+" if value > 0 else "−") + size
