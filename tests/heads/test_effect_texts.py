@@ -33,10 +33,15 @@ def test_a_text_is_a_string_or_ids_or_what_the_model_is_called_with(text, expect
     assert ids_of(text) == expected
 
 
-def test_the_next_token_is_the_target_and_padding_is_none():
-    inputs = {"input_ids": torch.tensor([[9, 9, 5, 7, 3]]), "attention_mask": torch.tensor([[0, 0, 1, 1, 1]])}
+@pytest.mark.parametrize(
+    ("ids", "real", "targets"),
+    [([9, 9, 5, 7, 3], [0, 0, 1, 1, 1], [-1, -1, -1, 7, 3]), ([5, 7, 3, 9, 9], [1, 1, 1, 0, 0], [-1, 7, 3, -1, -1])],
+    ids=["left", "right"],
+)
+def test_the_next_token_is_the_target_and_padding_is_none(ids, real, targets):
+    inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([real])}
     (sample,) = read_samples(inputs, encode, None, CPU)
-    assert (sample.targets.tolist(), sample.ahead) == ([-1, -1, -1, 7, 3], 1)
+    assert (sample.targets.tolist(), sample.ahead) == (targets, 1)
 
 
 @pytest.mark.parametrize(

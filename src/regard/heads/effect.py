@@ -58,7 +58,7 @@ def effect(
     >>> [one.name for one in effects.order()]
     ['0.2', '4.3', '5.0']
     >>> round(effects[0, 2].loss, 1)                                # nats per token
-    1.3
+    1.8
 
     text: a string, token ids, or what the model is called with, {"input_ids": …, "attention_mask": …}; or a list of
         them. With several texts an effect is the mean over texts, with its standard error: the noise.
