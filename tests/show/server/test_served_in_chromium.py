@@ -123,3 +123,19 @@ def test_a_head_is_cut_by_a_click_and_compared_with_the_uncut_text(browser, monk
         assert page.messages == []
         page.tab.go_back()
         page.tab.locator("button.cut").wait_for()
+
+
+def test_every_view_is_shown_by_the_server_and_the_console_stays_empty(browser, see, monkeypatch):
+    with (
+        running(see, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/", offline=False) as page,
+    ):
+        type_text(page, "the cat sat on the mat and " * 17)
+        page.tab.locator(".text", has_text="sat on the mat and").wait_for()
+        for view in ("heads", "head", "steps", "long", "compare"):
+            page.tab.locator(f'nav [data-view="{view}"]').click()
+            page.tab.wait_for_selector(f'#regard[data-view="{view}"]')
+            assert page.text("h1").endswith("?")
+            assert page.tab.locator(".view .error:visible").count() == (view == "steps")
+        page.tab.wait_for_selector(".compare[data-compared]")
+    # opened() asserts that the console said nothing

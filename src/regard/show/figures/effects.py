@@ -59,7 +59,7 @@ def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
     look = {"color": scale["cmap"](0.75), "height": 0.7, "error_kw": {"elinewidth": 0.8, "ecolor": canvas.INK}}
     axes.barh(range(len(order)), [one.cost for one in order], xerr=errors, **look)
     axes.set_ylim(len(order) - 0.5, -0.5)
-    canvas.label_axis(axes.yaxis, list(range(len(order))), [one.name for one in order])
+    canvas.label_axis(axes.yaxis, [float(i) for i in range(len(order))], [one.name for one in order])
     canvas.name_axes(axes, _title(effects), "", "")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=canvas.POINTS, length=2, width=0.5, color=canvas.QUIET, labelcolor=canvas.INK)

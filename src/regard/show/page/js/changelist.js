@@ -3,12 +3,22 @@
 
 import { changes, isChanged, pairs, THRESHOLD } from "./changes.js";
 import { attributes, fill, finish, h, isPlain } from "./dom.js";
-import { dot, dumbbellHeading, pairCells } from "./dumbbell.js";
+import { dot, headsHeading, pairCells, statisticsHeading } from "./dumbbell.js";
 import { max, min } from "./numbers.js";
 import { roleMark } from "./side.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./changes.js").Change} Change */
+
+/**
+ * A row for each statistic of two heads, below one scale.
+ * @param {import("./changes.js").Pair[]} list
+ */
+export function statisticRows(list) {
+  const row = (/** @type {import("./changes.js").Pair} */ one) =>
+    h("div.change.plain", { "data-statistic": one.name }, ...pairCells(one));
+  return [statisticsHeading(), ...list.map(row)];
+}
 
 /** A heading, and a row for each change. */
 export class ChangeList {
@@ -69,7 +79,7 @@ export class ChangeList {
     fill(
       this.el,
       h("p.key", dot(0), ` ${reports[report].title}  `, dot(1), ` ${reports[second].title}`),
-      dumbbellHeading("head", "role"),
+      headsHeading(),
       h("div", { role: "listbox", "aria-label": "heads, the most changed first" }, ...rows),
       ...(rest ? [more] : []),
     );
@@ -78,7 +88,9 @@ export class ChangeList {
   /** @param {Change} change */
   #change({ layer, head, roles, largest }) {
     const role =
-      roles[0] === roles[1] ? h("span.role-of.quiet", roles[0]) : h("span.role-of", roles[0], h("br"), `→ ${roles[1]}`);
+      roles[0] === roles[1]
+        ? h("span.role-of.quiet", roles[0])
+        : h("span.role-of", `${roles[0]} `, h("br"), `→ ${roles[1]}`);
     return h(
       "button.change",
       { role: "option", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
@@ -101,14 +113,7 @@ export class ChangeList {
       const { role } = report.layers[layer].heads[head];
       return h("span", dot(i), ` ${layer}.${head} `, roleMark(role), ` ${role}  `);
     });
-    fill(
-      this.el,
-      h("p.key", ...named),
-      dumbbellHeading("", ""),
-      ...pairs(heads[0], heads[1], reports.page.averaged).map((one) =>
-        h("div.change", { "data-statistic": one.name }, h("span"), h("span"), ...pairCells(one)),
-      ),
-    );
+    fill(this.el, h("p.key", ...named), ...statisticRows(pairs(heads[0], heads[1], reports.page.averaged)));
   }
 
   #rows() {

@@ -84,13 +84,15 @@ export function difference(before, after) {
 /**
  * The row that differs most: the query that moved the largest part of its weight.
  * @param {Weights} differences
+ * @param {string[]} [names] of the queries; a word says more than a comma
  * @returns {number}
  */
-export function mostChanged(differences) {
+export function mostChanged(differences, names = []) {
   let [best, most] = [-1, -1];
   for (let query = 0; query < differences.T; query++) {
     let moved = 0;
     for (const value of differences.row(query)) if (!isMissing(value)) moved += abs(value);
+    if (names[query] !== undefined && !/\p{L}{3}/u.test(names[query])) moved *= 0.6;
     if (moved > most) [best, most] = [query, moved];
   }
   return best;

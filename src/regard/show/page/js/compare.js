@@ -2,24 +2,26 @@
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
 import { quiet, strong } from "./ask.js";
-import { ChangeList } from "./changelist.js";
+import { ChangeList, statisticRows } from "./changelist.js";
 import { changes, difference, isChanged, largestOf, mostChanged, moved, pairs, whyApart } from "./changes.js";
 import { attributes, fill, h, styles } from "./dom.js";
-import { arrow, dot, keyRows, withSign } from "./dumbbell.js";
+import { arrow, dot, KeyRows, withSign } from "./dumbbell.js";
 import { WeightMap } from "./map.js";
 import { firstOf } from "./mass.js";
 import { floor, isMissing, max, min } from "./numbers.js";
+import { SecondHead } from "./second.js";
 import { HeadPicker } from "./side.js";
 import { Names, number } from "./words.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./ask.js").Part} Part */
 /** @typedef {import("./data.js").Weights} Weights */
-/** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
+/** @typedef {import("./second.js").Chosen} Chosen */
 
 const KEYS = 8; // of the word in focus
 const GAP = 28; // between maps
-const LARGEST_CELL = 24;
+const NARROW = 860; // pixels of a page, below which fewer keys are shown
+const LARGE = 2000; // pixels of a page, from which maps are larger
 const place = (/** @type {{layer: number, head: number}} */ { layer, head }) => ({ layer, head });
 
 /** The view of two reports, or of two heads. */
@@ -27,18 +29,17 @@ export class CompareView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    /** The second head's weights, and what they are of. @type {{key: string, weights: Weights | null, names: Names, error: string}} */
-    this.after = { key: "", weights: null, names: new Names(null, 0, false), error: "" };
+    this.after = new SecondHead();
     /** @type {Weights | null} */
     this.differences = null;
     this.apart = "";
     this.opening = -1;
-    const map = (/** @type {string} */ label) =>
+    const map = (/** @type {string} */ label, /** @type {number} */ i) =>
       new WeightMap({
         label,
-        point: (row, col) => app.point("query", this.#unit(row), app.long ? -1 : col),
-        pick: (row) => app.pick("query", this.#unit(row)),
-        leave: () => app.leave(),
+        point: (row, col) => this.#point(i, row, col),
+        pick: (row) => (i === 1 && this.apart ? undefined : app.pick("query", this.#unit(row))),
+        leave: () => (i === 1 && this.apart ? this.#point(i, -1, -1) : app.leave()),
       });
     this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
     this.titles = this.maps.map(() => h("h2"));
@@ -56,7 +57,10 @@ export class CompareView {
     this.picking = h("section.two", picker(0), picker(1));
     this.list = new ChangeList(app);
     this.note = h("p.note");
-    this.words = h("section.keys-compared");
+    this.keyRows = new KeyRows();
+    this.asked = h("h2");
+    this.words = h("section.keys-compared", this.asked, this.keyRows.el);
+    this.statistics = h("section");
     const left = h(
       "div.left",
       h("p.with", "compare with ", this.select),
@@ -65,7 +69,7 @@ export class CompareView {
       this.list.el,
     );
     this.stage = h("div.side-by-side", ...this.frames);
-    this.right = h("div.main", this.stage, this.note, this.words);
+    this.right = h("div.main", this.stage, this.note, this.words, this.statistics);
     this.el = h("div.compare", left, this.right);
   }
 
@@ -106,12 +110,12 @@ export class CompareView {
     else this.list.drawChanges(second.number);
     if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
       this.stage.hidden = true;
-      fill(this.words);
+      this.words.hidden = true;
       attributes(this.note, { text: `${reports[second.number].title} has no head ${state.layer}.${state.head}.` });
       return;
     }
     this.stage.hidden = false;
-    this.#load(second);
+    this.after.load(app, second, () => app.view === this && app.redraw());
     this.#drawMaps(second);
     this.focus();
   }
@@ -128,7 +132,7 @@ export class CompareView {
     const shown = [weights, this.apart ? null : this.after.weights, this.differences];
     this.maps.forEach((map, i) => {
       const values = shown[i];
-      if (!values) return attributes(this.readouts[i], { text: " " });
+      if (!values) return this.apart && i === 1 ? undefined : attributes(this.readouts[i], { text: " " });
       map.focus(row, col);
       const line = side === "query" ? (unit >= 0 ? values.row(unit) : []) : values.column(unit);
       const names = side === "query" ? cols : rows;
@@ -240,37 +244,6 @@ export class CompareView {
     this.app.store.set(value === "head" ? { against: `${l}.${i}` } : { other: Number(value), against: "" });
   }
 
-  /**
-   * Load the second head's weights; the view is drawn again when they are here.
-   * @param {Chosen} second
-   */
-  #load(second) {
-    const { app } = this;
-    const { words } = app.store.state;
-    const key = `${second.number}.${second.layer}.${second.head}.${words}`;
-    if (this.after.key === key) return;
-    const report = app.reports.page.reports[second.number];
-    const layer = report.layers[second.layer];
-    const { rows, cols } = Names.of(report, layer, words);
-    this.after = { key, weights: null, names: rows, error: "" };
-    const { number, head } = second;
-    const loaded = layer.grid
-      ? app.longs.get(number, second.layer, head).then(({ mass }) => mass)
-      : app.reports.weights(number, second.layer, head);
-    loaded.then(
-      (exact) => {
-        if (this.after.key !== key) return;
-        this.after.weights =
-          words && !layer.grid && rows.known && cols.known ? exact.merged(rows.unit, cols.unit) : exact;
-        if (app.view === this) app.redraw();
-      },
-      (error) => {
-        if (this.after.key === key) this.after.error = error.message;
-        if (app.view === this) app.redraw();
-      },
-    );
-  }
-
   /** @param {Chosen} second */
   #drawMaps(second) {
     const { app } = this;
@@ -283,7 +256,7 @@ export class CompareView {
     this.apart = whyApart({ report: app.report, ...place(state) }, { report: other, ...place(second) });
     const after = this.after.weights;
     this.differences = weights && after && !this.apart ? difference(weights, after) : null;
-    this.opening = this.differences ? this.#unit(mostChanged(this.differences)) : -1;
+    this.opening = this.differences ? this.#unit(mostChanged(this.differences, app.long ? [] : app.rows.names)) : -1;
     const blocks = app.long
       ? "A cell is a block of tokens; single words are compared in texts of up to 512 tokens."
       : "";
@@ -308,20 +281,49 @@ export class CompareView {
       h("span", heads ? "blue: more in the second" : "blue gained, ochre lost"),
     );
     const width = this.right.clientWidth || 800;
-    const across = width >= 620 ? 3 : 2;
-    const size = min(420, (width - GAP * (across - 1)) / across);
+    const across = width >= 620 && !this.apart ? 3 : 2;
+    const large = app.width >= LARGE;
+    const size = floor(min(large ? 560 : 420, (width - GAP * (across - 1)) / across));
     const shown = [weights, after, this.differences];
     this.maps.forEach((map, i) => {
       const values = shown[i];
       this.frames[i].hidden = i === 2 && Boolean(this.apart);
       styles(this.frames[i], { width: size });
       if (!values || !first) return;
-      const fit = min(LARGEST_CELL, size / max(values.T, values.S));
+      const fit = min(large ? 36 : 24, size / max(values.T, values.S));
       const cell = fit >= 4 ? floor(fit) : fit;
       const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
+    if (this.apart && after) this.#point(1, -1, -1);
+    this.#drawStatistics(sides);
     attributes(this.el, { "data-compared": after ? this.after.key : null });
+  }
+
+  /**
+   * The pointer is over a map. The second of two texts has words of its own: only its map follows.
+   * @param {number} i
+   * @param {number} row
+   * @param {number} col
+   */
+  #point(i, row, col) {
+    const { app } = this;
+    if (i !== 1 || !this.apart) return app.point("query", this.#unit(row), app.long ? -1 : col);
+    this.maps[1].focus(row, col);
+    const text = row < 0 ? " " : this.maps[1].describe(row, col);
+    attributes(this.readouts[1], { text });
+    if (row >= 0) app.frame.say(text);
+  }
+
+  /**
+   * Where words cannot be compared, all statistics of the head in both reports.
+   * @param {import("./changes.js").Place[]} sides
+   */
+  #drawStatistics([one, two]) {
+    this.statistics.hidden = !this.apart || this.#headsOnly();
+    if (this.statistics.hidden) return;
+    const title = h("h2", `Head ${one.layer}.${one.head} in both `, h("span", "the most different statistic first"));
+    fill(this.statistics, title, ...statisticRows(pairs(one, two, this.app.reports.page.averaged)));
   }
 
   #drawSelect() {
@@ -342,9 +344,11 @@ export class CompareView {
     const { weights, rows, cols } = app;
     const after = this.after.weights;
     const { side, unit } = this.#focused();
-    if (!weights || !after || this.apart || unit < 0) return fill(this.words);
+    this.words.hidden = !weights || !after || Boolean(this.apart) || unit < 0;
+    if (!weights || !after || this.words.hidden) return;
     const isQuery = side === "query";
-    const list = moved(weights.line(side, unit), after.line(side, unit), KEYS);
+    const count = app.width < NARROW ? KEYS / 2 : KEYS;
+    const list = moved(weights.line(side, unit), after.line(side, unit), count);
     const [mine, theirs] = isQuery ? [rows, cols] : [cols, rows];
     const { layer, head } = app.store.state;
     const second = this.second;
@@ -353,17 +357,15 @@ export class CompareView {
       : `in head ${layer}.${head}`;
     const width = max(120, min(620, (this.right.clientWidth || 800) - 260));
     fill(
-      this.words,
-      h(
-        "h2",
-        isQuery ? "Where does " : "Who looks at ",
-        h("em", mine.label(unit)),
-        isQuery ? ` look, ${where}?` : `, ${where}?`,
-      ),
-      ...keyRows(
-        list.map((one) => ({ ...one, name: theirs.label(one.index) })),
-        width,
-      ),
+      this.asked,
+      isQuery ? "Where does " : "Who looks at ",
+      h("em", mine.label(unit)),
+      isQuery ? ` look, ${where}?` : `, ${where}?`,
+    );
+    this.keyRows.draw(
+      list.map((one) => ({ ...one, name: theirs.label(one.index) })),
+      width,
+      count,
     );
   }
 }

@@ -4,7 +4,7 @@
 // Words become text at the place where the page shows them, maps become images, drawings are copied with their styles
 // written into them. No foreignObject: editors of drawings do not know it.
 
-import { attributes, s, textWidth } from "./dom.js";
+import { attributes, fitText, s, textWidth } from "./dom.js";
 import { abs, max, min } from "./numbers.js";
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
@@ -134,8 +134,14 @@ export class Drawing {
         });
       } else lines.push({ text: match[0], box, right: box.right, end: match.index + match[0].length });
     }
-    for (const { text, box, right } of lines)
-      if (overlaps(box, clip)) this.#line(text, box.x, box, style, right - box.x);
+    const edge = clip.x + clip.width;
+    const font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    for (const { text, box, right } of lines) {
+      if (!overlaps(box, clip)) continue;
+      // What does not fit ends with … as on the page.
+      if (right > edge + 1) this.#line(fitText(text, edge - box.x, font), box.x, box, style, 0);
+      else this.#line(text, box.x, box, style, right - box.x);
+    }
   }
 
   /**
@@ -158,14 +164,18 @@ export class Drawing {
       );
       this.root.append(s("rect", { ...at, fill: `url(#${id})` }));
     } else if (isSeen(style.backgroundColor)) this.root.append(s("rect", { ...at, fill: style.backgroundColor }));
-    if (style.borderLeftStyle !== "none" && isSeen(style.borderLeftColor) && style.borderLeftWidth !== "0px") {
+    for (const side of /** @type {const} */ (["top", "right", "bottom", "left"])) {
+      const wide = Number.parseFloat(style.getPropertyValue(`border-${side}-width`));
+      const fill = style.getPropertyValue(`border-${side}-color`);
+      if (!wide || style.getPropertyValue(`border-${side}-style`) === "none" || !isSeen(fill)) continue;
+      const across = side === "top" || side === "bottom";
       this.root.append(
         s("rect", {
-          x: at.x,
-          y: at.y,
-          width: Number.parseFloat(style.borderLeftWidth),
-          height: at.height,
-          fill: style.borderLeftColor,
+          x: side === "right" ? round(at.x + at.width - wide) : at.x,
+          y: side === "bottom" ? round(at.y + at.height - wide) : at.y,
+          width: across ? at.width : wide,
+          height: across ? wide : at.height,
+          fill,
         }),
       );
     }

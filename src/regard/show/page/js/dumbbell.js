@@ -2,7 +2,7 @@
 // Dumbbells: two values on one scale, ○ the first and ● the second.
 
 import { figure } from "./ask.js";
-import { h, s } from "./dom.js";
+import { attributes, fill, h, s } from "./dom.js";
 import { abs, max, min } from "./numbers.js";
 import { number } from "./words.js";
 
@@ -54,37 +54,68 @@ export function pairCells({ label, before, after, shares, most }, height = 28) {
  * @param {number} [height]
  */
 export function dumbbell(width, before, after, lines, height = 28) {
-  const x = (/** @type {number} */ value) => EDGE + min(1, max(0, value)) * width;
-  return s(
+  const svg = s(
     "svg.dumbbell",
     { width: width + 2 * EDGE, height, "aria-hidden": true },
-    ...lines.map((at) => s("path.line", { d: `M${x(at)} 0v${height}` })),
-    s("path", { class: after >= before ? "gained" : "lost", d: `M${x(before)} ${height / 2}H${x(after)}` }),
-    s("circle.before", { cx: x(before), cy: height / 2, r: 4 }),
-    s("circle.after", { cx: x(after), cy: height / 2, r: 4 }),
+    ...lines.map((at) => s("path.line", { d: `M${EDGE + at * width} 0v${height}` })),
+    s("path"),
+    s("circle.before", { cy: height / 2, r: 4 }),
+    s("circle.after", { cy: height / 2, r: 4 }),
   );
+  place(svg, width, before, after, height);
+  return svg;
 }
 
 /**
- * A dumbbell for each key, below one scale.
- * @param {{index: number, name: string, before: number, after: number}[]} keys
+ * Move the ends of a dumbbell.
+ * @param {SVGElement} svg
  * @param {number} width
+ * @param {number} before
+ * @param {number} after
+ * @param {number} [height]
  */
-export function keyRows(keys, width) {
-  const lines = [0, 0.25, 0.5, 0.75, 1];
-  return [
-    h("div.key-row", h("span"), dumbbellTicks(width, lines), h("span")),
-    ...keys.map(({ index, name, before, after }) => {
-      const values = h("span.num", `${number(before)} → ${number(after)}`);
-      return h(
-        "div.key-row",
-        { "data-key": index },
-        h("span.word", name),
-        dumbbell(width, before, after, lines),
-        values,
-      );
-    }),
-  ];
+function place(svg, width, before, after, height = 28) {
+  const x = (/** @type {number} */ value) => EDGE + min(1, max(0, value)) * width;
+  const [line, first, second] = [...svg.children].slice(-3);
+  attributes(line, { class: after >= before ? "gained" : "lost", d: `M${x(before)} ${height / 2}H${x(after)}` });
+  attributes(first, { cx: x(before) });
+  attributes(second, { cx: x(after) });
+}
+
+/** A dumbbell for each key, below one scale. As many rows as there can be: another word moves nothing below them. */
+export class KeyRows {
+  constructor() {
+    this.drawn = "";
+    this.el = h("div");
+    /** @type {{el: HTMLElement, name: HTMLElement, svg: SVGElement, values: HTMLElement}[]} */
+    this.rows = [];
+  }
+
+  /**
+   * @param {{index: number, name: string, before: number, after: number}[]} keys
+   * @param {number} width
+   * @param {number} count of rows
+   */
+  draw(keys, width, count) {
+    if (this.drawn !== `${width} ${count}`) {
+      this.drawn = `${width} ${count}`;
+      const lines = [0, 0.25, 0.5, 0.75, 1];
+      this.rows = Array.from({ length: count }, () => {
+        const [name, svg, values] = [h("span.word"), dumbbell(width, 0, 0, lines), h("span.num")];
+        return { el: h("div.key-row", name, svg, values), name, svg, values };
+      });
+      const scale = h("div.key-row", h("span"), dumbbellTicks(width, lines), h("span"));
+      fill(this.el, scale, ...this.rows.map(({ el }) => el));
+    }
+    this.rows.forEach(({ el, name, svg, values }, i) => {
+      const one = keys[i];
+      attributes(el, { "data-key": one ? one.index : null, style: { visibility: one ? "visible" : "hidden" } });
+      if (!one) return;
+      attributes(name, { text: one.name });
+      attributes(values, { text: `${number(one.before)} → ${number(one.after)}` });
+      place(svg, width, one.before, one.after);
+    });
+  }
 }
 
 /**
@@ -98,19 +129,15 @@ export function dumbbellTicks(width, at) {
   return s("svg.dumbbell-ticks", { width: width + 2 * EDGE, height: 16, "aria-hidden": true }, ...at.map(text));
 }
 
-/**
- * @param {string} first
- * @param {string} second
- */
-export function dumbbellHeading(first, second) {
-  return h(
-    "div.change.heading",
-    h("span", first),
-    h("span", second),
-    h("span"),
-    dumbbellTicks(BAR, [0, 0.5, 1]),
-    h("span"),
-  );
+/** The scale above dumbbells of heads. */
+export function headsHeading() {
+  const [head, role] = [h("span", "head"), h("span", "role")];
+  return h("div.change.heading", head, role, h("span.statistic"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span.values"));
+}
+
+/** The scale above dumbbells of statistics. */
+export function statisticsHeading() {
+  return h("div.change.plain.heading", h("span.statistic"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span.values"));
 }
 
 /**

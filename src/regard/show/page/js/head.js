@@ -14,6 +14,7 @@ import { number } from "./words.js";
 /** @typedef {import("./app.js").App} App */
 
 const NARROW = 860; // pixels, below which everything is in one column
+const LARGE = 2000; // pixels, from which words are larger
 const SIDE = 212;
 const LEGEND = 260;
 
@@ -45,7 +46,7 @@ export class HeadView {
     this.stage = h("div.stage", this.lines.el, this.map.el, this.legend);
     const side = h(
       "aside.side",
-      h("section", h("h2", "Heads ", h("span", "layers down, heads across")), this.picker.el),
+      h("section", h("h2", "Heads ", h("span", "a row for each layer")), this.picker.el),
       this.role,
       this.strips.el,
     );
@@ -78,16 +79,23 @@ export class HeadView {
     const width = this.stage.parentElement?.clientWidth || 900;
     const narrow = app.width < NARROW;
     this.narrow = narrow;
-    const label =
-      ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, LABEL_FONT))))) + 14;
+    const font = narrow || app.width >= LARGE ? LABEL_FONT.replace("11px", "13px") : LABEL_FONT;
+    const label = ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, font))))) + 14;
     const lines = narrow ? width : 44 + 2 * label + min(200, max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
-    const most = narrow ? 40 : max(2, floor(max(440, app.height - 330) / weights.T));
+    const most = narrow ? 40 : max(2, floor(max(440, app.height - 340) / weights.T));
     const caption = this.#triangular() ? 30 : 150;
     const cell = max(2, min(44, most, floor((rest - (narrow ? label : caption)) / weights.S)));
-    this.map.draw(weights, rows, cols, { cell, theme, rowLabels: false, diagonalLabels: narrow && this.#triangular() });
+    const diagonalLabels = narrow && this.#triangular();
+    this.map.draw(weights, rows, cols, {
+      cell,
+      theme,
+      rowLabels: false,
+      diagonalLabels,
+      font: narrow ? LABEL_FONT : font,
+    });
     const row = narrow ? max(cell, min(26, 2600 / weights.T)) : cell;
-    this.lines.draw(weights, rows, cols, { row, top: narrow ? 28 : this.map.top, width: lines, theme, label });
+    this.lines.draw(weights, rows, cols, { row, top: narrow ? 28 : this.map.top, width: lines, theme, label, font });
     styles(
       this.map.el,
       narrow
@@ -181,7 +189,7 @@ export class HeadView {
     const room = (this.stage.parentElement?.clientWidth ?? 0) - lines - size;
     const place = narrow
       ? "flow"
-      : room >= LEGEND + 40 || (this.#triangular() && size > 2 * LEGEND)
+      : room >= LEGEND + 40 || (this.#triangular() && size > 1.9 * LEGEND)
         ? "beside"
         : "below";
     const left =

@@ -61,7 +61,7 @@ export class HeadsView {
     const width = max(280, this.cells.parentElement?.clientWidth || 900);
     const columns = max(2, min(most, floor(width / (small ? 84 : 96))));
     const step = floor(width / columns);
-    const size = min(small ? 72 : 100, step - 10);
+    const size = min(small ? 72 : app.width >= 2000 ? 160 : 100, step - 10);
     const below = this.#triangular() ? 0 : 34;
     const down = size + below + (small ? 10 : 15);
     const wraps = columns < most || sort !== "layer";

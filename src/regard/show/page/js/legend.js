@@ -32,8 +32,26 @@ const WORDS = [
     "○ ●",
     "In a comparison, ○ is the first report or head and ● the second. A head changed if its role did, or some statistic by 0.1 of its scale.",
   ],
+  [
+    "blue, ochre",
+    "In a difference, blue is more in the second and ochre is less. In steps, blue is above zero, ochre below.",
+  ],
+  ["pin", "A click keeps the word in focus while you change the head or the view; Esc lets it go."],
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
+
+/** What heads of each role do, as regard.heads.roles defines it. @type {Record<string, string>} */
+const ROLES = {
+  induction: "Looks at the token that followed the last occurrence of this one.",
+  duplicate: "Looks at the last occurrence of the same token.",
+  "previous token": "Looks at the token just before.",
+  self: "Looks at the token itself.",
+  "first token": "Looks at the first token of the text.",
+  position: "Looks at one position, or at one distance, whatever the token.",
+  local: "Looks at tokens nearby.",
+  broad: "Spreads its weights almost evenly over all tokens it may see.",
+  mixed: "None of these passes its threshold.",
+};
 
 /**
  * A dialog with all words.
@@ -41,16 +59,24 @@ const WORDS = [
  * @returns {HTMLDialogElement}
  */
 export function legend(page) {
-  const terms = [
-    ...WORDS,
-    ...page.statistics.map((one) => [one.label, `${one.about}${one.unit ? ` Unit: ${one.unit}.` : ""}`]),
-  ];
+  const statistics = page.statistics.map(({ label, about, unit }) => {
+    const [short] = unit.split(":");
+    return [label, short && short !== "weight" && !about.includes(short) ? `${about} Unit: ${short}.` : about];
+  });
+  const roles = page.roles.map(({ name }) => [name, ROLES[name] ?? ""]).filter(([, about]) => about);
+  const list = (/** @type {string[][]} */ all) =>
+    h("dl", ...all.flatMap(([term, meaning]) => [h("dt", term), h("dd", meaning)]));
   const dialog = /** @type {HTMLDialogElement} */ (
     h(
       "dialog",
       { "aria-label": "legend" },
-      h("dl", ...terms.flatMap(([term, meaning]) => [h("dt", term), h("dd", meaning)])),
-      h("form", { method: "dialog" }, h("button.close", "close")),
+      h("form", { method: "dialog" }, h("button.close", "close")), // first: a dialog scrolls to what it focuses
+      h("h2", "Words"),
+      list(WORDS),
+      h("h2", "Roles"),
+      list(roles),
+      h("h2", "Statistics"),
+      list(statistics),
     )
   );
   return dialog;

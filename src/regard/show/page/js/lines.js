@@ -6,7 +6,7 @@ import { css, weightColor } from "./color.js";
 import { largest } from "./data.js";
 import { attributes, fill, fitText, s, styles } from "./dom.js";
 import { LABEL_FONT } from "./map.js";
-import { ceil, floor, isMissing, max } from "./numbers.js";
+import { abs, ceil, floor, isMissing, max } from "./numbers.js";
 import { number } from "./words.js";
 
 /** @typedef {import("./data.js").Weights} Weights */
@@ -36,6 +36,7 @@ export class Lines {
     this.options = { row: 1, top: 0, width: 0, theme: "light", label: 0 };
     this.left = 0; // the right edge of the words that are looked at
     this.right = 0; // the left edge of the words that look
+    this.every = 1; // of the words that are always shown
     this.numbers = s("g.numbers");
     this.keys = s("g.keys");
     this.queries = s("g.queries");
@@ -81,6 +82,7 @@ export class Lines {
     this.left = NUMBER + label;
     this.right = width - label - 6;
     const every = max(1, ceil(13 / row));
+    this.every = every;
     const words = (/** @type {Names} */ names, /** @type {number} */ x, /** @type {string} */ anchor) =>
       names.names.map((name, i) =>
         s(
@@ -128,15 +130,18 @@ export class Lines {
       }),
     );
     const [mine, theirs] = isQuery ? [this.queries, this.keys] : [this.keys, this.queries];
+    // Where not every word has a place, one that is shown for its weight hides its neighbours.
+    const strong = [...ends].filter(([, value]) => value >= ARROW).map(([i]) => i);
+    const covered = (/** @type {number} */ i, /** @type {number[]} */ shown) =>
+      this.every > 1 && !shown.includes(i) && shown.some((one) => abs(one - i) < this.every);
     for (const text of mine.children) {
       const i = Number(text.getAttribute("data-at"));
-      attributes(text, { "data-state": i === unit ? "chosen" : "" });
+      attributes(text, { "data-state": i === unit ? "chosen" : covered(i, [unit]) ? "covered" : "" });
     }
     for (const text of theirs.children) {
       const i = Number(text.getAttribute("data-at"));
-      const value = values[i];
-      const state = !valid ? "" : isMissing(value) ? "hidden" : (ends.get(i) ?? 0) >= ARROW ? "strong" : "";
-      attributes(text, { "data-state": state });
+      const state = !valid ? "" : isMissing(values[i]) ? "hidden" : strong.includes(i) ? "strong" : "";
+      attributes(text, { "data-state": covered(i, strong) ? "covered" : state });
     }
     const x = isQuery ? NUMBER - 8 : options.width + 4;
     fill(

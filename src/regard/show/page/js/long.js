@@ -112,7 +112,7 @@ export class LongView {
     this.#drawHeads();
     if (!head) return;
     const narrow = app.width <= COLUMN;
-    const room = narrow ? app.width - 80 : min(app.width * 0.46, max(360, app.height - 330));
+    const room = narrow ? app.width - 80 : min(app.width * 0.46, max(360, app.height - 354));
     const size = max(220, floor(min(860, room)));
     const layer = app.report.layers[state.layer];
     this.map.draw(head, {
@@ -124,7 +124,6 @@ export class LongView {
     const info = layer.heads[state.head];
     const entropy = info.means.entropy;
     const facts = [
-      info.role,
       ...(entropy === null || entropy === undefined
         ? []
         : [`entropy ${number(entropy)} of at most ${number(layer.most.entropy)}`]),

@@ -9,8 +9,8 @@ import { Names, number } from "./words.js";
 /** @typedef {import("./data.js").Weights} Weights */
 /** @typedef {import("./color.js").Theme} Theme */
 /**
- * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?: boolean}} MapOptions
- *   bare: no labels at all
+ * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?: boolean,
+ *   font?: string}} MapOptions bare: no labels at all; font: of labels
  * @typedef {(row: number, col: number) => void} OnCell
  */
 
@@ -61,13 +61,13 @@ export class WeightMap {
    * @param {MapOptions} options
    */
   draw(weights, rows, cols, options) {
-    const { cell } = options;
+    const { cell, font = LABEL_FONT } = options;
     this.weights = weights;
     this.rows = rows;
     this.cols = cols;
     this.size = cell;
     const widest = (/** @type {Names} */ names) =>
-      min(LONGEST_LABEL, max(8, ...names.names.map((name) => textWidth(name, LABEL_FONT))));
+      min(LONGEST_LABEL, max(8, ...names.names.map((name) => textWidth(name, font))));
     this.upright = cols.size >= 15 || cell < widest(cols) + 8;
     this.top = options.diagonalLabels || options.bare ? 0 : ceil(this.upright ? widest(cols) + 10 : 20);
     this.left = options.rowLabels && !options.diagonalLabels && !options.bare ? ceil(widest(rows)) + 8 : 0;
@@ -83,6 +83,7 @@ export class WeightMap {
     const whole = { width: this.left + width, height: this.top + height };
     for (const layer of [this.labels, this.over]) attributes(layer, whole);
     styles(this.el, { width: whole.width, height: whole.height });
+    styles(this.labels, { font });
     this.#drawLabels(rows, cols, options);
     this.focus(this.row, this.col);
   }
@@ -194,18 +195,18 @@ export class WeightMap {
    * @param {Names} cols
    * @param {MapOptions} options
    */
-  #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels, bare }) {
+  #drawLabels(rows, cols, { cell, rowLabels, diagonalLabels, bare, font = LABEL_FONT }) {
     if (bare) return fill(this.labels);
     const every = max(1, ceil(LABELS_FROM / cell));
     const marks = [];
     if (diagonalLabels) {
       for (let i = 0; i < rows.size; i += every) {
-        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = fitText(rows.names[i], LONGEST_LABEL, font);
         marks.push(s("text.row", { "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4 }, name));
       }
     } else {
       for (let i = 0; i < cols.size; i += every) {
-        const name = fitText(cols.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = fitText(cols.names[i], LONGEST_LABEL, font);
         const x = this.left + (i + 0.5) * cell;
         const options = this.upright
           ? { transform: `translate(${x + 3.5} ${this.top - 6}) rotate(-90)`, "text-anchor": "start" }
@@ -213,7 +214,7 @@ export class WeightMap {
         marks.push(s("text.col", { "data-at": i, ...options }, name));
       }
       for (let i = 0; rowLabels && i < rows.size; i += every) {
-        const name = fitText(rows.names[i], LONGEST_LABEL, LABEL_FONT);
+        const name = fitText(rows.names[i], LONGEST_LABEL, font);
         const y = this.top + (i + 0.5) * cell + 4;
         marks.push(s("text.row", { "data-at": i, x: this.left - 6, y, "text-anchor": "end" }, name));
       }

@@ -156,7 +156,7 @@ export class Strips {
       const ticks = known.map(({ mean }) => s("rect.tick", { x: at(mean, low, high), y: 3, width: 1, height: 8 }));
       const svg = s(
         "svg",
-        { viewBox: `0 0 ${WIDTH} 14`, "aria-hidden": true },
+        { viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": true },
         s("path.axis", { d: `M0 7.5h${WIDTH}` }),
         ...ticks,
         mark,

@@ -32,7 +32,7 @@ export class StepsView {
     this.app = app;
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
     const how = h("dl.how", ...HOW.flatMap(([term, text]) => [h("dt", term), h("dd", text)]));
-    const heads = h("section", h("h2", "Heads ", h("span", "layers down, heads across")), this.picker.el);
+    const heads = h("section", h("h2", "Heads ", h("span", "a row for each layer")), this.picker.el);
     const side = h("aside.side", heads, h("section", h("h2", "How to read"), how));
     this.missing = h("div.error");
     this.titles = h("div.step.step-titles", { "aria-hidden": true });
