@@ -28,9 +28,9 @@ def as_html(thing: Any) -> str:
 
 
 @singledispatch
-def as_page(thing: Any, title: str = "") -> str:
+def as_page(thing: Any, title: str = "", **options: Any) -> str:
     """Draw the object as one HTML document that opens offline."""
-    return str(_registered(as_page.dispatch, as_page.dispatch(object), thing)(thing, title))
+    return str(_registered(as_page.dispatch, as_page.dispatch(object), thing)(thing, title, **options))
 
 
 @singledispatch

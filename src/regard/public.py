@@ -20,6 +20,7 @@ from regard.attention.presets import (
 )
 from regard.gpt import GPT, GPTConfig
 from regard.heads.cut import cut
+from regard.heads.effect import Effects, effect, load_effects
 from regard.heads.probe import probe
 from regard.heads.watch import Seen, load_seen, watch
 from regard.steps import step
@@ -30,6 +31,7 @@ __all__ = [
     "GPT2_CONFIGS",
     "GPT3_CONFIG",
     "Cache",
+    "Effects",
     "GPTConfig",
     "Mask",
     "MultiHeadAttention",
@@ -50,8 +52,10 @@ __all__ = [
     "cut",
     "dense",
     "documents",
+    "effect",
     "explain",
     "ladder",
+    "load_effects",
     "load_seen",
     "padding",
     "probe",

@@ -8,6 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import regard
 from regard import cli
 from regard.commands.see_compare import model_titles, read_against, text_titles
 from regard.gpt import GPT
@@ -157,3 +158,50 @@ def test_titles_tell_two_texts_and_two_models_apart(tmp_path):
     assert model_titles(["tiny", "runs/a/model/"]) == ["tiny", "model"]
     assert model_titles(["runs/a/model", "runs/b/model"]) == ["runs/a/model", "runs/b/model"]
     assert read_against(None, None, None) is None
+
+
+@pytest.mark.parametrize(("options", "value"), [((), 0), (("--to", "mean"), "mean")])
+def test_a_cut_is_compared_with_the_uncut_run(options, value):
+    model = GPT.from_pretrained("tiny")
+    ids = torch.tensor([model.tokenizer.encode(CAT)])
+    with torch.no_grad(), regard.watch(model) as before:
+        model(ids)
+    with torch.no_grad(), regard.cut(model, [(0, 2), (1, 3)], to=value), regard.watch(model) as after:
+        model(ids)
+    expected = before.compare(after)
+    printed = json.loads(see(CAT, "--cut", "0.2,1.3", *options, "--json"))["changes"]
+    assert [one["head"] for one in printed] == [f"{one.layer}.{one.head}" for one in expected]
+    assert printed[0]["change"] == pytest.approx(expected[0].size, abs=1e-6)
+
+
+def test_a_cut_names_both_runs_and_the_next_command():
+    out = see(CAT, "--cut", "0.2", "--to", "mean")
+    assert out.startswith(
+        "\n  tiny · “The cat sat on the mat. The cat…”\n  before  uncut · 14 tokens\n  after   without 0.2 (cut"
+    )
+    assert "\n  before: uncut\n" in out
+    assert f"As a page:    regard see '{CAT}' --cut 0.2 --to mean -o page.html" in out
+
+
+def test_a_page_of_a_cut_opens_the_comparison_and_has_steps_of_the_uncut_run_only(tmp_path):
+    see(CAT, "--cut", "0.2", "-o", str(tmp_path / "page.html"))
+    page = document(tmp_path / "page.html")
+    assert [one["title"] for one in page["reports"]] == ["uncut", "without 0.2"]
+    assert page["start"]["view"] == "compare"
+    assert [any(layer["steps"] for layer in one["layers"]) for one in page["reports"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cut", "0.9"], r"--cut 0\.9: head 9 does not exist"),
+        (["--cut", "9.0"], r"--cut 9\.0: layer 9 does not exist"),
+        (["--cut", "4"], "--cut 4 must be heads, such as"),
+        (["--to", "mean"], r"--to mean is what heads that are cut hand over; add --cut 0\.2"),
+        (["--cut", "0.2", "--against", DOG], r"--against .* and --cut 0\.2 are two comparisons"),
+        (["--cut", "0.2", "--token", "cat"], "--token shows one run and --cut compares two"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_says_why(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        see(CAT, *arguments)

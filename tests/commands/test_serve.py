@@ -70,6 +70,14 @@ def test_a_page_has_the_words_of_the_text_and_the_name_of_the_model(reader):
     assert len(report["layers"]) == 6
 
 
+def test_a_cut_is_shown_beside_the_uncut_text(reader):
+    page = command.page_of("tiny", reader, "The cat sat on the mat. The cat sat", 512, (0, 2)).document
+    assert [one["title"] for one in page["reports"]] == ["tiny", "without 0.2"]
+    assert page["start"]["view"] == "compare"
+    with pytest.raises(ValueError, match="head 8 does not exist"):
+        command.page_of("tiny", reader, "The cat sat", 512, (0, 8))
+
+
 @pytest.mark.parametrize(("text", "most", "longest"), [("a cat " * 5, 7, 7), ("a cat " * 500, 2000, 512)])
 def test_a_text_with_too_many_tokens_is_refused_in_words_for_the_page(reader, text, most, longest):
     with pytest.raises(TooLarge, match=rf"^the text has \d+ tokens; at most {longest} are read here\. Shorten it\.$"):

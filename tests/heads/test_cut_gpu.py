@@ -51,7 +51,9 @@ def test_in_16_bits_a_cut_is_as_near_as_the_uncut_model(model, cut, dtype):
     assert (logits - expected).abs().max() <= 3 * error
     rows = [rows for layer in seen for rows in layer.weights().sum(-1)]
     for row in rows:
-        torch.testing.assert_close(row.cpu().float(), torch.ones_like(row.cpu(), dtype=torch.float32), atol=1e-2, rtol=0)
+        torch.testing.assert_close(
+            row.cpu().float(), torch.ones_like(row.cpu(), dtype=torch.float32), atol=1e-2, rtol=0
+        )
 
 
 def test_a_model_writes_under_a_cut_what_its_forwards_say(model):

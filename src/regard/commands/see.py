@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.effect import measure_effects
 from regard.commands.errors import flags_named
+from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_compare import (
     TitledRun,
     TwoHeads,
     TwoRuns,
     check_against,
+    cut_titles,
     model_titles,
     read_against,
     text_titles,
 )
-from regard.commands.see_files import check_contents, check_files, read_contents, write_ladder, write_report
+from regard.commands.see_files import PAGES, check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
 
 if TYPE_CHECKING:
@@ -65,6 +68,11 @@ def see(
     against_head: Annotated[
         str | None, typer.Option(help="Compare with this head, on the same text: 0.2.", show_default="off")
     ] = None,
+    cut: Annotated[
+        str | None,
+        typer.Option(help="Cut these heads, and show what changes in the others: 0.2,4.3.", show_default="off"),
+    ] = None,
+    to: Annotated[str, typer.Option(help="What a cut head hands over: 0, or mean, its mean over the text.")] = "0",
     every: Annotated[
         bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
     ] = False,
@@ -80,6 +88,10 @@ def see(
         str | None,
         typer.Option(help="Heads of a long text whose every weight is in the page: 4.3,0.2.", show_default="none"),
     ] = None,
+    effect: Annotated[
+        bool,
+        typer.Option("--effect", help="Shade the heads of the page by what their absence costs.", show_default="off"),
+    ] = False,
     ladder: Annotated[
         bool, typer.Option("--ladder", help="Write the page of the ladder, with -o ladder.html.", show_default="off")
     ] = False,
@@ -97,12 +109,21 @@ def see(
         raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
     check_files(output, save, opens)
     contents = read_contents(steps, exact, output)
-    comparison = read_against(against, against_model, against_head)
+    if effect and (output is None or not output.lower().endswith(PAGES)):
+        raise ValueError("--effect shades the heads of a page; add -o page.html. As a table: regard effect")
+    comparison = read_against(against, against_model, against_head, cut, to)
     typed: dict[str, object] = {"--token": token, "--step": step, "--all": every, "--json": as_json, "--save": save}
     if comparison is not None:
         check_against(comparison, text, typed | {"--layer": layer if head is None else None}, output)
     if ladder:
-        others = {"a text": text, "--head": head, "--layer": layer, "--steps": steps, "--exact": exact} | typed
+        others = {
+            "a text": text,
+            "--head": head,
+            "--layer": layer,
+            "--steps": steps,
+            "--exact": exact,
+            "--effect": effect,
+        } | typed
         others |= {"--max-tokens": max_tokens, "--model": None if model == "tiny" else model}
         _write_ladder(output, opens, others | {comparison.flag if comparison else "": comparison})
         return None
@@ -117,11 +138,16 @@ def see(
     longest = max(one.tokens for _, one in opened)
     table_only = longest > _LONGEST_KEPT and all(one is None for one in (head, token, step, output, save))
     titles = model_titles(models) if against is None else text_titles([text, against], texts)
+    keep = False if table_only else None
+    if cut is not None:
+        titles = cut_titles(cut, to)
     runs = [
-        TitledRun(title, name, one, watch_text(one, keep=False if table_only else None))
-        for title, (name, one) in zip(titles, opened, strict=True)
+        TitledRun(title, name, one, watch_text(one, keep))
+        for title, (name, one) in zip(titles, opened, strict=cut is None)
     ]
     seen = runs[0].seen
+    if cut is not None:
+        runs.append(_cut_run(runs[0], titles[1], cut, to, keep))
     check_contents(contents, seen)
     again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
@@ -133,11 +159,14 @@ def see(
     if comparison is not None and against_head is not None:
         pair = TwoHeads(runs, comparison, one)
     elif comparison is not None:
-        pair = TwoRuns(runs, comparison, chosen, same=text_titles([text], texts)[0] if against is None else model)
+        same = model if against is not None else text_titles([text], texts)[0]
+        pair = TwoRuns(runs, comparison, chosen, same if cut is None else f"{model} · {same}")
     # Files first: whoever reads the output may stop, as head does.
     if output is not None:
         start = {"layer": one[0], "head": one[1]} if pair is None else pair.start
-        write_report(output, runs, one if pair is None else pair.head, contents, start)
+        effects = measure_effects([runs[0].opened]) if effect else None
+        start |= {} if effects is None or pair is not None else {"view": "heads", "sort": "effect"}
+        write_report(output, runs, one if pair is None else pair.head, contents, start, effects)
     if save is not None:
         seen.save(save)
     if as_json:
@@ -156,6 +185,20 @@ def see(
     if save is not None:
         print(f"\n  Saved: regard.load_seen({save!r})", file=said)
     return seen
+
+
+def _cut_run(uncut: TitledRun, title: str, cut: str, to: str, keep: bool | None) -> TitledRun:
+    """The same model and text with heads cut, all of which exist."""
+    from regard.heads.cut import cut as switch_off
+
+    heads = read_heads("--cut", cut) or []
+    for one in heads:
+        try:
+            _ = uncut.seen[one]
+        except ValueError as error:
+            raise ValueError(f"--cut {cut}: {error}") from None
+    with switch_off(uncut.opened.model, heads, to=read_to(to)):
+        return uncut._replace(title=title, seen=watch_text(uncut.opened, keep), is_cut=True)
 
 
 def _check_views(views: Mapping[str, object], head: str | None) -> None:

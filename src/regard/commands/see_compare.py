@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from regard.commands.head_names import read_heads, read_to
+
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
     from regard.heads.report import Seen
@@ -20,12 +22,13 @@ _TITLE = 32  # letters of a text that name it
 class Against(NamedTuple):
     """What is compared with the run, as a person typed it."""
 
-    flag: str  # --against, --against-model or --against-head
+    flag: str  # --against, --against-model, --against-head or --cut
     value: str
+    to: str = "0"  # what heads that are cut hand over
 
     def __str__(self) -> str:
         """As part of a command."""
-        return f"{self.flag} {shlex.quote(self.value)}"
+        return f"{self.flag} {shlex.quote(self.value)}{'' if self.to == '0' else f' --to {self.to}'}"
 
 
 class TitledRun(NamedTuple):
@@ -35,16 +38,23 @@ class TitledRun(NamedTuple):
     model: str
     opened: ModelWithText
     seen: Seen
+    is_cut: bool = False  # steps of its layers would be those without the cut
 
 
-def read_against(text: str | None, model: str | None, head: str | None) -> Against | None:
+def read_against(
+    text: str | None, model: str | None, head: str | None, cut: str | None = None, to: str = "0"
+) -> Against | None:
     """The one comparison that was asked for.
 
-    >>> read_against(None, "runs/first/model", None)
-    Against(flag='--against-model', value='runs/first/model')
+    >>> str(read_against(None, "runs/first/model", None))
+    '--against-model runs/first/model'
     """
-    options = {"--against": text, "--against-model": model, "--against-head": head}
-    typed = [Against(flag, value) for flag, value in options.items() if value is not None]
+    read_to(to)
+    if cut is None and to != "0":
+        raise ValueError(f"--to {to} is what heads that are cut hand over; add --cut 0.2")
+    read_heads("--cut", cut)
+    options = {"--against": text, "--against-model": model, "--against-head": head, "--cut": cut}
+    typed = [Against(flag, value, to) for flag, value in options.items() if value is not None]
     if len(typed) > 1:
         raise ValueError(f"{typed[0]} and {typed[1]} are two comparisons; leave one of them out")
     if head is not None and re.fullmatch(r"\d+\.\d+", head) is None:
@@ -54,7 +64,7 @@ def read_against(text: str | None, model: str | None, head: str | None) -> Again
 
 def check_against(against: Against, text: str | None, options: Mapping[str, object], output: str | None) -> None:
     """Refuse what means nothing in a comparison. options: those that were typed, by their flags."""
-    if against == Against("--against", "-") and text == "-":
+    if (against.flag, against.value) == ("--against", "-") and text == "-":
         raise ValueError("only one of the two texts can be standard input, -; give the other as a file")
     refused = ["--token", "--step", "--save", "--layer"]
     refused += ["--all", "--json"] if against.flag == "--against-head" else []
@@ -91,6 +101,17 @@ def _beginning(text: str) -> str:
         return text
     words, cut = text[:_TITLE].rpartition(" ")[0], text[: _TITLE - 1]
     return f"{words if len(words) > _TITLE // 2 else cut}…"
+
+
+def cut_titles(cut: str, to: str) -> list[str]:
+    """Names of the runs before and after a cut.
+
+    >>> cut_titles("0.2,4.3", "mean")
+    ['uncut', 'without 0.2, 4.3 (cut to their mean)']
+    """
+    heads = [f"{layer}.{head}" for layer, head in read_heads("--cut", cut) or ()]
+    mean = "" if to == "0" else f" (cut to {'its' if len(heads) == 1 else 'their'} mean)"
+    return ["uncut", f"without {', '.join(heads)}{mean}"]
 
 
 def model_titles(names: Sequence[str]) -> list[str]:

@@ -9,8 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from regard.commands.head_names import read_heads
+
 if TYPE_CHECKING:
     from regard.commands.see_compare import TitledRun
+    from regard.heads.effects import Effects
     from regard.heads.report import Seen
 
 PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
@@ -63,13 +66,7 @@ def read_contents(steps: str | None, exact: str | None, output: str | None) -> C
         if not all(one.isdecimal() for one in parts):
             raise ValueError(f"--steps {steps} must be numbers of layers, such as 1,4; or all")
         layers = sorted({int(one) for one in parts})
-    heads = []
-    for one in [] if exact is None else exact.split(","):
-        layer, _, head = one.strip().partition(".")
-        if not (layer.isdecimal() and head.isdecimal()):
-            raise ValueError(f"--exact {exact} must be heads, such as 4.3, head 3 of layer 4; or several: 4.3,0.2")
-        heads.append((int(layer), int(head)))
-    return Contents(layers, heads)
+    return Contents(layers, read_heads("--exact", exact) or ())
 
 
 def check_contents(contents: Contents, seen: Seen) -> None:
@@ -92,6 +89,7 @@ def write_report(
     head: tuple[int, int],
     contents: Contents,
     start: Mapping[str, object],
+    effects: Effects | None = None,
 ) -> None:
     """Write a page of one run or of two, or a figure of the head.
 
@@ -106,15 +104,17 @@ def write_report(
     from regard.show.page.write import steps_of, titled_texts, write_page
 
     reports = []
-    for title, _, opened, seen in runs:
+    for title, _, opened, seen, is_cut in runs:
         layers: Sequence[int] = ()
-        if contents.steps == "all":
+        if is_cut:
+            layers = ()
+        elif contents.steps == "all":
             layers = range(len(seen))
         elif contents.steps is not None:
             layers = [int(one) for one in contents.steps]
         elif isinstance(opened.model, GPT) and opened.tokens <= _LONGEST_STEPS:
             layers = [head[0]]
-        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact)
+        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact, effects)
     write_page(path, reports, start)
 
 

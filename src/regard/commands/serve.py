@@ -50,9 +50,11 @@ def serve(
     limits = Limits()
     with open_socket(host, port) as listening:  # before the models are loaded: a port in use is said at once
         readers = {name: load_reader(name, device) for name in names}
-        app = create_app(
-            lambda name, text: page_of(name, readers[name], text, max_tokens), names, REPEATED, host=host, limits=limits
-        )
+
+        def answer(name: str, text: str, cut: tuple[int, int] | None = None) -> PageData:
+            return page_of(name, readers[name], text, max_tokens, cut)
+
+        app = create_app(answer, names, REPEATED, cuts=True, host=host, limits=limits)
         print(f"\n  {' · '.join(names)}\n  {address(listening)}")
         if not is_loopback(host):
             print(f"  Every computer that can reach {host} can use it; there is no password.")
@@ -70,11 +72,12 @@ def serve(
                 leave()
 
 
-def page_of(name: str, reader: Reader, text: str, max_tokens: int) -> PageData:
-    """Run a model on a text, and return what the page shows of it."""
+def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[int, int] | None = None) -> PageData:
+    """Run a model on a text, and return what the page shows of it; beside the text without a head, where one is cut."""
     from regard.commands.models import TextTooLong
     from regard.commands.see import watch_text
     from regard.gpt.model import GPT
+    from regard.heads.cut import cut as switch_off
     from regard.show.page.payload import page_data
     from regard.show.page.write import steps_of, titled_texts
     from regard.show.server.limits import TooLarge
@@ -89,4 +92,13 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int) -> PageData:
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
     seen = watch_text(opened, keep=None, progress=False)
     layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
-    return page_data(titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers)), thumbnails=True)
+    reports = titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers))
+    if cut is None:
+        return page_data(reports, thumbnails=True)
+    _ = seen[cut]  # refuses a head that does not exist
+    with switch_off(opened.model, cut):
+        without = watch_text(opened, keep=None, progress=False)
+    change = seen.compare(without)[0]
+    page = page_data([*reports, *titled_texts(without, f"without {cut[0]}.{cut[1]}")], thumbnails=True)
+    page.document["start"] = {"view": "compare", "layer": change.layer, "head": change.head}
+    return page

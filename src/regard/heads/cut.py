@@ -74,7 +74,7 @@ def cut(
     if not isinstance(model, nn.Module):
         raise ValueError(f"cut() takes a torch.nn.Module and this is a {type(model).__name__}; give the model itself")
     check_initialised(model)
-    plan = CutPlan(_numbers(heads), edges, layers, to, reader_of(model, tokenizer) if edges else None)
+    plan = CutPlan(head_numbers(heads), edges, layers, to, reader_of(model, tokenizer) if edges else None)
     if plan.is_empty:
         yield
         return
@@ -140,7 +140,8 @@ class CutPlan:
             self.edges.check_met()
 
 
-def _numbers(heads: Heads | None) -> list[HeadNumber] | None:
+def head_numbers(heads: Heads | None) -> list[HeadNumber] | None:
+    """(layer, head) of each head that is named."""
     if heads is None:
         return None
     if isinstance(heads, str):

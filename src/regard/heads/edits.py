@@ -81,10 +81,18 @@ class LayerEdit:
     values: Mapping[int, Value]  # by head: what it hands over
     find_edges: FindEdges | None = None
     edge_heads: Sequence[int] | None = None  # that lose the edges; None: all
+    by_text: Sequence[Sequence[int]] | None = (
+        None  # the heads that are cut in each text of the batch; None: all, in all
+    )
 
     def check(self, call: WatchedCall) -> None:
-        """Raise ValueError where a head does not exist."""
-        H = call.sizes[1]
+        """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
+        B, H, _, _ = call.sizes
+        if self.by_text is not None and len(self.by_text) != B:
+            raise ValueError(
+                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each with "
+                "other heads cut; such a model can be cut by regard.cut only"
+            )
         for head in (*self.values, *(self.edge_heads or ())):
             if head >= H:
                 heads = "head 0 only" if H == 1 else f"heads 0 to {H - 1}"
@@ -112,20 +120,27 @@ class LayerEdit:
         """The context with this cut's values in place of its heads'; gradients reach the other heads only."""
         if not self.values:
             return context
-        chosen = torch.zeros(context.shape[1], dtype=torch.bool, device=context.device)
-        chosen[list(self.values)] = True
+        chosen = self._chosen(context)
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
-            return torch.where(chosen[:, None, None], context.new_zeros(()), context)  # keeps the kernel's strides
+            return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)
         for head, value in self.values.items():
             if isinstance(value, str):
                 values[:, head] = self._mean(context[:, head], call)
             elif isinstance(value, Tensor):
                 values[:, head] = self._fitted(value, head, context)
-        return torch.where(chosen[:, None, None], values, context)
+        return torch.where(chosen, values, context)
+
+    def _chosen(self, context: Tensor) -> Tensor:
+        """(B, H, 1, 1) or (1, H, 1, 1): which heads are cut, in which texts."""
+        by_text = [list(self.values)] if self.by_text is None else self.by_text
+        chosen = torch.zeros(len(by_text), context.shape[1], 1, 1, dtype=torch.bool)
+        for text, heads in enumerate(by_text):
+            chosen[text, list(heads)] = True
+        return chosen.to(context.device)
 
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
-        """(D,): the mean over the real tokens of all texts in this forward."""
+        """(D,): the mean over the real tokens of all texts in this forward; (B, 1, D) of each, where texts differ in cuts."""
         _, _, T, S = call.sizes
         if S - call.extra > T and not call.across:
             raise ValueError(
@@ -133,6 +148,10 @@ class LayerEdit:
                 "are cached; give the values: to={(layer, head): tensor of the head's width}"
             )
         rows = context.detach().to(torch.promote_types(context.dtype, torch.float32))
+        if self.by_text is not None:
+            real = torch.ones_like(rows[..., :1], dtype=torch.bool)
+            real = real if call.real is None else call.real.to(rows.device)[..., None]
+            return rows.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
         rows = rows.flatten(0, 1) if call.real is None else rows[call.real.to(rows.device)]
         return rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[-1])
 

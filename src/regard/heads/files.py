@@ -35,6 +35,7 @@ from regard.attention.masks import (
 )
 from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
+from regard.heads.file_checks import Unfit, plain_text, require, text_of_plain, whole_number
 from regard.heads.forward import Forward, in_slots
 from regard.heads.record import Record, RecordedCall, RecordTexts
 from regard.heads.registry import STORED, check_collected
@@ -102,12 +103,8 @@ def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedRe
             return _read(file, torch.device(device))
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}). Nothing was loaded.") from None
-    except _Unfit as error:
+    except Unfit as error:
         raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
-
-
-class _Unfit(Exception):
-    """Why a file is refused."""
 
 
 class _Writer:
@@ -154,9 +151,7 @@ class _Writer:
         for text in texts:
             if id(text) not in self._numbers:
                 self._numbers[id(text)] = text, len(self.texts)
-                self.texts.append(
-                    {"pieces": text.pieces, "continues": text.continues, "padding": text.padding, "parts": text.parts}
-                )
+                self.texts.append(plain_text(text))
         return [self._numbers[id(text)][1] for text in texts]
 
     def step(self, step: RecordedCall) -> dict[str, Any]:
@@ -202,25 +197,26 @@ class _Writer:
 def _read(file: Any, device: torch.device) -> SavedReport:
     header = file.metadata() or {}
     if header.get("format") != FORMAT:
-        raise _Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
+        raise Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
     if header.get("version") != str(VERSION):
-        raise _Unfit(f"the report has version {header.get('version')} and this regard reads {VERSION}; update regard")
+        raise Unfit(f"the report has version {header.get('version')} and this regard reads {VERSION}; update regard")
     try:
         report = json.loads(header["report"])
-        reader = _Reader(file, device, [_text(text) for text in report.get("texts", [])])
+        reader = _Reader(file, device, [text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
         check_collected(collect)
         keep = report["keep"]
         forwards = [
             Forward(
-                _count(forward["number"], "number"), in_slots([reader.record(layer) for layer in forward["layers"]])
+                whole_number(forward["number"], "number"),
+                in_slots([reader.record(layer) for layer in forward["layers"]]),
             )
             for forward in report["forwards"]
         ]
-        _fits(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
+        require(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
         return SavedReport(forwards, collect, keep)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise _Unfit(f"the header does not describe a report ({type(error).__name__}: {error})") from None
+        raise Unfit(f"the header does not describe a report ({type(error).__name__}: {error})") from None
 
 
 class _Reader:
@@ -233,7 +229,7 @@ class _Reader:
 
     def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
         """The tensor, if its shape has these sizes."""
-        _fits(isinstance(name, str) and name in self._known, f"{what} is missing")
+        require(isinstance(name, str) and name in self._known, f"{what} is missing")
         shape = tuple(self._file.get_slice(name).get_shape())
         if axes is not None:
             fits = len(shape) == len(axes) and all(
@@ -241,14 +237,14 @@ class _Reader:
                 for axis, size in zip(axes, shape, strict=True)
             )
             wanted = ", ".join("any" if a == "?" else str(sizes[a.upper()]) for a in axes)
-            _fits(fits, f"{what} is {shape} and should be ({wanted})")
+            require(fits, f"{what} is {shape} and should be ({wanted})")
         if name not in self._read:
             self._read[name] = self._file.get_tensor(name)
         return self._read[name]
 
     def record(self, layer: dict[str, Any]) -> Record:
-        sizes = {"B": _count(layer["B"], "B"), "H": _count(layer["H"], "H")}
-        _fits(isinstance(layer["name"], str) and bool(layer["steps"]), "a layer has no name or no steps")
+        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H")}
+        require(isinstance(layer["name"], str) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
         B, _, T, S = record.sizes
@@ -260,43 +256,43 @@ class _Reader:
         numbers = layer.get(name)
         if numbers is None:
             return None
-        texts = [self._texts[_count(number, name)] for number in numbers]
+        texts = [self._texts[whole_number(number, name)] for number in numbers]
         fits = len(texts) == B and all(len(text) == size for text in texts)
-        _fits(fits, f"{layer['name']}: {name} should be {B} texts of {size} tokens")
+        require(fits, f"{layer['name']}: {name} should be {B} texts of {size} tokens")
         return texts
 
     def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
-        sizes = sizes | {"T": _count(step["T"], "T"), "S": _count(step["S"], "S")}
+        sizes = sizes | {"T": whole_number(step["T"], "T"), "S": whole_number(step["S"], "S")}
         T, S = sizes["T"], sizes["S"]
         measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
         parts: Any = {
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
-        _fits("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
-        across, extra = step["across"] is True, _count(step.get("extra", 0), "extra")
-        _fits(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
+        require("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
+        across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
+        require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
             parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
             return RecordedCall(WatchedCall(name, across=across, extra=extra, **parts), False, measured)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
-                raise _Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
+                raise Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
             parts["k"] = shared.new_empty(sizes["B"], shared.shape[1], S, 0)
         if "weights" not in parts:
-            _fits("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
+            require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
             _check_keys(name, parts["q"], shared if shares and shared is not None else parts["k"])
         scale = float(step["scale"])
-        _fits(math.isfinite(scale), f"{name}: scale is {scale}")
+        require(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(sizes["B"], sizes["H"], T, S)
         call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, **parts)
         return RecordedCall(call, True, measured, shares)
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
-        _fits(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
+        require(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
         tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
-        _fits(tensor.is_floating_point() != (statistic in _INTEGERS), f"{name}: {statistic} is {tensor.dtype}")
+        require(tensor.is_floating_point() != (statistic in _INTEGERS), f"{name}: {statistic} is {tensor.dtype}")
         return tensor
 
     def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
@@ -304,7 +300,7 @@ class _Reader:
         B, H, T, S = (sizes[axis] for axis in "BHTS")
         # The file has no masks, so it must have what would be counted from them.
         counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
-        _fits(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
+        require(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
         return {
             "q": torch.empty(B, H, T, 0, device=self._device),
             "k": torch.empty(B, 1, S, 0, device=self._device),
@@ -325,32 +321,22 @@ class _Reader:
             "not": lambda: ~self.mask(rule["of"][0]),
             "dense": lambda: dense(self._unpacked(rule)),
         }
-        _fits(kind in makers, f"no mask is called {kind!r}")
+        require(kind in makers, f"no mask is called {kind!r}")
         return makers[kind]()
 
     def _unpacked(self, rule: dict[str, Any]) -> Tensor:
-        shape = [_count(size, "a mask's size") for size in rule["shape"]]
+        shape = [whole_number(size, "a mask's size") for size in rule["shape"]]
         bits = math.prod(shape)
         packed = self.get(rule["bits"], ("S",), {"S": -(-bits // 8)}, "mask")
-        _fits(packed.dtype is torch.uint8, f"mask is {packed.dtype} and should be bits")
+        require(packed.dtype is torch.uint8, f"mask is {packed.dtype} and should be bits")
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=packed.device)
         return (packed[:, None] & powers).bool().flatten()[:bits].reshape(shape)
-
-
-def _text(text: dict[str, Any]) -> TextTokens:
-    pieces, parts = text["pieces"], {int(i): name for i, name in text["parts"].items()}
-    flags = [*text["continues"], *text["padding"]]
-    plain = all(isinstance(one, str) for one in [*pieces, *parts.values()]) and all(
-        one in (True, False) for one in flags
-    )
-    _fits(plain, "texts are not lists of tokens")
-    return TextTokens(pieces, text["continues"], text["padding"], parts)
 
 
 def _check_keys(name: str, q: Tensor, k: Tensor) -> None:
     H, D = q.shape[1], q.shape[3]
     fits = k.shape[1] > 0 and H % k.shape[1] == 0 and k.shape[3] == D
-    _fits(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
+    require(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
 
 
 def _packed(seen: Tensor) -> Tensor:
@@ -365,13 +351,3 @@ def _same(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return one.numel() == 0 or torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
-
-
-def _count(value: Any, what: str) -> int:
-    _fits(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{what} is {value!r}, no size")
-    return int(value)
-
-
-def _fits(fits: bool, why: str) -> None:
-    if not fits:
-        raise _Unfit(why)

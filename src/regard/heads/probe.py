@@ -104,7 +104,7 @@ def probe(
     )
     reader = _reader(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         size, source = _vocabulary(model, device, vocab_size)
         beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
         drawn = sorted(set(range(size)) - _special_ids(model, reader))
@@ -130,7 +130,7 @@ def frugal_options(model: nn.Module) -> dict[str, Any]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode; afterwards every module is in the mode it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
@@ -230,17 +230,24 @@ def _repeated(drawn: list[int], length: int, texts: int, seed: int, beginning: i
     return torch.cat([*front, once, once], dim=1)
 
 
-def _check_causal(seen: Seen, name: str) -> None:
-    """Refuse a model in which some query sees a later key."""
-    for layer in seen:
+def look_ahead(seen: Seen) -> str | None:
+    """Where some query sees a later key, in words; None in a causal model."""
+    for layer in (layer for forward in seen.forwards for layer in forward):
         if layer.record.across:
             continue
         visible, _ = layer.record.visible()
         sees_later = visible.cpu() > layer.record.positions() + 1  # NaN is not greater
         if sees_later.any():
             row = int(sees_later.any(0).any(0).nonzero()[0])
-            raise ValueError(
-                f"{name} is not causal: in {layer.name}, token {row} sees {int(visible[..., row].nan_to_num().max())} "
-                "tokens. The probe tells what a head looks up only in a model that sees none of the following tokens; "
-                "watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
-            )
+            return f"in {layer.name}, token {row} sees {int(visible[..., row].nan_to_num().max())} tokens"
+    return None
+
+
+def _check_causal(seen: Seen, name: str) -> None:
+    """Refuse a model in which some query sees a later key."""
+    where = look_ahead(seen)
+    if where is not None:
+        raise ValueError(
+            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of the "
+            "following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
+        )

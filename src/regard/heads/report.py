@@ -289,9 +289,9 @@ class Seen(ShownAsWidget):
         """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         return as_text(self, width, all=all, layer=layer, more=more)
 
-    def to_html(self, path: str | Path, title: str = "") -> None:
-        """Write the report as a page: one HTML file with every head, which opens offline."""
-        page = as_page(self, title)
+    def to_html(self, path: str | Path, title: str = "", effects: Any = None) -> None:
+        """Write the report as a page: one HTML file with every head, which opens offline; effects: of regard.effect."""
+        page = as_page(self, title, effects=effects)
         with atomically(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """Everything that draws. Importing it registers the drawing functions of regard.drawing."""
 
+from regard.show import effects as effects
 from regard.show import figures as figures
 from regard.show import heads as heads
 from regard.show import one_token as one_token

@@ -117,3 +117,27 @@ def test_a_page_can_open_at_a_view_and_a_head(tmp_path):
         model(torch.tensor([[5, 6, 7]]))
     write_page(tmp_path / "page.html", titled_texts(seen, "tiny"), {"view": "compare", "layer": 4, "head": 3})
     assert '"start":{"view":"compare","layer":4,"head":3}' in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_effects_are_a_statistic_that_heads_are_shaded_by(model, tmp_path):
+    ids = torch.tensor([model.tokenizer.encode("The cat sat")])
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    effects = regard.effect(model, ids, heads=[(0, 2), (4, 3)])
+    seen.to_html(tmp_path / "page.html", effects=effects)
+    page = document(tmp_path / "page.html")
+    assert page["statistics"][-1]["name"] == "effect"
+    layers = page["reports"][0]["layers"]
+    assert layers[4]["heads"][3]["means"]["effect"] == round(effects[4, 3].loss, 9)
+    assert "effect" not in layers[4]["heads"][2]["means"]
+    seen.to_html(tmp_path / "plain.html")
+    assert "effect" not in [one["name"] for one in document(tmp_path / "plain.html")["statistics"]]
+
+
+def test_effects_of_another_model_are_refused(model, tmp_path):
+    layer = regard.MultiHeadAttention(d_in=6, d_out=6, context_length=None, dropout=0.0, num_heads=2)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 5, 6))
+    effects = regard.effect(model, [5, 6, 7], heads=[(4, 3)])
+    with pytest.raises(ValueError, match=r"effects has head 4\.3, which this report does not have"):
+        seen.to_html(tmp_path / "page.html", effects=effects)

@@ -16,9 +16,9 @@ class Counting:
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
 
-    def __call__(self, model, text):
+    def __call__(self, model, text, *cut):
         with self.lock:
-            self.runs.append((model, text))
+            self.runs.append((model, text, *cut))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         time.sleep(self.seconds)

@@ -13,10 +13,10 @@ from regard.show.server.limits import Limits
 
 
 @contextmanager
-def running(see, limits=None, monkeypatch=None):
+def running(see, limits=None, monkeypatch=None, cuts=False):
     """A server on a free port, with uvicorn as run_server sets it up; gives the app and the port."""
     limits = limits or Limits()
-    app = create_app(see, ["tiny"], "The cat", limits=limits)
+    app = create_app(see, ["tiny"], "The cat", cuts=cuts, limits=limits)
     servers = []
 
     class Kept(uvicorn.Server):

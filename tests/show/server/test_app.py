@@ -68,7 +68,7 @@ def test_old_reports_are_dropped_and_made_again_when_they_are_asked_for(client, 
         ({}, 400, "text must be a string, not NoneType"),
         ({"text": "a", "model": "../../etc"}, 400, "there is no such model here; choose tiny or other"),
         ({"text": "a", "model": ["tiny"]}, 400, "there is no such model here; choose tiny or other"),
-        ({"text": "a", "layer": 3}, 400, "unknown field 'layer'; known are text and model"),
+        ({"text": "a", "layer": 3}, 400, "unknown field 'layer'; known are text, model and cut"),
         ({"text": "refuse"}, 400, "this text cannot be read; try another"),
     ],
 )
@@ -125,3 +125,20 @@ def test_a_failure_is_told_in_the_terminal_and_not_to_the_client(client, caplog)
     assert answer.status_code == 500
     assert answer.json() == {"error": "the server failed on this request; its terminal says why"}
     assert "secret path" in caplog.text
+
+
+def test_a_head_is_cut_where_the_server_cuts_heads(see):
+    app = create_app(see, ["tiny"], "The cat", cuts=True)
+    with TestClient(app, base_url="http://localhost") as client:
+        assert '"cuts":true' in client.get("/").text
+        ids = [
+            client.post("/api/see", json={"text": "a", "cut": cut}).json()["id"] for cut in (None, "4.3", "4.3", "0.2")
+        ]
+    assert see.runs == [("tiny", "a"), ("tiny", "a", (4, 3)), ("tiny", "a", (0, 2))]
+    assert [ids.index(one) for one in ids] == [0, 1, 1, 3]
+
+
+def test_a_server_that_cuts_nothing_says_so(client, see):
+    answer = client.post("/api/see", json={"text": "a", "cut": "4.3"})
+    assert (answer.status_code, answer.json()) == (400, {"error": "this server cuts no heads; leave cut out"})
+    assert see.runs == []

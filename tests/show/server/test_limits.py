@@ -9,7 +9,7 @@ pytest.importorskip("starlette")
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from regard.show.server.limits import Limits, check_text, read_question
+from regard.show.server.limits import Limits, check_cut, check_text, read_question
 
 SMALL = Limits(body_bytes=53, body_seconds=0.05, characters=11)
 
@@ -46,7 +46,7 @@ def test_a_question_may_arrive_in_parts():
         ([b""], {}, 400, "the body is not JSON"),
         ([b"\xff\xfe"], {}, 400, "the body is not JSON"),
         ([b"[1, 2]"], {}, 400, "the body must be a JSON object"),
-        ([b'{"txt": "a"}'], {}, 400, "unknown field 'txt'; known are text and model"),
+        ([b'{"txt": "a"}'], {}, 400, "unknown field 'txt'; known are text, model and cut"),
     ],
 )
 def test_other_bodies_are_refused(parts, options, status, message):
@@ -84,3 +84,13 @@ def test_what_is_no_text_is_refused(text, status, message):
 
 def test_a_text_of_the_longest_length_is_read_as_it_is():
     assert check_text(" ünï\x00\n猫 ab", SMALL) == " ünï\x00\n猫 ab"
+
+
+@pytest.mark.parametrize("cut", ["4", "4.3.1", "4.x", "", 4.3, [4, 3], "12345.0", "\u0664.3"])
+def test_a_cut_that_is_no_head_is_refused(cut):
+    with pytest.raises(HTTPException, match=r"cut must be a head, such as \"4\.3\""):
+        check_cut(cut)
+
+
+def test_a_head_to_cut_is_layer_and_head():
+    assert (check_cut("4.13"), check_cut(None)) == ((4, 13), None)

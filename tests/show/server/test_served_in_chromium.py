@@ -10,6 +10,8 @@ pytest.importorskip("uvicorn")
 from running import running
 
 import regard
+from regard.commands.models import load_reader
+from regard.commands.serve import page_of
 from regard.show.page.payload import Titled, page_data
 from regard.show.server.limits import Limits
 from regard.tokens import TextTokens
@@ -117,6 +119,25 @@ def test_nothing_is_wider_than_the_window(browser, see, width, monkeypatch):
         opened(browser, f"http://127.0.0.1:{port}/", offline=False, viewport=size) as page,
     ):
         assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_head_is_cut_by_a_click_and_compared_with_the_uncut_text(browser, monkeypatch):
+    reader = load_reader("tiny", "cpu")
+
+    def see(name, text, cut=None):
+        return page_of(name, reader, text, 512, cut)
+
+    with (
+        running(see, cuts=True, monkeypatch=monkeypatch) as (_, port),
+        opened(browser, f"http://127.0.0.1:{port}/?text=the+cat+sat+and+the+cat+sat#head=0.2", offline=False) as page,
+    ):
+        page.tab.locator("button.cut").click()
+        page.tab.locator("button[aria-current=page]", has_text="Compare").wait_for()
+        assert "&cut=0.2" in page.tab.url
+        page.ready()
+        assert page.messages == []
+        page.tab.go_back()
+        page.tab.locator("button.cut").wait_for()
 
 
 def test_every_view_is_shown_by_the_server_and_the_console_stays_empty(browser, see, monkeypatch):

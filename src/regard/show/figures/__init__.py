@@ -3,6 +3,7 @@
 Importing this registers the drawing functions of regard.drawing.as_figure.
 """
 
+from regard.show.figures import effects as effects
 from regard.show.figures import heads as heads
 from regard.show.figures import one_head as one_head
 from regard.show.figures import traces as traces

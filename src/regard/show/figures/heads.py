@@ -71,7 +71,7 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     ]
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     across = max(map(len, layers))
-    _frame(axes, len(layers), across)
+    draw_grid_frame(axes, len(layers), across)
     axes.set_aspect("equal")
     image = axes.imshow(no_cells(1, 1), extent=(0, 0, 0, 0), **weight_scale())
     draw_bar(axes, image, inside=False)
@@ -93,7 +93,7 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
             x, y = (edges[1], edges[3]) if causal else (edges[0], edges[3] - 1 / wide)
             look = {"fontsize": _SMALL, "color": canvas.INK if role.clear else canvas.QUIET, "linespacing": 1.1}
             canvas.write(axes, x, y, caption, **look, **corner)
-    _frame(axes, len(layers), across, top)
+    draw_grid_frame(axes, len(layers), across, top)
     if not fit:
         canvas.note(axes, _legend(role.name for role in roles.values() if role.clear))
     if ax is None:
@@ -118,7 +118,7 @@ def _legend(roles: Iterable[str]) -> str:
     return "   ".join(f"{_CODES[name]} {name}" for name in NAMES if name in given)
 
 
-def _frame(ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "") -> None:
+def draw_grid_frame(ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "") -> None:
     """Layers down, heads across; top: what a row has above its cells, for cells of height 1."""
     ax.set(xlim=(0, heads), ylim=(layers * (1 + top), 0))
     canvas.bare(ax)
@@ -148,7 +148,7 @@ def _grid(values: Any, by: str, ax: Any, width: float | None) -> Any:
     mesh = axes.pcolormesh(
         np.arange(heads + 1), np.arange(layers + 1), values, edgecolors="white", linewidth=0.8, **scale
     )
-    _frame(axes, layers, heads, title=f"mean {axis_name(by)}")
+    draw_grid_frame(axes, layers, heads, title=f"mean {axis_name(by)}")
     axes.set_aspect(_CELL)
     draw_bar(axes, mesh, False, "", TICKS if is_weight else None)
     wide, high = canvas.size_of(axes)
@@ -176,7 +176,7 @@ def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: flo
     colors = [tint(ROLES[name], _TINT if name != "mixed" else _TINT / 4) for name in NAMES]
     scale = {"cmap": canvas.matplotlib("colors").ListedColormap(colors), "vmin": -0.5, "vmax": len(NAMES) - 0.5}
     axes.pcolormesh(np.arange(heads + 1), np.arange(layers + 1), numbers, edgecolors="white", linewidth=0.8, **scale)
-    _frame(axes, layers, heads)
+    draw_grid_frame(axes, layers, heads)
     axes.set_aspect(_CELL)
     wide = canvas.size_of(axes)[0] / heads
     fit = max(canvas.text_width(axes, short_role(role)) for role in roles.values()) + 3 <= wide

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from regard.heads.effects import Effects
 from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.heads.roles import NAMES
@@ -29,6 +30,12 @@ BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, whic
 COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
 _EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, or it might be the same head of each layer
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
+_EFFECT = {
+    "name": "effect",
+    "label": "effect",
+    "unit": "nats",
+    "about": "By how much the loss per token grows when the head is cut; of chosen tokens, the drop of their log-probability.",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class Titled:
     tokens: TextTokens | None = None  # in place of those that the report knows
     steps: Mapping[int, Trace] = field(default_factory=dict)
     exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
+    effects: Effects | None = None  # what each head's absence costs, to shade heads by
 
 
 @dataclass
@@ -75,7 +83,9 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
             {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about}
             for one in STATISTICS
             if one.heading is not None
-        ],
+        ]
+        + [_EFFECT]
+        * any("effect" in one["means"] for report in reports for layer in report["layers"] for one in layer["heads"]),
         "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
         "roles": [{"name": name, "about": ""} for name in NAMES],
         "reports": reports,
@@ -89,7 +99,7 @@ def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple
     blocks = _small(maps, number, pictures)
     encodings, weights = _encoded(maps, number, budget - _size(blocks))
     blocks |= weights
-    described = describe_report(titled, maps, encodings, described_heads(seen), pictures)
+    described = describe_report(titled, maps, encodings, described_heads(seen, titled.effects), pictures)
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     for layer, head in titled.exact:
@@ -122,11 +132,16 @@ class PageLayer(Protocol):
         """The size of the grid."""
 
 
-def described_heads(seen: Seen) -> dict[str, Any]:
+def described_heads(seen: Seen, effects: Effects | None = None) -> dict[str, Any]:
     """The heads of every layer, and their order; the same for all texts of a batch."""
     heads: list[list[dict[str, Any]]] = [[] for _ in seen.layers]
-    for (layer, _), portrait in seen.portraits().items():
-        heads[layer].append(_head(portrait))
+    portraits = seen.portraits()
+    costs = {} if effects is None else {key: one.cost for key, one in effects.by_head().items()}
+    if unmeasured := sorted(set(costs) - set(portraits)):
+        layer, head = unmeasured[0]
+        raise ValueError(f"effects has head {layer}.{head}, which this report does not have; measure the same model")
+    for (layer, head), portrait in portraits.items():
+        heads[layer].append(_head(portrait, costs.get((layer, head))))
     return {"heads": heads, "order": [list(place) for place in seen.order()]}
 
 
@@ -323,10 +338,10 @@ def _precision(encodings: Sequence[Encoding], long: bool) -> str:
     return f"weights ±{error:.1g}, the 8 largest of each row ±0.00001"
 
 
-def _head(portrait: Any) -> dict[str, Any]:
+def _head(portrait: Any, cost: float | None) -> dict[str, Any]:
+    values = dict(portrait.means) | ({} if cost is None else {"effect": cost})
     means = {
-        name: None if math.isnan(value) or math.isinf(value) else round(value, 9)
-        for name, value in portrait.means.items()
+        name: None if math.isnan(value) or math.isinf(value) else round(value, 9) for name, value in values.items()
     }
     role = portrait.role
     return {"role": role.name, "clear": role.clear, "evidence": role.evidence, "means": means}

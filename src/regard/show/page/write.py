@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.drawing import as_page, as_widget
 from regard.files import atomically
+from regard.heads.effects import Effects
 from regard.heads.report import Seen
 from regard.heads.views import Head, Layer, place
 from regard.show.page.html import page_html
@@ -23,11 +24,16 @@ TEXTS = 8  # that a widget shows by default: each adds about 400 bytes a head to
 
 
 def titled_texts(
-    seen: Seen, title: str, steps: Mapping[int, Trace] | None = None, exact: Sequence[tuple[int, int]] = ()
+    seen: Seen,
+    title: str,
+    steps: Mapping[int, Trace] | None = None,
+    exact: Sequence[tuple[int, int]] = (),
+    effects: Effects | None = None,
 ) -> list[Titled]:
     """A report for a page: each forward, and each text of its batch. steps: traces of layers, of the first text.
 
-    exact: heads, (layer, head), whose every weight is in the page also where the text is long.
+    exact: heads, (layer, head), whose every weight is in the page also where the text is long. effects: what heads are
+    shaded by, in all texts.
     """
     reports: list[Titled] = []
     for number, forward in enumerate(seen.forwards):
@@ -35,7 +41,8 @@ def titled_texts(
         for text in range(texts):
             parts = [title, f"forward {number}" * (len(seen.forwards) > 1), f"text {text}" * (texts > 1)]
             chosen = steps if steps and not reports else {}
-            reports.append(Titled(" · ".join(filter(None, parts)), forward, text, steps=chosen, exact=exact))
+            name = " · ".join(filter(None, parts))
+            reports.append(Titled(name, forward, text, steps=chosen, exact=exact, effects=effects))
     if not reports:
         raise ValueError("nothing was seen yet, so there is nothing to show; call the model inside the watch block")
     return reports
@@ -61,8 +68,8 @@ def steps_of(model: nn.Module, inputs: Mapping[str, Any], layers: Iterable[int])
 
 
 @as_page.register
-def _seen_as_page(seen: Seen, title: str = "") -> str:
-    return page_html(page_data(titled_texts(seen, title)))
+def _seen_as_page(seen: Seen, title: str = "", effects: Effects | None = None) -> str:
+    return page_html(page_data(titled_texts(seen, title, effects=effects)))
 
 
 @as_widget.register

@@ -43,9 +43,9 @@ class KeptReports:
     def __len__(self) -> int:
         return len(self._reports)
 
-    def id(self, model: str, text: str) -> str:
-        """The id of a text with a model: the same as long as the server runs."""
-        named = json.dumps([model, text]).encode()
+    def id(self, model: str, text: str, cut: tuple[int, int] | None = None) -> str:
+        """The id of a text with a model, and a head cut in it: the same as long as the server runs."""
+        named = json.dumps([model, text, cut]).encode()
         return hashlib.blake2b(named, key=self._secret, digest_size=16).hexdigest()
 
     def get(self, id: str) -> KeptReport | None:

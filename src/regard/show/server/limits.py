@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-FIELDS = {"text", "model"}  # of a request to see
+FIELDS = {"text", "model", "cut"}  # of a request to see
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ async def read_question(request: Request, limits: Limits) -> dict[str, Any]:
         raise HTTPException(400, 'the body must be a JSON object; send {"text": "The cat sat"}')
     unknown = sorted(set(content) - FIELDS)
     if unknown:
-        raise HTTPException(400, f"unknown field {unknown[0][:80]!r}; known are text and model")
+        raise HTTPException(400, f"unknown field {unknown[0][:80]!r}; known are text, model and cut")
     return content
 
 
@@ -87,3 +88,13 @@ def check_text(text: object, limits: Limits) -> str:
     except UnicodeEncodeError as error:
         raise HTTPException(400, f"the text holds half of a character at position {error.start}; remove it") from None
     return text
+
+
+def check_cut(cut: object) -> tuple[int, int] | None:
+    """The head to cut, (layer, head); None where none is named."""
+    if cut is None:
+        return None
+    if not isinstance(cut, str) or re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", cut) is None:
+        raise HTTPException(400, 'cut must be a head, such as "4.3", head 3 of layer 4')
+    layer, head = cut.split(".")
+    return int(layer), int(head)

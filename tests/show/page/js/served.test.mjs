@@ -25,3 +25,10 @@ test("a long text is not kept in the address", () => {
 test("a model that is not here is the first", () => {
   assert.deepEqual(fromSearch("?model=evil&text=a", SETTINGS), { text: "a", model: "tiny" });
 });
+
+test("a head to cut is part of the address, where the server cuts heads", () => {
+  const question = { text: "a", model: "other", cut: "4.3" };
+  assert.deepEqual(fromSearch(toSearch(question, SETTINGS), { ...SETTINGS, cuts: true }), question);
+  assert.deepEqual(fromSearch(toSearch(question, SETTINGS), SETTINGS), { text: "a", model: "other" });
+  assert.equal(fromSearch("?cut=../x", { ...SETTINGS, cuts: true }).cut, undefined);
+});

@@ -47,12 +47,14 @@ export class App {
    * @param {HTMLElement} root
    * @param {Page} page
    * @param {Transport} transport
-   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement}} options address: keep the state in the
-   *   page's address; above: an element between the header and the question
+   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement, cut?: (place: string) => void}} options
+   *   address: keep the state in the page's address; above: an element between the header and the question; cut: runs
+   *   the model without a head, "4.3", where a server can
    */
   constructor(root, page, transport, options) {
     this.root = root;
     this.address = options.address;
+    this.cut = options.cut;
     this.reports = new Reports(page, transport);
     this.longs = new LongHeads(this.reports);
     const [layer, head] = page.reports[0].order[0] ?? [0, 0];

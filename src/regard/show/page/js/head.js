@@ -166,12 +166,15 @@ export class HeadView {
     const key = `${this.app.store.state.report}.${layer}.${head}.${info.role}`;
     if (this.role.dataset.key === key) return;
     this.role.dataset.key = key;
+    const { cut } = this.app;
+    const place = `${layer}.${head}`;
     fill(
       this.role,
       h("h2.role-name", h("span.num", `${layer}.${head}`), roleMark(info.role), info.role),
       h("p.note", capital(info.evidence)),
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
       ofLayer.across ? h("p.note", `${ofLayer.name}: words look at another text.`) : null,
+      cut ? h("p.note", h("button.cut", { onclick: () => cut(place) }, `cut ${place}`), " and see what changes") : null,
     );
   }
 

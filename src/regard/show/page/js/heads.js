@@ -2,7 +2,7 @@
 // All heads: a small map of each with its role, to find the one that does something.
 
 import { askHeads, chosen } from "./ask.js";
-import { css, weightColor } from "./color.js";
+import { css, signedColor, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "./dom.js";
 import { byLayer, columnsFor, inOrder, sharedText, sharing } from "./headgrid.js";
 import { abs, ceil, floor, max, min } from "./numbers.js";
@@ -69,7 +69,7 @@ export class HeadsView {
     const sizes = { columns, step, down: size + below + (small ? 10 : 15) };
     const { places, titles, height } = sort === "layer" ? byLayer(report, sizes) : inOrder(this.sorted(), sizes);
     const value = (/** @type {import("./data.js").HeadInfo} */ info) => info.means[sort] ?? null;
-    const shades = shadesOf(report, sort);
+    const shade = shadesOf(report, sort, app.theme);
     this.list = places.map(({ layer, head, x, y }) => {
       const info = report.layers[layer].heads[head];
       const shared = sharing(report.layers[layer]);
@@ -127,7 +127,7 @@ export class HeadsView {
         drawPicture(context, app.atlas, `${one.layer}.${one.head}`, one.x, one.y, size);
         const mean = value(info);
         if (mean === null) continue;
-        context.fillStyle = css(weightColor(shades(mean), app.theme));
+        context.fillStyle = css(shade(mean));
         context.fillRect(one.x, one.y - BAR - 1, size, BAR);
       }
     context.globalAlpha = 1;
@@ -284,14 +284,20 @@ export class HeadsView {
 }
 
 /**
- * How far a mean is between the smallest and the largest of all heads, 0 to 1: the colour of the bar above a head.
+ * The colour of the bar above a head: how far its mean is between the smallest and the largest of all heads. An effect has
+ * a sign, and 0 is in the middle.
  * @param {import("./data.js").Report} report
  * @param {string} statistic
+ * @param {import("./color.js").Theme} theme
  */
-function shadesOf(report, statistic) {
+function shadesOf(report, statistic, theme) {
   const means = report.layers.flatMap((layer) => layer.heads.flatMap(({ means }) => means[statistic] ?? []));
   const [low, high] = [min(...means), max(...means)];
-  return (/** @type {number} */ mean) => (high > low ? (mean - low) / (high - low) : 0.5);
+  const most = max(abs(low), abs(high)) || 1;
+  return (/** @type {number} */ mean) =>
+    statistic === "effect"
+      ? signedColor(mean / most, theme)
+      : weightColor(high > low ? (mean - low) / (high - low) : 0.5, theme);
 }
 
 /** @param {string} role */

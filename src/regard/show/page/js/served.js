@@ -8,9 +8,10 @@ import { attributes, h } from "./dom.js";
 import { toHash } from "./state.js";
 
 /**
- * What the server says of itself: the models, the text to begin with, the characters that it reads at most.
- * @typedef {{models: string[], text: string, longest: number}} Settings
- * @typedef {{text: string, model: string}} Question
+ * What the server says of itself: the models, the text to begin with, the characters that it reads at most, and whether
+ * it cuts heads. A question may name a head to cut, "4.3".
+ * @typedef {{models: string[], text: string, longest: number, cuts?: boolean}} Settings
+ * @typedef {{text: string, model: string, cut?: string}} Question
  */
 
 const LONGEST_ADDRESS = 2000; // characters of a question in the page's address; longer texts are not kept in it
@@ -24,9 +25,11 @@ const LONGEST_ADDRESS = 2000; // characters of a question in the page's address;
 export function fromSearch(search, settings) {
   const parts = new URLSearchParams(search);
   const model = parts.get("model") ?? "";
+  const cut = parts.get("cut") ?? "";
   return {
     text: parts.get("text") || settings.text,
     model: settings.models.includes(model) ? model : settings.models[0],
+    ...(settings.cuts && /^\d+\.\d+$/.test(cut) ? { cut } : {}),
   };
 }
 
@@ -36,10 +39,11 @@ export function fromSearch(search, settings) {
  * @param {Settings} settings
  * @returns {string}
  */
-export function toSearch({ text, model }, settings) {
+export function toSearch({ text, model, cut }, settings) {
   const parts = new URLSearchParams();
   if (text !== settings.text) parts.set("text", text);
   if (model !== settings.models[0]) parts.set("model", model);
+  if (cut) parts.set("cut", cut);
   const search = parts.toString();
   return search && search.length <= LONGEST_ADDRESS ? `?${search}` : "";
 }
@@ -81,7 +85,7 @@ class ServedPage {
     this.models.addEventListener("change", () => this.#submit());
     addEventListener("popstate", () => {
       const question = fromSearch(location.search, settings);
-      if (question.text !== this.question.text || question.model !== this.question.model) this.#see(question, false);
+      if (toSearch(question, settings) !== toSearch(this.question, settings)) this.#see(question, false);
     });
     root.classList.add("regard");
     root.dataset.theme = preferredTheme();
@@ -132,7 +136,7 @@ class ServedPage {
     if (asked) {
       // The head and the view stay; what was pinned belongs to the text before.
       const before = this.app?.store.state;
-      const kept = before && question.model === this.question.model;
+      const kept = before && question.model === this.question.model && question.cut === this.question.cut;
       const hash = kept ? toHash({ ...before, report: 0, other: -1, pinned: false, focus: -1 }) : "";
       history.pushState(null, "", `${location.pathname}${toSearch(question, this.settings)}${hash && `#${hash}`}`);
     }
@@ -140,7 +144,11 @@ class ServedPage {
     this.models.value = question.model;
     this.box.value = question.text === this.settings.text ? "" : question.text;
     this.app?.destroy();
-    this.app = new App(this.root, page, (key) => this.#block(key), { address: true, above: this.form });
+    this.app = new App(this.root, page, (key) => this.#block(key), {
+      address: true,
+      above: this.form,
+      cut: this.settings.cuts ? (place) => this.#see({ ...this.question, cut: place }, true) : undefined,
+    });
     if (focused) this.box.focus({ preventScroll: true });
   }
 

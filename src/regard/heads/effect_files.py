@@ -1,0 +1,119 @@
+"""What was measured of cuts, and its file: one safetensors file, everything in it checked before it is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from regard.files import write_safetensors
+from regard.heads.file_checks import Unfit, plain_text, require, text_of_plain, whole_number
+from regard.tokens import TextTokens
+
+FORMAT, VERSION = "regard.effects", 1
+HeadNumber = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The loss at every token, uncut and by how much it grows with each cut. N cuts, texts of T tokens each."""
+
+    cuts: Sequence[tuple[HeadNumber, ...]]  # the heads of each cut, (layer, head), in order
+    losses: Sequence[Tensor]  # (T,) float64 for each text, NaN where a token has no prediction
+    changes: Sequence[Tensor]  # (N, T) float64 for each text
+    chosen: Sequence[Sequence[int]] | None  # the chosen tokens of each text
+    heads: Sequence[int]  # the number of heads of each layer
+    roles: Mapping[HeadNumber, str]
+    texts: Sequence[TextTokens] | None  # the tokens of each text, where they are known
+    to: str  # what cut heads handed over, in words
+
+
+def save_measured(path: str | Path, measured: Measured) -> None:
+    """Write it to one file, completely or not at all."""
+    header = {
+        "cuts": measured.cuts,
+        "chosen": None if measured.chosen is None else [list(one) for one in measured.chosen],
+        "heads": list(measured.heads),
+        "roles": [[*head, role] for head, role in measured.roles.items()],
+        "texts": None if measured.texts is None else [plain_text(text) for text in measured.texts],
+        "to": measured.to,
+        "count": len(measured.losses),
+    }
+    # Copies: safetensors writes no tensors that share memory.
+    tensors = {f"losses.{i}": one.clone() for i, one in enumerate(measured.losses)}
+    tensors |= {f"changes.{i}": one.clone() for i, one in enumerate(measured.changes)}
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_safetensors(path, tensors, {"format": FORMAT, "version": str(VERSION), "effects": json.dumps(header)})
+
+
+def load_measured(path: str | Path) -> Measured:
+    """Read what save_measured() wrote."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; effects.save({str(path)!r}) writes one")
+    try:
+        with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
+            return _read(file)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file ({error}). Nothing was loaded.") from None
+    except Unfit as error:
+        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+
+
+def _read(file: Any) -> Measured:
+    metadata = file.metadata() or {}
+    if metadata.get("format") != FORMAT:
+        raise Unfit("this is a safetensors file but holds no effects; effects.save(path) writes those")
+    if metadata.get("version") != str(VERSION):
+        raise Unfit(
+            f"the effects have version {metadata.get('version')} and this regard reads {VERSION}; update regard"
+        )
+    try:
+        return _checked(json.loads(metadata["effects"]), file)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise Unfit(f"the header does not describe effects ({type(error).__name__}: {error})") from None
+
+
+def _checked(header: dict[str, Any], file: Any) -> Measured:
+    heads = [whole_number(one, "heads") for one in header["heads"]]
+    cuts = [tuple(_head(one, heads) for one in cut) for cut in header["cuts"]]
+    require(all(cuts), "a cut has no heads")
+    count = whole_number(header["count"], "count")
+    losses, changes = [], []
+    for i in range(count):
+        losses.append(_tensor(file, f"losses.{i}", 1, None))
+        changes.append(_tensor(file, f"changes.{i}", 2, (len(cuts), len(losses[-1]))))
+    sizes = [len(one) for one in losses]
+    chosen = header["chosen"]
+    if chosen is not None:
+        require(len(chosen) == count, "the chosen tokens are not those of every text")
+        require(
+            all(whole_number(at, "chosen") < size for one, size in zip(chosen, sizes, strict=True) for at in one),
+            "no such token",
+        )
+    texts = None if header["texts"] is None else [text_of_plain(one) for one in header["texts"]]
+    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    roles = {_head((layer, head), heads): str(role) for layer, head, role in header["roles"]}
+    return Measured(cuts, losses, changes, chosen, heads, roles, texts, str(header["to"]))
+
+
+def _tensor(file: Any, name: str, axes: int, shape: tuple[int, ...] | None) -> Tensor:
+    found = tuple(file.get_slice(name).get_shape()) if name in file.keys() else None  # noqa: SIM118
+    require(found is not None, f"{name} is missing")
+    require(len(found or ()) == axes and shape in (None, found), f"{name} is {found} and should be {shape or '(T,)'}")
+    tensor: Tensor = file.get_tensor(name)
+    require(tensor.dtype is torch.float64, f"{name} is {tensor.dtype} and should be float64")
+    return tensor
+
+
+def _head(head: Any, heads: Sequence[int]) -> HeadNumber:
+    layer, number = (whole_number(one, "a head") for one in head)
+    require(layer < len(heads) and number < heads[layer], f"there is no head {layer}.{number}")
+    return layer, number
