@@ -15,6 +15,7 @@ OWN_OPTION = {
     "watch": "--heads",
     "generate": "--prompt",
     "train": "--compile",
+    "cut": "--tokens",
 }
 
 
