@@ -1,0 +1,49 @@
+"""Mistakes in giving each head its part of a vector, and in sharing key heads."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard.mistakes.formula import Given
+from regard.mistakes.mistake import Mistake, with_heads
+
+
+def _without_transpose(t: Tensor, given: Given) -> Tensor:
+    B, T, width = t.shape
+    return t.reshape(B, width // given.head_dim, T, given.head_dim)
+
+
+def _repeated(t: Tensor, given: Given) -> Tensor:
+    return t.repeat(1, given.num_heads // t.shape[1], 1, 1)
+
+
+def _with_groups(given: Given) -> bool:
+    if "W_key" not in given.projections:
+        return False
+    kv_heads = len(given.projections["W_key"].weight) // given.head_dim
+    return 1 < kv_heads < given.num_heads
+
+
+MISTAKES = (
+    Mistake(
+        "split without transpose",
+        "split",
+        _without_transpose,
+        "split",
+        "view(B, {num_heads}, T, {head_dim}) cuts the memory into {num_heads} runs of tokens; a head gets whole "
+        "vectors of some tokens in place of its part of every token.",
+        "view never moves a number. (B, T, H·D) can be read as (B, T, H, D); putting H before T needs transpose(1, 2).",
+        "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)",
+        applies=with_heads,
+    ),
+    Mistake(
+        "repeat and interleave confused",
+        "share",
+        _repeated,
+        "keys",
+        "key heads are repeated as 0 1 0 1; query heads that stand together share one key head, so they are 0 0 1 1.",
+        "With grouped queries, query head h uses key head h // (num_heads / num_kv_heads).",
+        "keys = keys.repeat_interleave(num_heads // num_kv_heads, dim=1)",
+        applies=_with_groups,
+    ),
+)
