@@ -3,51 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask")
+MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "m", "attn_bias", "att_mask", "masks")
+LAYOUTS = ("batch first", "tokens first", "one text")
+FLAGS = {"is_causal": True, "causal": True}  # of forward, where required
 
 
 @dataclass(frozen=True)
-class Call:
-    """Names of tensors for a call, and how the mask among them is written."""
+class CallForm:
+    """Names of tensors for a call, how x is laid out, and how the mask among them is written."""
 
-    args: tuple[str, ...]
-    kwargs: Mapping[str, str]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = LAYOUTS[0]
     mask: str = ""  # the form of the mask; "" where none is passed
 
     def as_json(self) -> dict[str, Any]:
         """As the driver reads it."""
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
+    def outputs(self, tensors: Sequence[Tensor], B: int, T: int) -> list[Tensor]:
+        """The tensors of a result that may be the output, as (B, T, width)."""
+        result = [t for t in tensors if t.is_floating_point()]
+        if self.layout == "tokens first":
+            return [t.transpose(0, 1) for t in result if t.dim() == 3 and t.shape[:2] == (T, B)]
+        if self.layout == "one text":
+            return [t[None] for t in result if t.dim() == 2 and len(t) == T]
+        return [t for t in result if t.dim() == 3 and t.shape[:2] == (B, T)]
 
-def forms(T: int, causal: bool, dtype: torch.dtype) -> dict[str, Tensor]:
-    """A mask in each form that layers take, by name."""
-    seen = torch.ones(T, T, dtype=torch.bool)
-    seen = seen.tril() if causal else seen
-    added = torch.zeros(T, T, dtype=dtype).masked_fill(~seen, -torch.inf)
-    written = {"True = may attend": seen, "True = hidden": ~seen, "added": added, "1 = may attend": seen.to(dtype)}
-    return written | {f"{name}, four axes": mask[None, None] for name, mask in written.items()}
+
+def inputs(x: Tensor) -> dict[str, Tensor]:
+    """x in each layout, by the name that calls use."""
+    return {"x": x, "x, tokens first": x.transpose(0, 1).contiguous(), "x, one text": x[0]}
 
 
-def calls(described: Mapping[str, Any], masks: Sequence[str]) -> Iterator[Call]:
-    """Ways to call it with x: without a mask where it needs none, and with each of these forms where it takes one."""
+def mask_forms(visible: Tensor, dtype: torch.dtype, B: int) -> dict[str, Tensor]:
+    """A mask (T, T) in each form that layers take, by name."""
+    added = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, -torch.inf)
+    written = {
+        "True = may attend": visible,
+        "True = hidden": ~visible,
+        "added to the scores": added,
+        "1 = may attend": visible.to(dtype),
+        "1 = hidden": (~visible).to(dtype),
+    }
+    forms = dict(written)
+    forms |= {f"{name}, (1, 1, T, T)": mask[None, None] for name, mask in written.items()}
+    forms |= {f"{name}, (B, T, T)": mask.expand(B, -1, -1).clone() for name, mask in written.items()}
+    return forms
+
+
+def mask_argument(described: Mapping[str, Any]) -> str | None:
+    """The name of forward's argument for a mask."""
+    return next((p["name"] for p in described["call"] if p["name"].lower() in MASK), None)
+
+
+def call_forms(described: Mapping[str, Any], masks: Sequence[str], layouts: Sequence[str]) -> Iterator[CallForm]:
+    """Ways to call it with x in these layouts: without a mask, or with each of these forms of it."""
     parameters = [p for p in described["call"] if p["kind"] in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
     required = [p["name"] for p in parameters if p["required"]] or [p["name"] for p in parameters[:1]] or ["x"]
-    takes = next((p["name"] for p in described["call"] if p["name"].lower() in MASK), None)
-    if takes is None or takes not in required:
-        yield Call(tuple("x" for _ in required), {})
-    for form in masks if takes is not None else ():
-        if takes in required:
-            yield Call(tuple(form if name == takes else "x" for name in required), {}, form)
-        else:
-            yield Call(tuple("x" for _ in required), {str(takes): form}, form)
+    mask = mask_argument(described)
+    if not masks and len(parameters) > len(required):  # forward(x, key=None, value=None): cross-attention, if given
+        required += [p["name"] for p in parameters[len(required) :] if _is_other_input(p["name"], required)]
+    for layout in layouts:
+        x = "x" if layout == LAYOUTS[0] else f"x, {layout}"
+        for form in masks or ("",):
+            args = []
+            for name in required:
+                if name == mask:
+                    args.append(form or {"value": None})
+                else:
+                    args.append({"value": FLAGS[name]} if name in FLAGS else x)
+            kwargs = {mask: form} if mask is not None and mask not in required and form else {}
+            yield CallForm(tuple(args), kwargs, layout, form)
 
 
-def output_of(outputs: Sequence[Tensor], B: int, T: int) -> Tensor | None:
-    """The output among the tensors of a result: the first of shape (B, T, width)."""
-    return next((t for t in outputs if t.dim() == 3 and t.shape[:2] == (B, T) and t.is_floating_point()), None)
+def _is_other_input(name: str, required: Sequence[str]) -> bool:
+    """Is it the key or value beside a query that is required?"""
+    return required[0].lower() in ("q", "query", "queries") and name.lower() in ("k", "v", "key", "value", "keys", "values")

@@ -1,7 +1,7 @@
 """The driver runs a learner's code and returns numbers, never a verdict.
 
 It stands alone, on torch: a grader sends this file into the process in which a submission runs, where nothing else of
-regard can be imported. A job says what to build, which weights to put in, what to call; tensors travel beside it by name.
+regard can be imported. A job says what to build, which weights to put in and what to call; tensors travel beside it by name.
 """
 
 import copy
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 MOST_CALLS = 600  # recorded torch calls of one experiment
 MOST_NUMBERS = 200_000  # of a recorded tensor
 LONGEST = 2000  # characters of a message
+DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
 
 
 def describe(module: ModuleType) -> dict[str, Any]:
@@ -48,41 +49,58 @@ def describe_function(function: Any) -> dict[str, Any]:
 def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, as JSON and as tensors by name.
 
-    The job: build (arguments, or none for what is built already), state (put the tensors state.NAME into parameters),
-    dtype, train, seed, calls (lists of names of tensors, and options), record (torch calls of the first call).
+    The job:
+        build: arguments of the constructor; none for what is built already.
+        state: put the tensors state.NAME into the parameters.
+        dtype, device, train, seed: how it runs; seeds: another seed for every call.
+        dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
+        calls: each with args and kwargs, which are names of tensors or {"value": …}.
+        record: keep every torch call of the constructor and of the first call.
+        gradients: tell which parameters get a gradient from the first output of the first call.
+        numpy: pass arrays.
     """
-    seen: dict[str, Any] = {"calls": [], "recorded": []}
-    given: dict[str, Tensor] = {}
+    seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
+    returned: dict[str, Tensor] = {}
     torch.manual_seed(job.get("seed", 0))
-    files = files_of(target)
+    recorder = Recorder(files_of(target), keeps=bool(job.get("record")), dropout=job.get("dropout") is not None)
     try:
-        subject = build(target, job["build"]) if job.get("build") is not None else copy.deepcopy(target)
+        with recorder:
+            subject = build(target, job["build"]) if job.get("build") is not None else _copy(target)
+        recorder.files |= files_of(subject)
+        seen["built"] = len(recorder.calls)
         if isinstance(subject, nn.Module):
             seen |= _contents(subject)
             _prepare(subject, job, tensors)
     except Exception as error:
-        return seen | {"failed": failure(error, files)}, given
+        return seen | {"failed": failure(error, recorder.files)}, returned
+    previous: Any = None
     for number, call in enumerate(job.get("calls", ())):
-        torch.manual_seed(job.get("seed", 0) + number)
-        recorder = Recorder(files) if job.get("record") and not number else None
-        arguments = {name: tensors[name].clone() for name in {*call["args"], *call.get("kwargs", {}).values()}}
+        torch.manual_seed(job.get("seed", 0) + (number if job.get("seeds") else 0))
+        names = [*call["args"], *call.get("kwargs", {}).values()]
+        arguments = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
         one: dict[str, Any] = {"outputs": [], "changed": []}
+        recorder.is_on = not number
         try:
-            with torch.set_grad_enabled(bool(job.get("grad"))):
-                result = _call(subject, call, arguments, recorder)
-            for i, value in enumerate(_flat(result)):
-                given[f"out.{number}.{i}"] = value.detach().clone()
+            with torch.set_grad_enabled(bool(job.get("gradients"))), recorder:
+                previous = _call(subject, call, arguments, previous)
+            outputs = _flat(previous)
+            for i, value in enumerate(outputs):
+                returned[f"out.{number}.{i}"] = value.detach().to("cpu").clone() if not value.is_meta else torch.zeros(0)
                 one["outputs"].append(f"out.{number}.{i}")
-            one["returned"] = type(result).__name__
+            one["returned"] = type(previous).__name__
+            if job.get("gradients") and not number:
+                seen["without_gradient"] = _without_gradient(subject, outputs)
         except Exception as error:
-            one["failed"] = failure(error, files)
-        one["changed"] = [name for name, value in arguments.items() if not _equal(value, tensors[name])]
+            one["failed"] = failure(error, recorder.files)
+        one["changed"] = [name for name, value in arguments.items() if not _unchanged(value, tensors[name])]
         seen["calls"].append(one)
-        if recorder is not None:
-            for i, (name, line, value) in enumerate(recorder.calls):
-                seen["recorded"].append({"name": name, "line": line})
-                given[f"recorded.{i}"] = value
-    return seen, given
+    for i, (name, line, value) in enumerate(recorder.calls):
+        seen["recorded"].append({"name": name, "line": line})
+        returned[f"recorded.{i}"] = value
+    for i, (p, line, dropped) in enumerate(recorder.dropped):
+        seen["dropped"].append({"p": p, "line": line})
+        returned[f"dropped.{i}"] = dropped
+    return seen, returned
 
 
 def build(target: Any, arguments: dict[str, Any]) -> Any:
@@ -98,10 +116,10 @@ class Config(SimpleNamespace):
         super().__init__(**values)
 
     def __getitem__(self, name: str) -> Any:
-        try:
-            return vars(self)[name]
-        except KeyError:
-            raise KeyError(name) from None
+        return vars(self)[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in vars(self)
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of a dictionary."""
@@ -109,28 +127,54 @@ class Config(SimpleNamespace):
 
 
 class Recorder(TorchFunctionMode):
-    """Every torch function that the learner's files call, directly or through torch: its name, line and result."""
+    """Every torch function that runs inside: its name, its line in the learner's files, and its result.
 
-    def __init__(self, files: set[str]) -> None:
+    Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
+    """
+
+    def __init__(self, files: set[str], keeps: bool, dropout: bool) -> None:
         super().__init__()
-        self.files = files
+        self.files, self.keeps, self.dropout = files, keeps, dropout
         self.calls: list[tuple[str, int, Tensor]] = []
-        self.busy = False
+        self.dropped: list[tuple[float, int, Tensor]] = []
+        self.is_on = True
+        self._busy = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self.busy or len(self.calls) >= MOST_CALLS:
-            return result
-        self.busy = True
-        try:
-            changed = args[0] if getattr(func, "__name__", "") == "__setitem__" else result
-            for value in _flat(changed):
-                if value.numel() <= MOST_NUMBERS:
-                    name = getattr(func, "__name__", "").strip("_")
-                    self.calls.append((name, self._line(), value.detach().clone()))
-        finally:
-            self.busy = False
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in DROPOUTS and args:
+            if not self.dropout:
+                return args[0]
+            self._drop(args, kwargs)
+        elif name == "scaled_dot_product_attention":
+            p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+            if p and not self.dropout:
+                args, kwargs = args[:4] + ((0.0,) + args[5:] if len(args) > 4 else ()), {**kwargs}
+                kwargs.pop("dropout_p", None)
+            elif p and self.is_on:
+                self.dropped.append((float(p), self._line(), torch.zeros(0)))
+        result = func(*args, **kwargs)
+        if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
+            self._busy = True
+            try:
+                self._keep(name, args[0] if name == "__setitem__" else result)
+            finally:
+                self._busy = False
         return result
+
+    def _drop(self, args: Any, kwargs: dict[str, Any]) -> None:
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        training = kwargs.get("training", args[2] if len(args) > 2 else True)
+        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
+            self.dropped.append((float(p), self._line(), args[0].detach().clone()))
+
+    def _keep(self, name: str, result: Any) -> None:
+        if name in ("__get__", "size", "dim", "__len__"):
+            return
+        for value in _flat(result):
+            if value.numel() <= MOST_NUMBERS and not value.is_meta and value.layout is torch.strided:
+                self.calls.append((name.strip("_"), self._line(), value.detach().to("cpu").clone()))
 
     def _line(self) -> int:
         frame: Any = sys._getframe(2)
@@ -147,7 +191,7 @@ def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "message": str(error)[:LONGEST],
-        "line": frames[-1].lineno if frames else 0,
+        "line": (frames[-1].lineno or 0) if frames else 0,
         "function": frames[-1].name if frames else "",
     }
 
@@ -158,37 +202,61 @@ def files_of(target: Any) -> set[str]:
     if inspect.isfunction(target):
         return {target.__code__.co_filename}
     classes = (target if isinstance(target, type) else type(target)).__mro__
-    inside = [type(part) for part in target.modules()] if isinstance(target, nn.Module) else []
-    found = set()
+    is_initialised = isinstance(target, nn.Module) and "_modules" in vars(target)
+    inside = [type(part) for part in target.modules()] if is_initialised else []
+    files = set()
     for one in {*classes, *inside}:
-        if not one.__module__.startswith(("torch", "builtins", "typing", "abc")):
-            found |= {f.__code__.co_filename for f in vars(one).values() if inspect.isfunction(f)}
-    return found
+        if not one.__module__.startswith(("torch.", "builtins", "typing", "abc")):
+            functions = [inspect.unwrap(f) for f in vars(one).values() if inspect.isfunction(f)]
+            files |= {f.__code__.co_filename for f in functions}
+    return files
 
 
 def _contents(module: nn.Module) -> dict[str, Any]:
     """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
-    owners = {f"{path}.{name}".lstrip("."): type(part).__name__ for path, part in module.named_modules() for name in part._parameters}
+    owners = {
+        f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
+        for path, part in module.named_modules()
+        for name in part._parameters
+    }
+    settings = [getattr(module, "config", None), getattr(module, "cfg", None), getattr(module, "args", None), module]
+    numbers: dict[str, Any] = {}
+    for one in settings:
+        values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
+        numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
     return {
         "parameters": [
-            {"name": name, "shape": list(p.shape), "owner": owners.get(name, ""), "trains": p.requires_grad}
+            {
+                "name": name,
+                "shape": list(p.shape),
+                "owner": owners.get(name, ""),
+                "trains": p.requires_grad,
+                "is_mask": _is_mask(p),
+            }
             for name, p in module.named_parameters(remove_duplicate=False)
         ],
-        "buffers": [{"name": name, "shape": list(b.shape)} for name, b in module.named_buffers()],
-        "saved": list(module.state_dict()),
+        "buffers": [
+            {"name": name, "shape": list(b.shape), "is_mask": _is_mask(b)} for name, b in module.named_buffers()
+        ],
         "loose": [
-            {"name": f"{path}.{name}".lstrip("."), "shape": list(value.shape)}
+            {"name": f"{path}.{name}".lstrip("."), "shape": list(value.shape), "is_mask": _is_mask(value)}
             for path, part in module.named_modules()
             for name, value in vars(part).items()
             if isinstance(value, Tensor)
         ],
-        "attributes": {
-            name: value for name, value in vars(module).items() if isinstance(value, (int, float, bool)) and name[0] != "_"
-        },
-        "dropouts": [
-            {"name": name, "p": part.p} for name, part in module.named_modules() if isinstance(part, nn.Dropout)
-        ],
+        "attributes": numbers,
+        "dropouts": [float(part.p) for part in module.modules() if isinstance(part, nn.Dropout)],
+        "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
+
+
+def _is_mask(t: Tensor) -> bool:
+    """Is it a square of nothing but 0, 1 and infinities, and not all the same?"""
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_meta:
+        return False
+    values = t.detach().to(torch.float64)
+    is_plain = bool(((values == 0) | (values == 1) | values.isinf() | (values <= -1e4)).all())
+    return is_plain and not bool((values == values.flatten()[0]).all())
 
 
 def _prepare(module: nn.Module, job: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -200,15 +268,54 @@ def _prepare(module: nn.Module, job: dict[str, Any], tensors: dict[str, Tensor])
                 if value is not None and value.shape == parameter.shape:
                     parameter.copy_(value)
     module.train(bool(job.get("train")))
+    if job.get("dropout") is not None:
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = job["dropout"]
+            elif isinstance(part, nn.MultiheadAttention):
+                part.dropout = job["dropout"]
+    if job.get("device"):
+        module.to(job["device"])
 
 
-def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Tensor], recorder: Recorder | None) -> Any:
-    args = [tensors[name] for name in call["args"]]
-    kwargs = {name: tensors[value] for name, value in call.get("kwargs", {}).items()} | call.get("options", {})
-    if recorder is None:
-        return subject(*args, **kwargs)
-    with recorder:
-        return subject(*args, **kwargs)
+def _copy(target: Any) -> Any:
+    if not isinstance(target, nn.Module):
+        return target
+    replaced: dict[int, Any] = {}
+    for part in target.modules():  # tensors kept from the last run have a history, which deepcopy refuses
+        kept = (t for t in vars(part).values() if isinstance(t, Tensor) and not t.is_leaf)
+        replaced |= {id(t): t.detach().clone() for t in kept}
+    return copy.deepcopy(target, replaced)
+
+
+def _argument(tensor: Tensor, job: dict[str, Any]) -> Any:
+    if tensor.is_floating_point():
+        tensor = tensor.to(getattr(torch, job.get("dtype", "float64")))
+    tensor = tensor.to(job["device"]) if job.get("device") else tensor.clone()
+    return tensor.numpy() if job.get("numpy") else tensor
+
+
+def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Any], previous: Any) -> Any:
+    """Call it; {"cache": n} is the n-th part of what the call before returned, as for keys and values of a cache."""
+
+    def value(one: Any) -> Any:
+        if isinstance(one, str):
+            return tensors[one]
+        return previous[one["cache"]] if "cache" in one else one["value"]
+
+    if "method" in call:
+        return getattr(subject, call["method"])()
+    return subject(*map(value, call["args"]), **{name: value(one) for name, one in call.get("kwargs", {}).items()})
+
+
+def _without_gradient(subject: Any, outputs: list[Tensor]) -> list[str]:
+    """The parameters that do not change the output."""
+    out = next((t for t in outputs if t.requires_grad), None)
+    if out is None or not isinstance(subject, nn.Module):
+        return []
+    generator = torch.Generator().manual_seed(0)
+    (out * torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out)).sum().backward()
+    return [n for n, p in subject.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
 
 
 def _flat(result: Any) -> list[Tensor]:
@@ -219,11 +326,17 @@ def _flat(result: Any) -> list[Tensor]:
         return [one for part in result for one in _flat(part)]
     if isinstance(result, dict):
         return _flat(list(result.values()))
+    if type(result).__module__ == "numpy" and type(result).__name__ == "ndarray" and result.dtype.kind in "fiub":
+        return [torch.tensor(result)]
     return []
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+def _unchanged(value: Any, original: Tensor) -> bool:
+    value = value if isinstance(value, Tensor) else torch.from_numpy(value)
+    if value.is_meta:
+        return True
+    original = original.to(value.dtype)
+    return value.shape == original.shape and bool(((value == original) | (value.isnan() & original.isnan())).all())
 
 
 def _parameters(function: Any, skip_first: bool = False) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from regard.checking import driver
@@ -39,13 +40,24 @@ class Recorded:
     value: Tensor
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """A call of dropout and the tensor that it acted on; an empty one where it acts on the weights of a fused kernel."""
+
+    p: float
+    line: int
+    value: Tensor
+
+
 @dataclass
 class Observation:
     """What an experiment showed."""
 
-    contents: dict[str, Any]  # parameters, buffers, saved, loose, attributes, dropouts
+    contents: dict[str, Any]  # parameters, buffers, loose, attributes, dropouts, methods, without_gradient
     runs: list[Run]
-    recorded: list[Recorded]
+    recorded: list[Recorded]  # torch calls of the constructor, then of the first call
+    built: int = 0  # how many of them are the constructor's
+    dropped: list[Dropped] = field(default_factory=list)
     failed: Failure | None = None  # before any call: while it was built
 
     @property
@@ -58,6 +70,9 @@ class Subject(Protocol):
     """Something to check. `described` is as driver.describe_class or describe_function gives it."""
 
     described: dict[str, Any]
+    is_built: bool
+    source: str  # the text of its file, for line numbers; "" where there is none
+    file: str
 
     def run(self, job: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment."""
@@ -66,17 +81,24 @@ class Subject(Protocol):
 class LocalSubject:
     """A class, function or module in this process."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, source: str = "", file: str = "") -> None:
         self.target = target
         if inspect.isfunction(target):
             self.described = driver.describe_function(target)
         else:
             self.described = driver.describe_class(target if isinstance(target, type) else type(target))
         self.is_built = isinstance(target, nn.Module)
+        self.source, self.file = (source, file) if source else _source(target)
 
     def run(self, job: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
-        """Run one experiment, here."""
-        return read(*driver.run(self.target, job, tensors))
+        """Run one experiment, here: on one thread, which is much quicker for small tensors, and with its own seed."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return read(*driver.run(self.target, job, tensors))
+        finally:
+            torch.set_num_threads(threads)
 
 
 def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
@@ -86,9 +108,22 @@ def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
         for one in seen["calls"]
     ]
     recorded = [Recorded(one["name"], one["line"], tensors[f"recorded.{i}"]) for i, one in enumerate(seen["recorded"])]
-    contents = {name: value for name, value in seen.items() if name not in ("calls", "recorded", "failed")}
-    return Observation(contents, runs, recorded, _failure(seen.get("failed")))
+    dropped = [Dropped(one["p"], one["line"], tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
+    apart = ("calls", "recorded", "dropped", "built", "failed")
+    contents = {name: value for name, value in seen.items() if name not in apart}
+    return Observation(contents, runs, recorded, seen.get("built", 0), dropped, _failure(seen.get("failed")))
 
 
 def _failure(one: dict[str, Any] | None) -> Failure | None:
     return None if one is None else Failure(**one)
+
+
+def _source(target: Any) -> tuple[str, str]:
+    """The text and the name of the file in which it is written, where there is one."""
+    one = target if inspect.isfunction(target) or isinstance(target, type) else type(target)
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(one)) or ""
+        lines, _ = inspect.findsource(one)
+    except (OSError, TypeError):
+        return "", ""
+    return "".join(lines), file

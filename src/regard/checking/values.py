@@ -1,120 +1,337 @@
-"""Values: the output of a learner's layer, with known weights, against the formula and every known mistake in it."""
+"""Values: the output of a learner's layer, with known weights, beside the formula and every known mistake in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.checking.building import Sizes, arguments
-from regard.checking.calling import Call, calls, forms, output_of
+from regard.checking.building import CONTEXT, HEADS, KV_HEADS, ProbeSizes, choose_arguments, has_config, takes
+from regard.checking.calling import LAYOUTS, CallForm, call_forms, inputs, mask_argument, mask_forms
 from regard.checking.finding import Assignment, assignments
 from regard.checking.subject import Failure, Observation, Subject
-from regard.mistakes.formula import Given
+from regard.mistakes.formula import Case, Formula
 from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import MISTAKES, Variant, explanations_among
+from regard.mistakes.search import LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, same
+from regard.traces.arrangements import arranged
+
+READINGS_IN_PAIRS = 4  # of ways to read the parameters; pairs of mistakes are tried with the likeliest only
+_LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a layer should compute."""
+class Request:
+    """What the learner says beside the code: arguments, names of weights, and whether it should hide the future."""
 
-    name: str
-    causal: bool = True
-    projected: bool = True
-    scaled: bool = True
-    out_proj: bool = True
+    causal: bool | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read the layer: its projections and its number of heads."""
+
+    assignment: Assignment | None
+    num_heads: int
 
 
 @dataclass
-class Comparison:
+class Experiment:
     """A layer beside the formula at one size. variants: the smallest explanations; None where there is none."""
 
-    sizes: Sizes
+    sizes: ProbeSizes
     observation: Observation
-    given: Given | None = None
-    call: Call | None = None
+    built: dict[str, Any] | None = None  # arguments of the constructor
+    shown: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    dtype: str = "float64"
+    case: Case | None = None
+    call: CallForm | None = None
     out: Tensor | None = None
-    assignment: Assignment | None = None
+    reading: Reading | None = None
     variants: list[Variant] | None = None
     failed: Failure | None = None
-    unread: str = ""  # why its parameters could not be read
+    problem: str = ""  # why it could not be compared
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Is it the formula itself?"""
         return self.variants == [()]
 
+    @property
+    def names(self) -> list[tuple[str, ...]]:
+        """The explanations, by the names of their mistakes."""
+        return [tuple(one.name for one in variant) for variant in self.variants or ()]
 
-def known_weights(observation: Observation, seed: int) -> dict[str, Tensor]:
+    def job(self, **changes: Any) -> dict[str, Any]:
+        """A job for the driver: this layer, with these weights."""
+        return {"build": self.built, "state": True, "dtype": self.dtype, **changes}
+
+
+def known_weights(contents: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
     """Random values for every parameter, of a size that keeps the softmax from saturating."""
     generator = torch.Generator().manual_seed(seed)
     values = {}
-    for p in observation.contents.get("parameters", ()):
+    for p in contents.get("parameters", ()):
         shape = p["shape"]
-        spread = 1.5 * max(1, shape[-1]) ** -0.5 if len(shape) > 1 else 0.3
+        spread = 1.5 * max(1, max(shape)) ** -0.5 if len(shape) > 1 else 0.3
         values[p["name"]] = torch.randn(shape, dtype=torch.float64, generator=generator) * spread
-    return values
+    return {name: value for name, value in values.items() if not _is_mask(contents, name)}
 
 
-def compare(subject: Subject, task: Task, sizes: Sizes, seed: int, own: dict[str, Any], record: bool = False) -> Comparison:
-    """Build it at these sizes, put known weights in, run it, and explain what it gives."""
-    built = None if getattr(subject, "is_built", False) else arguments(subject.described, sizes, **own).arguments
+def _is_mask(contents: Mapping[str, Any], name: str) -> bool:
+    return any(p["name"] == name and p["is_mask"] for p in contents["parameters"])
+
+
+def experiment(
+    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, square: bool = False, masked: bool = False
+) -> Experiment:
+    """Build it at these sizes, put known weights in, run it, and explain what it gives; `masked`: with a mask passed."""
+    built = None
+    shown: dict[str, Any] = {}
+    if not subject.is_built:
+        chosen = choose_arguments(subject.described, sizes, square=square, own=request.own)
+        if chosen.unknown:
+            unknown = ", ".join(chosen.unknown)
+            problem = f"its constructor takes {unknown}, and nothing is known of that; give a value: --set {chosen.unknown[0]}=…"
+            return Experiment(sizes, Observation({}, [], []), problem=problem)
+        built, shown = chosen.arguments, chosen.sizes
     first = subject.run({"build": built}, {})
+    result = Experiment(sizes, first, built, shown, failed=first.failed)
     if first.failed is not None:
-        return Comparison(sizes, first, failed=first.failed)
-    weights = known_weights(first, seed)
+        return result
+    weights = known_weights(first.contents, seed)
+    readings = list(_readings(subject, first, sizes, weights, request))
+    if not readings:
+        names = ", ".join(weights) or "none"
+        result.problem = (
+            f"which of its parameters are the projections? They are {names}. "
+            "Say it: --names W_query=…,W_key=…,W_value=…,out_proj=…"
+        )
+        return result
+    d_in = _input_width(readings, sizes, built, subject)
+    readings = [one for one in readings if one.assignment is None or _reads(one, d_in)]
     generator = torch.Generator().manual_seed(seed + 1)
-    d_in = _d_in(first, subject, sizes, own)
     x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
-    masks = forms(sizes.T, task.causal, torch.float64)
-    ways = list(calls(subject.described, list(masks) if task.causal else ["True = may attend", "added"]))
-    tensors = {"x": x, **masks, **{f"state.{name}": value for name, value in weights.items()}}
-    job = {"build": built, "state": True, "calls": [way.as_json() for way in ways], "record": record, "seed": seed}
-    seen = subject.run(job, tensors)
-    if seen.failed is not None:
-        return Comparison(sizes, seen, failed=seen.failed)
-    heads = _heads(seen, sizes)
-    ways_to_read = assignments(seen.contents.get("parameters", []), weights, d_in, heads) if weights else [None]
-    best = Comparison(sizes, seen, failed=seen.failure)
-    if not ways_to_read:
-        best.unread = "its projections could not be told by name or shape"
-        return best
-    options = []
-    for way, run in zip(ways, seen.runs, strict=True):
-        out = output_of(run.outputs, sizes.B, sizes.T) if run.failed is None else None
-        if out is not None:
-            options += [(way, out, read, _given(x, read, heads, task)) for read in ways_to_read]
-    for variants, (way, out, read, given) in explanations_among(
-        [(given, out, _mistakes(read)) for _, out, read, given in options], options
-    ):
-        return replace(best, given=given, call=way, out=out, assignment=read, variants=variants, failed=None)
-    if options:
-        way, out, read, given = options[0]
-        return replace(best, given=given, call=way, out=out, assignment=read, variants=None, failed=None)
-    return best
+    result.tensors = {**inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
+    return _explained(subject, result, readings, request, masked)
 
 
-def _mistakes(read: Assignment | None) -> tuple[Mistake, ...]:
-    """Mistakes that can be told apart: without names nobody knows which projection is which."""
-    if read is None or read.named:
-        return MISTAKES if read is None or read.linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
-    return tuple(m for m in MISTAKES if not (m.step == "project" and m.name != "embedding split before projection"))
+def _reads(reading: Reading, d_in: int) -> bool:
+    assignment = reading.assignment
+    return assignment is None or assignment.d_in == d_in or assignment.d_in * reading.num_heads == d_in
 
 
-def _given(x: Tensor, read: Assignment | None, heads: int, task: Task) -> Given:
-    return Given(x, {} if read is None else read.projections, heads, task.causal, task.scaled)
-
-
-def _heads(seen: Observation, sizes: Sizes) -> int:
+def _readings(
+    subject: Subject, seen: Observation, sizes: ProbeSizes, weights: Mapping[str, Tensor], request: Request
+) -> Iterator[Reading]:
     attributes = seen.contents.get("attributes", {})
-    from regard.checking.building import HEADS
+    if not weights:
+        yield Reading(None, 1)
+        return
+    kv_heads = sizes.kv_heads
+    if subject.is_built or has_config(subject.described):
+        kv_heads = next((attributes[n] for n in KV_HEADS if isinstance(attributes.get(n), int)), kv_heads)
+    d_in = None if subject.is_built or not takes(subject.described, ("d_in",)) else sizes.d_in
+    parameters = seen.contents["parameters"]
+    for heads in _head_counts(subject, seen, sizes, request):
+        for one in assignments(parameters, weights, heads, d_in, kv_heads, request.names):
+            rows = len(one.projections["W_query"].weight)
+            number = one.kv_heads if one.is_list and one.kv_heads else heads
+            if number and (rows % number == 0):
+                yield Reading(one, number)
 
-    own = [attributes[name] for name in HEADS if isinstance(attributes.get(name), int)]
-    return int(own[0]) if own else sizes.num_heads
+
+def _head_counts(subject: Subject, seen: Observation, sizes: ProbeSizes, request: Request) -> list[int]:
+    """The number of heads: as built, as an attribute says, or all that divide the width."""
+    attributes = seen.contents.get("attributes", {})
+    own = [int(request.own[n]) for n in HEADS if n in request.own]
+    if not subject.is_built and takes(subject.described, HEADS):
+        return own or [sizes.num_heads]
+    named = own or [attributes[n] for n in HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
+    if named:
+        return [int(named[0])]
+    name = subject.described["name"].lower()
+    if not subject.is_built and not has_config(subject.described) and "multi" not in name:
+        return [1]
+    widest = max((max(p["shape"]) for p in seen.contents["parameters"] if len(p["shape"]) > 1), default=1)
+    return [1, *(h for h in range(2, min(widest, 64) + 1) if widest % h == 0)]
 
 
-def _d_in(first: Observation, subject: Subject, sizes: Sizes, own: dict[str, Any]) -> int:
-    return sizes.d_in
+def _input_width(readings: Sequence[Reading], sizes: ProbeSizes, built: dict[str, Any] | None, subject: Subject) -> int:
+    """d_in: what the projections read."""
+    first = readings[0].assignment
+    if first is None:
+        return sizes.d_in
+    widths = (sizes.d_in, sizes.width) if built is not None else ()
+    columns = {one.assignment.d_in for one in readings if one.assignment is not None}
+    if not columns & set(widths):  # each head projects its own piece of x
+        pieces = {c * one.num_heads for c in columns for one in readings}
+        fitting = [width for width in widths if width in pieces and width % sizes.num_heads == 0]
+        if fitting and not has_config(subject.described):
+            return fitting[0]
+    square = first.projections["W_query"].weight
+    return sizes.d_in if built is not None and sizes.d_in in square.shape and first.d_in not in widths else first.d_in
+
+
+def expects_causal(subject: Subject, seen: Observation, request: Request) -> bool | None:
+    """Should it hide the future? None where nothing says so: then both are right."""
+    if request.causal is not None:
+        return request.causal
+    described = subject.described
+    name = described["name"].lower()
+    attributes = seen.contents.get("attributes", {})
+    for flag in ("causal", "is_causal"):
+        if flag in attributes:
+            return bool(attributes[flag])
+    if any(word in name for word in ("bidirectional", "encoder", "cross", "unmasked", "vit", "bert")):
+        return None
+    if any(word in name for word in ("causal", "masked", "decoder", "gpt")):
+        return True
+    holders = [*seen.contents.get("buffers", ()), *seen.contents.get("loose", ()), *seen.contents.get("parameters", ())]
+    if any(one["is_mask"] for one in holders):
+        return True
+    is_told = takes(described, CONTEXT) if not subject.is_built else any(n in attributes for n in CONTEXT[:4])
+    return True if is_told and mask_argument(described) is None else None
+
+
+def _explained(
+    subject: Subject, result: Experiment, readings: Sequence[Reading], request: Request, masked: bool
+) -> Experiment:
+    """Run it in every way that it can be called, and look for the smallest explanation of any of the outputs."""
+    sizes, x = result.sizes, result.tensors["x"]
+    expected = expects_causal(subject, result.observation, request)
+    visible = torch.ones(sizes.T, sizes.T, dtype=torch.bool).tril()
+    forms = mask_forms(visible, torch.float64, sizes.B) if masked else {}
+    ways = list(call_forms(subject.described, list(forms), LAYOUTS))
+    result.tensors |= forms
+    seen = _run(subject, result, ways)
+    result.failed = seen.failure
+    # Outputs of one layout belong to one input; each is compared with all cases of it.
+    groups: list[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]] = []
+    for layout in LAYOUTS:
+        outs = [
+            (way, out.to(torch.float64))
+            for way, run in zip(ways, seen.runs, strict=True)
+            if way.layout == layout and run.failed is None
+            for out in way.outputs(run.outputs, sizes.B, sizes.T)
+        ]
+        if not outs:
+            continue
+        for reading in readings:
+            projections = {} if reading.assignment is None else reading.assignment.projections
+            case = Case(x[:1] if layout == "one text" else x, projections, reading.num_heads)
+            if masked:
+                groups.append((reading, replace(case, mask=visible), outs))
+            else:
+                groups += [
+                    (reading, replace(case, causal=causal), outs)
+                    for causal in ((True, False) if expected is None else (expected,))
+                ]
+    if not groups:
+        result.problem = "" if result.failed else _shapes(ways, seen, sizes)
+        return result
+    result.failed = None
+    return _smallest(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION)
+
+
+def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm]) -> Observation:
+    """Run it in float64, or in float32 where it insists on that."""
+    calls = [way.as_json() for way in ways]
+    seen = subject.run(result.job(calls=calls), result.tensors)
+    if seen.failure is not None and all(run.failed or not run.outputs for run in seen.runs):
+        if any(word in seen.failure.message.lower() for word in ("dtype", "float", "double", "scalar type")):
+            again = subject.run(result.job(calls=calls, dtype="float32"), result.tensors)
+            if any(not run.failed for run in again.runs):
+                result.dtype = "float32"
+                return again
+    return seen
+
+
+def _smallest(
+    result: Experiment, groups: Sequence[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]], tolerance: float
+) -> Experiment:
+    for size in range(LARGEST + 1):
+        some = groups if size < LARGEST else groups[:READINGS_IN_PAIRS]
+        for reading, case, outs in some:
+            matches = explanations_of_size(case, [out for _, out in outs], size, tolerance, distinguishable(reading))
+            if matches:
+                way, out = outs[matches[0][0]]
+                variants = [variant for i, variant in matches if i == matches[0][0]]
+                return replace(result, case=case, call=way, out=out, reading=reading, variants=variants)
+    reading, case, outs = groups[0]
+    return replace(result, case=case, call=outs[0][0], out=outs[0][1], reading=reading, variants=None)
+
+
+def distinguishable(reading: Reading) -> tuple[Mistake, ...]:
+    """Mistakes that can be told apart: without names nobody knows which projection is which."""
+    assignment = reading.assignment
+    if assignment is None:
+        return MISTAKES
+    if not assignment.named:
+        return tuple(m for m in MISTAKES if m.step != "project" or m.name == "embedding split before projection")
+    return MISTAKES if assignment.is_linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
+
+
+def with_constant_scale(result: Experiment, recorded: Sequence[Tensor]) -> Experiment:
+    """Try the number by which the code multiplies the scores, where a recorded tensor shows one."""
+    if result.case is None or result.out is None or result.reading is None or result.variants is not None:
+        return result
+    for factor in _factors(result.case, recorded):
+        case = replace(result.case, factor=factor)
+        for size in range(1, LARGEST + 1):
+            mistakes = distinguishable(result.reading)
+            matches = explanations_of_size(case, [result.out], size, TOLERANCE, mistakes)
+            if matches:
+                return replace(result, case=case, variants=[variant for _, variant in matches])
+    return result
+
+
+def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
+    """By what the scores were multiplied."""
+    try:
+        scores = Formula().steps(case)["scores"].squeeze()
+    except (RuntimeError, ValueError):
+        return []
+    factors: list[float] = []
+    for value in recorded:
+        t = value.squeeze().to(torch.float64)
+        if t.numel() != scores.numel() or t.dim() != scores.dim():
+            continue
+        for one in arranged(scores, tuple(t.shape), ordered=True):
+            is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
+            if not is_seen.any():
+                continue
+            ratio = (t / one)[is_seen]
+            factor = float(ratio.median())
+            if factor and bool(((ratio - factor).abs() < 1e-6 * abs(factor)).all()) and abs(factor - 1) > 1e-6:
+                factors += [] if any(abs(factor - known) < 1e-6 * known for known in factors) else [factor]
+    return factors[:3]
+
+
+def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
+    """Does the second experiment have an explanation of the first one?"""
+    return bool(set(first.names) & set(other.names))
+
+
+def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:
+    """Is this output what the formula, with the layer's mistakes, gives for this case?"""
+    from regard.mistakes.search import outputs
+
+    variant = result.variants[0] if result.variants else ()
+    return any(same(one, out.to(torch.float64), _LOW_PRECISION) for one in outputs(case, variant))
+
+
+def _shapes(ways: Sequence[CallForm], seen: Observation, sizes: ProbeSizes) -> str:
+    outputs = [tuple(t.shape) for run in seen.runs for t in run.outputs][:2]
+    width = "width"
+    if not outputs:
+        return "it returns no tensor; return the output, or a tuple that starts with it"
+    return (
+        f"it returns {' and '.join(map(str, outputs))} for x of {sizes.B} texts and {sizes.T} tokens; "
+        f"the output must be ({sizes.B}, {sizes.T}, {width})"
+    )

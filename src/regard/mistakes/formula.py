@@ -1,4 +1,4 @@
-"""The formula of attention in exchangeable steps, in float64 and from explicit weights.
+"""The formula of attention in exchangeable steps, from explicit weights.
 
 `Formula()` is right. `Formula(scale=…)` has one step exchanged for another, which is how a mistake is simulated: a layer
 that gives the same numbers makes the same mistake, however it is written.
@@ -13,6 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+LARGE = -1e9  # what people write for −∞; the same, except where a query may see nothing
+QKV = ("W_query", "W_key", "W_value")
+
 
 class Projection(NamedTuple):
     """A linear map: weight (out, in), and a bias or none."""
@@ -25,14 +28,18 @@ class Projection(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a layer works on: its input, its weights and what it should do with them."""
+class Case:
+    """What a layer works on: its input, its weights, and what it should compute from them."""
 
     x: Tensor  # (B, T, d_in)
     projections: Mapping[str, Projection] = field(default_factory=dict)  # W_query, W_key, W_value, out_proj, if any
     num_heads: int = 1
     causal: bool = False
-    scaled: bool = True
+    scaled: bool = True  # the simplified rung does not scale
+    qkv: tuple[Tensor, Tensor, Tensor] | None = None  # queries, keys, values that come from outside, (B, T, width)
+    mask: Tensor | None = None  # a mask that is passed to the layer, True = may attend
+    filling: str = "-inf"  # how hidden scores are written: -inf, zero (0 for a row without keys), large, added
+    factor: float | None = None  # a number by which the code multiplies the scores, where it is none of the known ones
 
     @property
     def head_dim(self) -> int:
@@ -42,96 +49,136 @@ class Given:
     @property
     def width(self) -> int:
         """The width of the queries of all heads."""
-        return len(self.projections["W_query"].weight) if self.projections else self.x.shape[-1]
+        if self.qkv is not None:
+            return self.qkv[0].shape[-1]
+        if not self.projections:
+            return self.x.shape[-1]
+        rows = len(self.projections["W_query"].weight)
+        return rows * self.num_heads if self.reads_pieces and rows * self.num_heads <= self.x.shape[-1] else rows
+
+    @property
+    def reads_pieces(self) -> bool:
+        """Do the projections read a piece of x of the size of one head?"""
+        columns = self.projections["W_query"].weight.shape[1] if self.projections else 0
+        return self.num_heads > 1 and columns * self.num_heads == self.x.shape[-1]
 
     def visible(self) -> Tensor:
         """(T, T), True = may attend."""
-        T = self.x.shape[1]
+        T = (self.x if self.qkv is None else self.qkv[0]).shape[1]
         everything = torch.ones(T, T, dtype=torch.bool)
+        if self.mask is not None:
+            return self.mask
         return everything.tril() if self.causal else everything
 
 
-# The right steps. Each takes what the step before it made, and the layer's task.
+# The right steps. Each takes what the step before it made, and the case.
 
 
-def project(given: Given) -> tuple[Tensor, Tensor, Tensor]:
+def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, (B, T, width)."""
-    if not given.projections:
-        return given.x, given.x, given.x
-    q, k, v = (given.projections[name](given.x) for name in ("W_query", "W_key", "W_value"))
+    if case.qkv is not None:
+        return case.qkv
+    if not case.projections:
+        return case.x, case.x, case.x
+    q, k, v = (case.projections[name](case.x) for name in QKV)
     return q, k, v
 
 
-def split(t: Tensor, given: Given) -> Tensor:
+def split(t: Tensor, case: Case) -> Tensor:
     """(B, T, heads × D) as (B, heads, T, D)."""
-    return t.unflatten(-1, (-1, given.head_dim)).transpose(1, 2)
+    return t.unflatten(-1, (-1, case.head_dim)).transpose(1, 2)
 
 
-def share(t: Tensor, given: Given) -> Tensor:
+def share(t: Tensor, case: Case) -> Tensor:
     """Key heads as query heads need them: each for the query heads that stand together."""
-    return t.repeat_interleave(given.num_heads // t.shape[1], dim=1)
+    return t.repeat_interleave(case.num_heads // t.shape[1], dim=1)
 
 
-def scale(scores: Tensor, given: Given) -> Tensor:
+def scale(scores: Tensor, case: Case) -> Tensor:
     """Divided by √head_dim; the simplified rung does not scale."""
-    return scores / given.head_dim**0.5 if given.scaled else scores
+    return scores / case.head_dim**0.5 if case.scaled else scores
 
 
-def see(given: Given) -> Tensor:
+def see(case: Case) -> Tensor:
     """Which keys a query may see, (T, T)."""
-    return given.visible()
+    return case.visible()
 
 
-def hide(scores: Tensor, visible: Tensor) -> Tensor:
+def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
     """Weights (B, H, T, S) of the scores: hidden ones are −∞ before the softmax."""
-    return scores.masked_fill(~visible, -torch.inf).softmax(-1)
+    if case.filling == "added":
+        return (scores + (~visible).to(scores.dtype) * LARGE).softmax(dim)
+    weights = scores.masked_fill(~visible, LARGE if case.filling == "large" else -torch.inf).softmax(dim)
+    return weights.nan_to_num(0.0) if case.filling == "zero" else weights
 
 
-def merge(context: Tensor, given: Given) -> Tensor:
+def merge(context: Tensor, case: Case) -> Tensor:
     """(B, H, T, D) as (B, T, H × D)."""
     return context.transpose(1, 2).flatten(2)
 
 
-def output(concat: Tensor, given: Given) -> Tensor:
+def output(concat: Tensor, case: Case) -> Tensor:
     """Through the output projection, where the layer has one."""
-    return given.projections["out_proj"](concat) if "out_proj" in given.projections else concat
+    return case.projections["out_proj"](concat) if "out_proj" in case.projections else concat
+
+
+# Right as well, used together: the numbers of the heads alternate in every vector.
+
+
+def split_alternating(t: Tensor, case: Case) -> Tensor:
+    """(B, T, D × heads) as (B, heads, T, D)."""
+    return t.unflatten(-1, (case.head_dim, -1)).permute(0, 3, 1, 2)
+
+
+def merge_alternating(context: Tensor, case: Case) -> Tensor:
+    """(B, H, T, D) as (B, T, D × H)."""
+    return context.permute(0, 2, 3, 1).flatten(2)
 
 
 @dataclass(frozen=True)
 class Formula:
-    """The ten steps, right unless given."""
+    """The steps, right unless given."""
 
-    project: Callable[[Given], tuple[Tensor, Tensor, Tensor]] = project
-    split: Callable[[Tensor, Given], Tensor] = split
-    share: Callable[[Tensor, Given], Tensor] = share
-    scale: Callable[[Tensor, Given], Tensor] = scale
-    see: Callable[[Given], Tensor] = see
-    hide: Callable[[Tensor, Tensor], Tensor] = hide
-    merge: Callable[[Tensor, Given], Tensor] = merge
-    output: Callable[[Tensor, Given], Tensor] = output
+    project: Callable[[Case], tuple[Tensor, Tensor, Tensor]] = project
+    split: Callable[[Tensor, Case], Tensor] = split
+    share: Callable[[Tensor, Case], Tensor] = share
+    scale: Callable[[Tensor, Case], Tensor] = scale
+    see: Callable[[Case], Tensor] = see
+    hide: Callable[[Tensor, Tensor, Case], Tensor] = hide
+    merge: Callable[[Tensor, Case], Tensor] = merge
+    output: Callable[[Tensor, Case], Tensor] = output
 
-    def steps(self, given: Given) -> dict[str, Tensor]:
+    def steps(self, case: Case) -> dict[str, Tensor]:
         """Every tensor on the way from x to out, by its name."""
-        queries, keys, values = self.project(given)
-        q, k, v = (self.split(t, given) for t in (queries, keys, values))
-        k, v = self.share(k, given), self.share(v, given)
-        scores = q @ k.mT
-        scaled = self.scale(scores, given)
-        weights = self.hide(scaled, self.see(given))
-        context = weights @ v
-        concat = self.merge(context, given)
+        queries, keys, values = self.project(case)
+        q, k, v = (self.split(t, case) for t in (queries, keys, values))
+        shared_k, shared_v = self.share(k, case), self.share(v, case)
+        scores = q @ shared_k.mT
+        scaled = self.scale(scores, case)
+        visible = self.see(case)
+        weights = self.hide(scaled, visible, case)
+        context = weights @ shared_v
+        concat = self.merge(context, case)
         return {
             "queries": queries,
             "keys": keys,
             "values": values,
+            "split": q,
+            "split keys": k,
+            "split values": v,
+            "shared keys": shared_k,
             "scores": scores,
             "scaled": scaled,
+            "mask": visible,
             "weights": weights,
             "context": context,
             "concat": concat,
-            "out": self.output(concat, given),
+            "out": self.output(concat, case),
         }
 
-    def __call__(self, given: Given) -> Tensor:
+    def __call__(self, case: Case) -> Tensor:
         """The output, (B, T, d_out)."""
-        return self.steps(given)["out"]
+        return self.steps(case)["out"]
+
+
+RIGHT = (Formula(), Formula(split=split_alternating, merge=merge_alternating))

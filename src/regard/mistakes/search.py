@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.mistakes import masking, merging, projecting, scaling, splitting
-from regard.mistakes.formula import Formula, Given, hide
+from regard.mistakes.formula import RIGHT, Case, Formula, hide
 from regard.mistakes.mistake import Mistake
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -20,43 +20,78 @@ MISTAKES: tuple[Mistake, ...] = (
     *masking.MISTAKES,
     *merging.MISTAKES,
 )
+TOLERANCE = 1e-5  # of the largest number: code may compute something in float32, such as torch.sqrt(torch.tensor(8.0))
+LARGEST = 2  # mistakes in one explanation
+FILLINGS = ("-inf", "large", "zero", "added")
+
 Variant = tuple[Mistake, ...]
 
 
 def explanations(
-    given: Given, out: Tensor, tolerance: float, mistakes: Sequence[Mistake] = MISTAKES
+    case: Case, out: Tensor, tolerance: float = TOLERANCE, mistakes: Sequence[Mistake] = MISTAKES
 ) -> list[Variant] | None:
     """The smallest sets of mistakes that give this output; [()] where it is right, None where no set gives it.
 
     Several are returned where they are the same function on this input.
     """
-    for variants in _by_size(given, mistakes):
-        found = [variant for variant in variants if any(same(one, out, tolerance) for one in outputs(given, variant))]
-        if found:
-            return found
+    for size in range(LARGEST + 1):
+        matches = explanations_of_size(case, [out], size, tolerance, mistakes)
+        if matches:
+            return [variant for _, variant in matches]
     return None
 
 
-def _by_size(given: Given, mistakes: Sequence[Mistake]) -> Iterator[list[Variant]]:
-    possible = [one for one in mistakes if one.applies(given)]
-    yield [()]
-    yield [(one,) for one in possible]
-    common = [one for one in possible if not one.rare]
-    yield [pair for pair in combinations(common, 2) if pair[0].step != pair[1].step]
+def explanations_of_size(
+    case: Case, outs: Sequence[Tensor], size: int, tolerance: float, mistakes: Sequence[Mistake] = MISTAKES
+) -> list[tuple[int, Variant]]:
+    """All sets of so many mistakes that give one of these outputs, each with the number of that output."""
+    return [
+        (i, variant)
+        for variant in variants(case, size, mistakes)
+        for i in _matching(list(outputs(case, variant)), outs, tolerance)
+    ]
 
 
-def outputs(given: Given, variant: Variant) -> Iterator[Tensor]:
-    """What a layer with these mistakes gives, for each usual way to hide; nothing where its shapes do not fit."""
-    formula = replace(Formula(), **{one.step: one.act for one in variant})
-    ways = (hide, *masking.ALTERNATIVES) if formula.hide is hide and given.causal else (formula.hide,)
-    for way in ways:
-        try:
-            yield replace(formula, hide=way)(given)
-        except (RuntimeError, ValueError):  # these weights have no place in this variant
-            return
+def _matching(simulated: Sequence[Tensor], outs: Sequence[Tensor], tolerance: float) -> list[int]:
+    return [i for i, out in enumerate(outs) if any(same(one, out, tolerance) for one in simulated)]
 
 
-def same(a: Tensor, b: Tensor, tolerance: float) -> bool:
+def variants(case: Case, size: int, mistakes: Sequence[Mistake] = MISTAKES) -> list[Variant]:
+    """The sets of so many mistakes that can be made together in this layer."""
+    possible = [one for one in mistakes if one.applies(case)]
+    if size < LARGEST:
+        return list(combinations(possible, size))
+    return [pair for pair in combinations([one for one in possible if not one.rare], size) if compatible(*pair)]
+
+
+def compatible(a: Mistake, b: Mistake) -> bool:
+    """Can both be made in one layer, and seen? How a mask hides means nothing where there is none."""
+    without_mask = {"no causal mask", "mask argument ignored"}
+    return a.step != b.step and not (a.name in without_mask and b.hides) and not (b.name in without_mask and a.hides)
+
+
+def outputs(case: Case, variant: Variant) -> Iterator[Tensor]:
+    """What a layer with these mistakes gives, for each right way to write the rest; nothing where shapes do not fit."""
+    changes = {one.step: one.act for one in variant}
+    for base in RIGHT if not {"split", "merge"} & set(changes) and len(variant) < LARGEST else RIGHT[:1]:
+        if base is not RIGHT[0] and case.num_heads == 1:
+            continue
+        formula = replace(base, **changes)
+        for filling in _fillings(case, formula):
+            try:
+                yield formula(replace(case, filling=filling))
+            except (RuntimeError, ValueError):  # these weights have no place in this variant
+                break
+
+
+def _fillings(case: Case, formula: Formula) -> tuple[str, ...]:
+    """How hidden scores may be written; it shows where a row, or another axis of the softmax, has nothing to see."""
+    visible = formula.see(case)
+    alike = bool(visible.any(-1).all()) and formula.hide is hide
+    return FILLINGS[:1] if alike or bool(visible.all()) else FILLINGS
+
+
+def same(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
     """Are they the same numbers, also where they are not finite?"""
     if a.shape != b.shape or not torch.equal(a.isnan(), b.isnan()):
         return False
