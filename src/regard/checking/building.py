@@ -26,7 +26,7 @@ class ProbeSizes:
 
 
 # The first that a class can be built with is used; the others are for layers that insist on even sizes.
-PROBES = (ProbeSizes(), ProbeSizes(d_in=24, num_heads=4, head_dim=8), ProbeSizes(768, 12, 64))
+PROBES = (ProbeSizes(), ProbeSizes(d_in=24, num_heads=4, head_dim=8))
 GROUPED = ProbeSizes(num_heads=6, head_dim=7, kv_heads=3)
 # A finding counts if it is also made at other sizes.
 OTHERS = (

@@ -52,11 +52,12 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
     The job:
         build: arguments of the constructor; none for what is built already.
         state: put the tensors state.NAME into the parameters.
-        dtype, device, train, seed: how it runs; seeds: another seed for every call.
+        dtype, train, seed: how it runs; seeds: another seed for every call.
         dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
         calls: each with args and kwargs, which are names of tensors or {"value": …}.
         record: keep every torch call of the constructor and of the first call.
         gradients: tell which parameters get a gradient from the first output of the first call.
+        devices: tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU.
         numpy: pass arrays.
     """
     seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
@@ -81,11 +82,14 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
         one: dict[str, Any] = {"outputs": [], "changed": []}
         recorder.is_on = not number
         try:
-            with torch.set_grad_enabled(bool(job.get("gradients"))), recorder:
+            mode = Devices(recorder.files, _tensors(subject, arguments)) if job.get("devices") else recorder
+            with torch.set_grad_enabled(bool(job.get("gradients"))), mode:
                 previous = _call(subject, call, arguments, previous)
+            if isinstance(mode, Devices):
+                seen["elsewhere"] = mode.fault
             outputs = _flat(previous)
             for i, value in enumerate(outputs):
-                returned[f"out.{number}.{i}"] = value.detach().to("cpu").clone() if not value.is_meta else torch.zeros(0)
+                returned[f"out.{number}.{i}"] = value.detach().clone()
                 one["outputs"].append(f"out.{number}.{i}")
             one["returned"] = type(previous).__name__
             if job.get("gradients") and not number:
@@ -153,7 +157,7 @@ class Recorder(TorchFunctionMode):
                 args, kwargs = args[:4] + ((0.0,) + args[5:] if len(args) > 4 else ()), {**kwargs}
                 kwargs.pop("dropout_p", None)
             elif p and self.is_on:
-                self.dropped.append((float(p), self._line(), torch.zeros(0)))
+                self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
         result = func(*args, **kwargs)
         if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
             self._busy = True
@@ -167,22 +171,56 @@ class Recorder(TorchFunctionMode):
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
         if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
-            self.dropped.append((float(p), self._line(), args[0].detach().clone()))
+            self.dropped.append((float(p), _learner_line(self.files), args[0].detach().clone()))
 
     def _keep(self, name: str, result: Any) -> None:
         if name in ("__get__", "size", "dim", "__len__"):
             return
         for value in _flat(result):
-            if value.numel() <= MOST_NUMBERS and not value.is_meta and value.layout is torch.strided:
-                self.calls.append((name.strip("_"), self._line(), value.detach().to("cpu").clone()))
+            if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
+                plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
+                self.calls.append((plain, _learner_line(self.files), value.detach().clone()))
 
-    def _line(self) -> int:
-        frame: Any = sys._getframe(2)
-        while frame is not None:
-            if frame.f_code.co_filename in self.files:
-                return int(frame.f_lineno)
-            frame = frame.f_back
-        return 0
+
+def _learner_line(files: set[str]) -> int:
+    """The line in the learner's files that is running."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename in files:
+            return int(frame.f_lineno)
+        frame = frame.f_back
+    return 0
+
+
+class Devices(TorchFunctionMode):
+    """Where tensors would be if the module and its inputs were on a GPU; a call that mixes them with others is a fault.
+
+    No device is needed: what is made of a tensor on the GPU is there too, and what is made from nothing is on the CPU.
+    """
+
+    FREE = ("to", "type_as", "copy_", "__getitem__", "__setitem__", "__get__", "cuda", "is_floating_point", "__len__")
+
+    def __init__(self, files: set[str], tensors: list[Tensor]) -> None:
+        super().__init__()
+        self.files = files
+        self.moved = {id(t): t for t in tensors}
+        self.kept: list[Any] = []  # so that no id is used twice
+        self.fault: dict[str, Any] | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        given = _flat([*args, *kwargs.values()])
+        there = [t for t in given if id(t) in self.moved]
+        here = [t for t in given if id(t) not in self.moved and t.dim()]
+        if there and here and name not in self.FREE and self.fault is None:
+            self.fault = {"name": name, "line": _learner_line(self.files)}
+        moves = name in ("type_as", "cuda") or (name == "to" and any(isinstance(a, torch.device) for a in args))
+        if there or moves or kwargs.get("device") is not None:
+            self.moved |= {id(t): t for t in _flat(result)}
+        self.kept.append(result)
+        return result
 
 
 def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
@@ -274,8 +312,6 @@ def _prepare(module: nn.Module, job: dict[str, Any], tensors: dict[str, Tensor])
                 part.p = job["dropout"]
             elif isinstance(part, nn.MultiheadAttention):
                 part.dropout = job["dropout"]
-    if job.get("device"):
-        module.to(job["device"])
 
 
 def _copy(target: Any) -> Any:
@@ -288,11 +324,16 @@ def _copy(target: Any) -> Any:
     return copy.deepcopy(target, replaced)
 
 
+def _tensors(subject: Any, arguments: dict[str, Any]) -> list[Tensor]:
+    """What a module takes along when it moves, and what it is called with."""
+    own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
+    return own + [value for value in arguments.values() if isinstance(value, Tensor)]
+
+
 def _argument(tensor: Tensor, job: dict[str, Any]) -> Any:
     if tensor.is_floating_point():
         tensor = tensor.to(getattr(torch, job.get("dtype", "float64")))
-    tensor = tensor.to(job["device"]) if job.get("device") else tensor.clone()
-    return tensor.numpy() if job.get("numpy") else tensor
+    return tensor.numpy().copy() if job.get("numpy") else tensor.clone()
 
 
 def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Any], previous: Any) -> Any:
@@ -333,8 +374,6 @@ def _flat(result: Any) -> list[Tensor]:
 
 def _unchanged(value: Any, original: Tensor) -> bool:
     value = value if isinstance(value, Tensor) else torch.from_numpy(value)
-    if value.is_meta:
-        return True
     original = original.to(value.dtype)
     return value.shape == original.shape and bool(((value == original) | (value.isnan() & original.isnan())).all())
 

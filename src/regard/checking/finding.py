@@ -65,15 +65,14 @@ class _Stem:
         return Projection(self.weight.t() if transposed else self.weight, self.bias)
 
     def orientations(self, d_in: int | None = None) -> tuple[bool, ...]:
-        """Is the weight (in, out)? Where neither type nor shape says it, both are tried."""
+        """Is the weight (in, out)? Where neither type nor bias says it, both are tried, the likelier first."""
         if self.transposed is not None:
             return (self.transposed,)
         rows, columns = self.weight.shape
         if self.bias is not None and rows != columns and len(self.bias) in (rows, columns):
             return (len(self.bias) == columns,)
-        if d_in and rows != columns and d_in in (rows, columns):
-            return (rows == d_in,)
-        return (True, False)
+        likely = rows == d_in if d_in and rows != columns and d_in in (rows, columns) else True
+        return (likely, not likely)
 
 
 def assignments(

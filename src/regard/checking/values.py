@@ -88,9 +88,19 @@ def _is_mask(contents: Mapping[str, Any], name: str) -> bool:
 
 
 def experiment(
-    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, square: bool = False, masked: bool = False
+    subject: Subject,
+    sizes: ProbeSizes,
+    seed: int,
+    request: Request,
+    *,
+    square: bool = False,
+    masked: bool = False,
+    most: int = LARGEST,
 ) -> Experiment:
-    """Build it at these sizes, put known weights in, run it, and explain what it gives; `masked`: with a mask passed."""
+    """Build it at these sizes, put known weights in, run it, and explain what it gives by so many mistakes at most.
+
+    square: with d_in = d_out. masked: with a mask passed.
+    """
     built = None
     shown: dict[str, Any] = {}
     if not subject.is_built:
@@ -118,7 +128,7 @@ def experiment(
     generator = torch.Generator().manual_seed(seed + 1)
     x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
     result.tensors = {**inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
-    return _explained(subject, result, readings, request, masked)
+    return _explained(subject, result, readings, request, masked, most)
 
 
 def _reads(reading: Reading, d_in: int) -> bool:
@@ -142,7 +152,8 @@ def _readings(
         for one in assignments(parameters, weights, heads, d_in, kv_heads, request.names):
             rows = len(one.projections["W_query"].weight)
             number = one.kv_heads if one.is_list and one.kv_heads else heads
-            if number and (rows % number == 0):
+            is_piece = one.d_in * number in (sizes.width, sizes.d_in) and not subject.is_built
+            if number and (rows % number == 0 or is_piece):
                 yield Reading(one, number)
 
 
@@ -200,7 +211,7 @@ def expects_causal(subject: Subject, seen: Observation, request: Request) -> boo
 
 
 def _explained(
-    subject: Subject, result: Experiment, readings: Sequence[Reading], request: Request, masked: bool
+    subject: Subject, result: Experiment, readings: Sequence[Reading], request: Request, masked: bool, most: int
 ) -> Experiment:
     """Run it in every way that it can be called, and look for the smallest explanation of any of the outputs."""
     sizes, x = result.sizes, result.tensors["x"]
@@ -236,7 +247,7 @@ def _explained(
         result.problem = "" if result.failed else _shapes(ways, seen, sizes)
         return result
     result.failed = None
-    return _smallest(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION)
+    return _smallest(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
 
 
 def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm]) -> Observation:
@@ -253,9 +264,12 @@ def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm]) -> Obse
 
 
 def _smallest(
-    result: Experiment, groups: Sequence[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]], tolerance: float
+    result: Experiment,
+    groups: Sequence[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]],
+    tolerance: float,
+    most: int,
 ) -> Experiment:
-    for size in range(LARGEST + 1):
+    for size in range(most + 1):
         some = groups if size < LARGEST else groups[:READINGS_IN_PAIRS]
         for reading, case, outs in some:
             matches = explanations_of_size(case, [out for _, out in outs], size, tolerance, distinguishable(reading))

@@ -7,28 +7,31 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.drawing import as_text
+
 
 @dataclass(frozen=True)
-class Numbers:
-    """A step on a small example: what the learner's code made, and what is right. Both (rows, columns)."""
+class Example:
+    """A step on a small example: what the learner's code makes, and what is right. Both (rows, columns)."""
 
-    step: str
+    about: str  # where it is: "weights of head 0, one row per token"
     seen: Tensor
     expected: Tensor
-    about: str = ""  # what the rows and columns are
 
 
 @dataclass(frozen=True)
-class Found:
-    """One mistake, or a difference that has no name."""
+class Finding:
+    """One mistake, or a difference that has no name. A warning is about what goes wrong elsewhere, such as in fp16."""
 
-    name: str  # "" where it is unknown
+    name: str  # "" where no known mistake explains it
     says: str
     why: str = ""
     fix: str = ""
     step: str = ""
     line: int = 0
-    numbers: Numbers | None = None
+    code: str = ""  # the text of that line
+    example: Example | None = None
+    is_warning: bool = False
 
 
 @dataclass
@@ -37,28 +40,44 @@ class Verdict:
 
     name: str  # of the learner's class or function
     task: str  # what it was compared with
-    mistakes: list[Found] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
     file: str = ""
+    problem: str = ""  # why it could not be checked
+    shows_fix: bool = False
+    sizes: dict[str, Any] = field(default_factory=dict)  # what it was built with
 
     @property
-    def right(self) -> bool:
-        """Was nothing wrong found?"""
-        return not self.mistakes
+    def mistakes(self) -> list[Finding]:
+        """What is wrong."""
+        return [one for one in self.findings if not one.is_warning]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """What is right here and goes wrong elsewhere."""
+        return [one for one in self.findings if one.is_warning]
+
+    @property
+    def status(self) -> str:
+        """One word: right, wrong or unchecked."""
+        return "unchecked" if self.problem else "wrong" if self.mistakes else "right"
+
+    @property
+    def is_right(self) -> bool:
+        """Was it checked, and nothing wrong found?"""
+        return self.status == "right"
 
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain values."""
-        result = asdict(self) | {"right": self.right}
-        for one in result["mistakes"]:
-            if one["numbers"] is not None:
-                one["numbers"] = {
-                    name: value.tolist() if isinstance(value, Tensor) else value for name, value in one["numbers"].items()
-                }
+        result = {"status": self.status, **asdict(self)}
+        del result["shows_fix"]
+        for one in result["findings"]:
+            one["kind"] = "warning" if one.pop("is_warning") else "mistake"
+            if not self.shows_fix:
+                del one["fix"]
+            if one["example"] is not None:
+                one["example"] = {n: v.tolist() if isinstance(v, Tensor) else v for n, v in one["example"].items()}
         return result
 
-    def __str__(self) -> str:
-        """The verdict in words."""
-        if self.right:
-            return f"{self.name} is right: {self.task}"
-        return "\n".join([f"{self.name}: {self.task}", *(f"  {one.name or 'unknown'}: {one.says}" for one in self.mistakes)])
+    def __repr__(self) -> str:
+        return as_text(self)
