@@ -294,11 +294,12 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
 def parameters_without_use(situation: Situation) -> Iterator[Finding]:
     """Weights that change nothing, and biases that nobody asked for."""
     result = situation.result
-    if not result.is_right or result.reading is None or result.reading.assignment is None:
+    if result.reading is None or result.reading.assignment is None:
         return
     seen = situation.run(1, gradients=True)
     shapes = {p["name"]: p["shape"] for p in seen.contents.get("parameters", ())}
-    unused = [n for n in seen.contents.get("without_gradient", ()) if len(shapes.get(n, ())) > 1]
+    read = result.reading.assignment.used  # of these, a mistake in the values has told already
+    unused = [n for n in seen.contents.get("without_gradient", ()) if len(shapes.get(n, ())) > 1 and n not in read]
     if unused:
         listed = ", ".join(f"{n} ({' × '.join(map(str, shapes[n]))})" for n in unused[:4])
         yield Finding(

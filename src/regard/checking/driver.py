@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 MOST_CALLS = 600  # recorded torch calls of one experiment
 MOST_NUMBERS = 200_000  # of a recorded tensor
+LARGE = 1e9  # in place of infinity, where a job asks for that
 LONGEST = 2000  # characters of a message
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
 
@@ -56,6 +57,7 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
         dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
         calls: each with args and kwargs, which are names of tensors or {"value": …}.
         record: keep every torch call of the constructor and of the first call.
+        finite: infinities become ±1e9, so that NaN does not hide what happens.
         gradients: tell which parameters get a gradient from the first output of the first call.
         devices: tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU.
         numpy: pass arrays.
@@ -63,7 +65,7 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
     seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
     torch.manual_seed(job.get("seed", 0))
-    recorder = Recorder(files_of(target), keeps=bool(job.get("record")), dropout=job.get("dropout") is not None)
+    recorder = Recorder(files_of(target), job)
     try:
         with recorder:
             subject = build(target, job["build"]) if job.get("build") is not None else _copy(target)
@@ -136,9 +138,10 @@ class Recorder(TorchFunctionMode):
     Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
     """
 
-    def __init__(self, files: set[str], keeps: bool, dropout: bool) -> None:
+    def __init__(self, files: set[str], job: dict[str, Any]) -> None:
         super().__init__()
-        self.files, self.keeps, self.dropout = files, keeps, dropout
+        self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
+        self.dropout = job.get("dropout") is not None
         self.calls: list[tuple[str, int, Tensor]] = []
         self.dropped: list[tuple[float, int, Tensor]] = []
         self.is_on = True
@@ -159,6 +162,10 @@ class Recorder(TorchFunctionMode):
             elif p and self.is_on:
                 self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
         result = func(*args, **kwargs)
+        if self.finite:
+            for value in _flat(result):
+                if value.is_floating_point() and value.isinf().any():
+                    value.detach().clamp_(-LARGE, LARGE)
         if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
             self._busy = True
             try:

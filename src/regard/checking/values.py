@@ -15,7 +15,7 @@ from regard.checking.finding import Assignment, assignments
 from regard.checking.subject import Failure, Observation, Subject
 from regard.mistakes.formula import Case, Formula
 from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, same
+from regard.mistakes.search import FINITE, LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, outputs, same
 from regard.traces.arrangements import arranged
 
 READINGS_IN_PAIRS = 4  # of ways to read the parameters; pairs of mistakes are tried with the likeliest only
@@ -37,6 +37,15 @@ class Reading:
 
     assignment: Assignment | None
     num_heads: int
+
+
+@dataclass(frozen=True)
+class _Output:
+    """An output of a layer; clear: without NaN, from a run in which infinities were replaced by large numbers."""
+
+    way: CallForm
+    out: Tensor
+    clear: Tensor | None = None
 
 
 @dataclass
@@ -223,13 +232,14 @@ def _explained(
     seen = _run(subject, result, ways)
     result.failed = seen.failure
     # Outputs of one layout belong to one input; each is compared with all cases of it.
-    groups: list[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]] = []
+    groups: list[tuple[Reading, Case, list[_Output]]] = []
+    finite = _run(subject, result, ways, finite=True) if _has_nan(seen) else None
     for layout in LAYOUTS:
         outs = [
-            (way, out.to(torch.float64))
-            for way, run in zip(ways, seen.runs, strict=True)
+            _Output(way, out.to(torch.float64), _clear(finite, i, j, way, sizes))
+            for i, (way, run) in enumerate(zip(ways, seen.runs, strict=True))
             if way.layout == layout and run.failed is None
-            for out in way.outputs(run.outputs, sizes.B, sizes.T)
+            for j, out in enumerate(way.outputs(run.outputs, sizes.B, sizes.T))
         ]
         if not outs:
             continue
@@ -250,10 +260,21 @@ def _explained(
     return _smallest(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
 
 
-def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm]) -> Observation:
+def _has_nan(seen: Observation) -> bool:
+    return any(t.is_floating_point() and bool(t.isnan().any()) for run in seen.runs for t in run.outputs)
+
+
+def _clear(finite: Observation | None, i: int, j: int, way: CallForm, sizes: ProbeSizes) -> Tensor | None:
+    if finite is None or i >= len(finite.runs):
+        return None
+    outs = way.outputs(finite.runs[i].outputs, sizes.B, sizes.T)
+    return outs[j].to(torch.float64) if j < len(outs) and not bool(outs[j].isnan().any()) else None
+
+
+def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm], finite: bool = False) -> Observation:
     """Run it in float64, or in float32 where it insists on that."""
     calls = [way.as_json() for way in ways]
-    seen = subject.run(result.job(calls=calls), result.tensors)
+    seen = subject.run(result.job(calls=calls, finite=finite), result.tensors)
     if seen.failure is not None and all(run.failed or not run.outputs for run in seen.runs):
         if any(word in seen.failure.message.lower() for word in ("dtype", "float", "double", "scalar type")):
             again = subject.run(result.job(calls=calls, dtype="float32"), result.tensors)
@@ -265,20 +286,31 @@ def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm]) -> Obse
 
 def _smallest(
     result: Experiment,
-    groups: Sequence[tuple[Reading, Case, list[tuple[CallForm, Tensor]]]],
+    groups: Sequence[tuple[Reading, Case, list[_Output]]],
     tolerance: float,
     most: int,
 ) -> Experiment:
     for size in range(most + 1):
         some = groups if size < LARGEST else groups[:READINGS_IN_PAIRS]
         for reading, case, outs in some:
-            matches = explanations_of_size(case, [out for _, out in outs], size, tolerance, distinguishable(reading))
+            mistakes = distinguishable(reading)
+            matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
+            matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
             if matches:
-                way, out = outs[matches[0][0]]
+                first = outs[matches[0][0]]
                 variants = [variant for i, variant in matches if i == matches[0][0]]
-                return replace(result, case=case, call=way, out=out, reading=reading, variants=variants)
+                return replace(result, case=case, call=first.way, out=first.out, reading=reading, variants=variants)
     reading, case, outs = groups[0]
-    return replace(result, case=case, call=outs[0][0], out=outs[0][1], reading=reading, variants=None)
+    return replace(result, case=case, call=outs[0].way, out=outs[0].out, reading=reading, variants=None)
+
+
+def _is_clear(case: Case, output: _Output, variant: Variant, tolerance: float) -> bool:
+    """Where NaN hides most of an output: is the explanation that of the output without NaN, too?"""
+    if not bool(output.out.isnan().any()):
+        return True
+    if output.clear is None:
+        return not bool(output.out.isnan().all())
+    return any(same(one, output.clear, tolerance) for one in outputs(case, variant, FINITE))
 
 
 def distinguishable(reading: Reading) -> tuple[Mistake, ...]:
@@ -334,8 +366,6 @@ def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
 
 def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:
     """Is this output what the formula, with the layer's mistakes, gives for this case?"""
-    from regard.mistakes.search import outputs
-
     variant = result.variants[0] if result.variants else ()
     return any(same(one, out.to(torch.float64), _LOW_PRECISION) for one in outputs(case, variant))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.mistakes.formula import Case, hide
+from regard.mistakes.formula import LARGE, Case, hide
 from regard.mistakes.mistake import Mistake, with_heads, with_mask
 
 _MASK_FIX = "scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)"
@@ -36,7 +36,10 @@ def _axis(name: str, dim: int, says: str, applies: Callable[[Case], bool]) -> Mi
 
 def _fills(name: str, value: float, says: str, why: str) -> Mistake:
     def fill(scores: Tensor, visible: Tensor, case: Case) -> Tensor:
-        return scores.masked_fill(~visible, value).softmax(-1)
+        finite = min(value, -LARGE)
+        if case.filling == "added" and finite:
+            return (scores + (~visible).to(scores.dtype) * finite).softmax(-1)
+        return scores.masked_fill(~visible, finite if case.filling == "large" else value).softmax(-1)
 
     return Mistake(name, "hide", fill, "mask", says, why, _FILL_FIX, with_mask, hides=True)
 

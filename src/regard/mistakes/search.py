@@ -23,6 +23,7 @@ MISTAKES: tuple[Mistake, ...] = (
 TOLERANCE = 1e-5  # of the largest number: code may compute something in float32, such as torch.sqrt(torch.tensor(8.0))
 LARGEST = 2  # mistakes in one explanation
 FILLINGS = ("-inf", "large", "zero", "added")
+FINITE = ("large", "added")  # of a layer in which infinities were replaced by large numbers
 
 Variant = tuple[Mistake, ...]
 
@@ -42,13 +43,18 @@ def explanations(
 
 
 def explanations_of_size(
-    case: Case, outs: Sequence[Tensor], size: int, tolerance: float, mistakes: Sequence[Mistake] = MISTAKES
+    case: Case,
+    outs: Sequence[Tensor],
+    size: int,
+    tolerance: float,
+    mistakes: Sequence[Mistake] = MISTAKES,
+    fillings: Sequence[str] = FILLINGS,
 ) -> list[tuple[int, Variant]]:
     """All sets of so many mistakes that give one of these outputs, each with the number of that output."""
     return [
         (i, variant)
         for variant in variants(case, size, mistakes)
-        for i in _matching(list(outputs(case, variant)), outs, tolerance)
+        for i in _matching(list(outputs(case, variant, fillings)), outs, tolerance)
     ]
 
 
@@ -70,25 +76,25 @@ def compatible(a: Mistake, b: Mistake) -> bool:
     return a.step != b.step and not (a.name in without_mask and b.hides) and not (b.name in without_mask and a.hides)
 
 
-def outputs(case: Case, variant: Variant) -> Iterator[Tensor]:
+def outputs(case: Case, variant: Variant, fillings: Sequence[str] = FILLINGS) -> Iterator[Tensor]:
     """What a layer with these mistakes gives, for each right way to write the rest; nothing where shapes do not fit."""
     changes = {one.step: one.act for one in variant}
     for base in RIGHT if not {"split", "merge"} & set(changes) and len(variant) < LARGEST else RIGHT[:1]:
         if base is not RIGHT[0] and case.num_heads == 1:
             continue
         formula = replace(base, **changes)
-        for filling in _fillings(case, formula):
+        for filling in _fillings(case, formula, fillings):
             try:
                 yield formula(replace(case, filling=filling))
             except (RuntimeError, ValueError):  # these weights have no place in this variant
                 break
 
 
-def _fillings(case: Case, formula: Formula) -> tuple[str, ...]:
+def _fillings(case: Case, formula: Formula, fillings: Sequence[str]) -> Sequence[str]:
     """How hidden scores may be written; it shows where a row, or another axis of the softmax, has nothing to see."""
     visible = formula.see(case)
     alike = bool(visible.any(-1).all()) and formula.hide is hide
-    return FILLINGS[:1] if alike or bool(visible.all()) else FILLINGS
+    return fillings[:1] if alike or bool(visible.all()) else fillings
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
