@@ -17,9 +17,10 @@ import torch
 from regard.checking.behaviours import Situation, changes_arguments, observe
 from regard.checking.building import GROUPED, KV_HEADS, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, takes
 from regard.checking.calling import mask_argument
+from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
-from regard.checking.locating import first_divergence, line_of
+from regard.checking.locating import line_of
 from regard.checking.subject import LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, with_constant_scale
 from regard.checking.verdict import Finding, Verdict

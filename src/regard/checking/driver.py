@@ -100,8 +100,8 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
             one["failed"] = failure(error, recorder.files)
         one["changed"] = [name for name, value in arguments.items() if not _unchanged(value, tensors[name])]
         seen["calls"].append(one)
-    for i, (name, line, value) in enumerate(recorder.calls):
-        seen["recorded"].append({"name": name, "line": line})
+    for i, (name, line, value, inputs) in enumerate(recorder.calls):
+        seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
         returned[f"recorded.{i}"] = value
     for i, (p, line, dropped) in enumerate(recorder.dropped):
         seen["dropped"].append({"p": p, "line": line})
@@ -142,7 +142,8 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
         self.dropout = job.get("dropout") is not None
-        self.calls: list[tuple[str, int, Tensor]] = []
+        self.calls: list[tuple[str, int, Tensor, list[int]]] = []
+        self._made: dict[int, tuple[int, Tensor]] = {}  # the call that made a tensor, and the tensor, to keep its id
         self.dropped: list[tuple[float, int, Tensor]] = []
         self.is_on = True
         self._busy = False
@@ -169,7 +170,9 @@ class Recorder(TorchFunctionMode):
         if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
             self._busy = True
             try:
-                self._keep(name, args[0] if name == "__setitem__" else result)
+                if name == "__get__":
+                    name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
+                self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
             finally:
                 self._busy = False
         return result
@@ -180,13 +183,13 @@ class Recorder(TorchFunctionMode):
         if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
             self.dropped.append((float(p), _learner_line(self.files), args[0].detach().clone()))
 
-    def _keep(self, name: str, result: Any) -> None:
-        if name in ("__get__", "size", "dim", "__len__"):
-            return
+    def _keep(self, name: str, given: list[Any], result: Any) -> None:
+        inputs = [self._made[id(t)][0] for t in _flat(given) if id(t) in self._made]
+        plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
         for value in _flat(result):
             if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
-                plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
-                self.calls.append((plain, _learner_line(self.files), value.detach().clone()))
+                self._made[id(value)] = (len(self.calls), value)
+                self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
 
 
 def _learner_line(files: set[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,21 +17,10 @@ from regard.checking.subject import Observation, Recorded
 from regard.mistakes.formula import QKV, Case, Formula
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
-from regard.traces.arrangements import Numbers, arranged
+from regard.traces.arrangements import Numbers
 
 ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
-_MILESTONES = ("queries", "keys", "values", "scores", "scaled", "weights", "context", "concat", "out")
-_CLOSE = {"rtol": 1e-5, "atol": 1e-6}
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """The first step that is not the formula's: its name, its line, and the values there."""
-
-    step: str
-    line: int
-    before: str  # the last step that is right
-    value: Tensor | None = None
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def steps_of(case: Case, variant: Variant, out: Tensor | None = None) -> dict[str, Tensor]:
@@ -66,7 +55,7 @@ def line_of(mistake: Mistake, variant: Variant, case: Case, out: Tensor, seen: O
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
     calls = [call for call in seen.recorded[seen.built :] if call.line]
     if mistake.step == "output":
-        return _return_line(source, calls)
+        return return_line(source, calls)
     if mistake.step == "project" and (line := _swap_line(mistake, source, calls)):
         return line
     if mistake.step == "see" and (line := _mask_line(mistake, case, wrong, seen, calls)):
@@ -89,12 +78,13 @@ def _is(value: Tensor, wrong: Tensor, right: Tensor | None) -> bool:
     """Is a recorded value the wrong step and not the right one; all of it, or one head or text?"""
     if not value.is_floating_point() or (right is not None and same(wrong, right)):
         return False
-    mine = Numbers(value, **_CLOSE)
-    return _has(mine, wrong) and (right is None or not _has(mine, right))
+    mine = Numbers(value, **CLOSE)
+    return holds(mine, wrong) and (right is None or not holds(mine, right))
 
 
-def _has(mine: Numbers, step: Tensor, hidden: bool = True) -> bool:
-    other = Numbers(step, **_CLOSE)
+def holds(mine: Numbers, step: Tensor, hidden: bool = True) -> bool:
+    """Is it an arrangement of the step; all of it, or one head or text?"""
+    other = Numbers(step, **CLOSE)
     return mine.find(other, ordered=True, hidden=hidden) or (len(mine.sizes) > 1 and mine.part_of(other, ordered=True))
 
 
@@ -103,14 +93,14 @@ def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     place = scores.abs().argmax()
     factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
     if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
-        return next((call.line for call in calls if _has(Numbers(call.value, **_CLOSE), scores)), 0)
+        return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), scores)), 0)
     inputs = [wrong[name] * factor for name in ("queries", "keys", "split", "split keys")]
     scaled = [wrong["scaled"], *inputs]
     for call in calls:
         if not call.value.is_floating_point():
             continue
-        mine = Numbers(call.value, **_CLOSE)
-        if any(_has(mine, one, hidden=False) for one in scaled) and not _has(mine, scores, hidden=False):
+        mine = Numbers(call.value, **CLOSE)
+        if any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False):
             return call.line
     return 0
 
@@ -195,54 +185,11 @@ def _assignments(source: str) -> Iterator[ast.Assign]:
             yield node
 
 
-def _return_line(source: str, calls: Sequence[Recorded]) -> int:
+def return_line(source: str, calls: Sequence[Recorded]) -> int:
+    """The line at which the output is returned."""
     last = calls[-1].line if calls else 0
     try:
         returns = [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Return)]
     except SyntaxError:
         return last
     return next((line for line in sorted(returns) if line >= last), last)
-
-
-def first_divergence(case: Case, seen: Observation) -> Divergence:
-    """The first step of the formula that no recorded value holds, where no known mistake explains the output."""
-    calls = [call for call in seen.recorded[seen.built :] if call.line and call.value.is_floating_point()]
-    right = steps_of(case, ())
-    if not right:
-        return Divergence("queries", 0, "")
-    names = [n for n in _MILESTONES if n in right]
-    names = [n for n in names if case.projections or n not in ("queries", "keys", "values")]
-    reached: dict[str, int] = {}
-    right_calls = set()
-    for i, call in enumerate(calls):
-        mine = Numbers(call.value, **_CLOSE)
-        for name in names:
-            if _has(mine, right[name], hidden=name != "scaled"):
-                reached.setdefault(name, i)
-                right_calls.add(i)
-    last = max((names.index(name) for name in reached), default=-1)
-    before = names[last] if last >= 0 else ""
-    step = names[min(last + 1, len(names) - 1)]
-    start = max((reached[n] for n in names[: last + 1] if n in reached), default=-1)
-    sizes = {right[n].numel() for n in names}
-    wrong = next(
-        (i for i, call in enumerate(calls) if i > start and i not in right_calls and call.value.numel() in sizes), None
-    )
-    if wrong is None:
-        return Divergence(step, _return_line("", calls), before)
-    call = calls[wrong]
-    if step == "scores" and call.value.numel() == right["queries"].numel() != right["scores"].numel():
-        step = max(("queries", "keys", "values"), key=lambda n: _likeness(call.value, right[n]))
-    return Divergence(step, call.line, before, call.value)
-
-
-def _likeness(value: Tensor, step: Tensor) -> float:
-    """How much a tensor points in the direction of another, in its best arrangement."""
-    t = value.squeeze().to(torch.float64)
-    best = 0.0
-    if t.numel() != step.numel():
-        return best
-    for one in arranged(step.squeeze(), tuple(t.shape)):
-        product = (t * one).sum() / (t.norm() * one.norm()).clamp(min=1e-30)
-        best = max(best, float(product.abs().nan_to_num(0.0)))
-    return best

@@ -38,6 +38,7 @@ class Recorded:
     name: str
     line: int
     value: Tensor
+    inputs: tuple[int, ...] = ()  # the numbers of the calls that made what it works on
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,10 @@ def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
         Run([tensors[name] for name in one["outputs"]], _failure(one.get("failed")), tuple(one["changed"]))
         for one in seen["calls"]
     ]
-    recorded = [Recorded(one["name"], one["line"], tensors[f"recorded.{i}"]) for i, one in enumerate(seen["recorded"])]
+    recorded = [
+        Recorded(one["name"], one["line"], tensors[f"recorded.{i}"], tuple(one["inputs"]))
+        for i, one in enumerate(seen["recorded"])
+    ]
     dropped = [Dropped(one["p"], one["line"], tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
     apart = ("calls", "recorded", "dropped", "built", "failed")
     contents = {name: value for name, value in seen.items() if name not in apart}

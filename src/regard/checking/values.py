@@ -18,7 +18,8 @@ from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FINITE, LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, outputs, same
 from regard.traces.arrangements import arranged
 
-READINGS_IN_PAIRS = 4  # of ways to read the parameters; pairs of mistakes are tried with the likeliest only
+# How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
+READINGS = (60, 24, 4)
 _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
@@ -291,8 +292,7 @@ def _smallest(
     most: int,
 ) -> Experiment:
     for size in range(most + 1):
-        some = groups if size < LARGEST else groups[:READINGS_IN_PAIRS]
-        for reading, case, outs in some:
+        for reading, case, outs in groups[: READINGS[size]]:
             mistakes = distinguishable(reading)
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
@@ -361,6 +361,9 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
 
 def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
     """Does the second experiment have an explanation of the first one?"""
+    factors = [one.case.factor if one.case else None for one in (first, other)]
+    if None not in factors and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
+        return False
     return bool(set(first.names) & set(other.names))
 
 

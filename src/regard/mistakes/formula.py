@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 LARGE = -1e9  # what people write for −∞; the same, except where a query may see nothing
 QKV = ("W_query", "W_key", "W_value")
+Known = dict[tuple[Any, ...], dict[str, Tensor]]  # steps by the functions that make them, for one case
 
 
 class Projection(NamedTuple):
@@ -150,15 +151,28 @@ class Formula:
 
     def steps(self, case: Case) -> dict[str, Tensor]:
         """Every tensor on the way from x to out, by its name."""
+        return self._up_to("out", case, {})
+
+    def __call__(self, case: Case, known: Known | None = None) -> Tensor:
+        """The output, (B, T, d_out); `known` keeps results for other formulas that begin with the same steps."""
+        return self._up_to("out", case, {} if known is None else known)["out"]
+
+    def _up_to(self, last: str, case: Case, known: Known) -> dict[str, Tensor]:
+        """The steps up to one of scores, scaled, weights, concat and out."""
+        key = self._key(last)
+        if key not in known:
+            known[key] = getattr(self, f"_{last}")(case, known)
+        return known[key]
+
+    def _key(self, last: str) -> tuple[Any, ...]:
+        """The functions that a step depends on."""
+        functions = (self.project, self.split, self.share, self.scale, self.see, self.hide, self.merge, self.output)
+        return functions[: {"scores": 3, "scaled": 4, "weights": 6, "concat": 7, "out": 8}[last]]
+
+    def _scores(self, case: Case, known: Known) -> dict[str, Tensor]:
         queries, keys, values = self.project(case)
         q, k, v = (self.split(t, case) for t in (queries, keys, values))
         shared_k, shared_v = self.share(k, case), self.share(v, case)
-        scores = q @ shared_k.mT
-        scaled = self.scale(scores, case)
-        visible = self.see(case)
-        weights = self.hide(scaled, visible, case)
-        context = weights @ shared_v
-        concat = self.merge(context, case)
         return {
             "queries": queries,
             "keys": keys,
@@ -167,18 +181,27 @@ class Formula:
             "split keys": k,
             "split values": v,
             "shared keys": shared_k,
-            "scores": scores,
-            "scaled": scaled,
-            "mask": visible,
-            "weights": weights,
-            "context": context,
-            "concat": concat,
-            "out": self.output(concat, case),
+            "shared values": shared_v,
+            "scores": q @ shared_k.mT,
         }
 
-    def __call__(self, case: Case) -> Tensor:
-        """The output, (B, T, d_out)."""
-        return self.steps(case)["out"]
+    def _scaled(self, case: Case, known: Known) -> dict[str, Tensor]:
+        before = self._up_to("scores", case, known)
+        return {**before, "scaled": self.scale(before["scores"], case)}
+
+    def _weights(self, case: Case, known: Known) -> dict[str, Tensor]:
+        before = self._up_to("scaled", case, known)
+        visible = self.see(case)
+        weights = self.hide(before["scaled"], visible, case)
+        return {**before, "mask": visible, "weights": weights, "context": weights @ before["shared values"]}
+
+    def _concat(self, case: Case, known: Known) -> dict[str, Tensor]:
+        before = self._up_to("weights", case, known)
+        return {**before, "concat": self.merge(before["context"], case)}
+
+    def _out(self, case: Case, known: Known) -> dict[str, Tensor]:
+        before = self._up_to("concat", case, known)
+        return {**before, "out": self.output(before["concat"], case)}
 
 
 RIGHT = (Formula(), Formula(split=split_alternating, merge=merge_alternating))
