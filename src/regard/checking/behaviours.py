@@ -210,7 +210,7 @@ def overflows_in_fp16(situation: Situation) -> Iterator[Finding]:
         if seen.failure is not None and "overflow" in seen.failure.message:
             yield Finding(
                 "−1e9 overflows in fp16",
-                "In float16 it fails: the largest number there is 65504, and −1e9 is none.",
+                "In float16 it fails: the largest number there is 65504, and −1e9 does not fit.",
                 "−∞ exists in every floating-point type, and its exponential is exactly 0.",
                 "scores = scores.masked_fill(future, -torch.inf)",
                 step="mask",

@@ -86,7 +86,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _checked(subject: Subject, request: Request) -> Verdict:
-    verdict = Verdict(subject.described["name"], "attention")
+    verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
     if result.problem:

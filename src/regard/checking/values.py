@@ -19,7 +19,7 @@ from regard.mistakes.search import FINITE, LARGEST, MISTAKES, TOLERANCE, Variant
 from regard.traces.arrangements import arranged
 
 # How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
-READINGS = (60, 24, 4)
+READINGS = (60, 24, 2)
 _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
