@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "m", "attn_bias", "att_mask", "masks")
-LAYOUTS = ("batch first", "tokens first", "one text")
+LAYOUTS = ("batch first", "tokens first", "one text")  # "heads apart", (B, H, T, D), for functions of q, k, v
 FLAGS = {"is_causal": True, "causal": True}  # of forward, where required
 
 
@@ -32,6 +32,8 @@ class CallForm:
         result = [t for t in tensors if t.is_floating_point()]
         if self.layout == "tokens first":
             return [t.transpose(0, 1) for t in result if t.dim() == 3 and t.shape[:2] == (T, B)]
+        if self.layout == "heads apart":
+            return [t.transpose(1, 2).flatten(2) for t in result if t.dim() == 4 and t.shape[::2] == (B, T)]
         if self.layout == "one text":
             return [t[None] for t in result if t.dim() == 2 and len(t) == T]
         return [t for t in result if t.dim() == 3 and t.shape[:2] == (B, T)]

@@ -20,7 +20,9 @@ from regard.checking.calling import mask_argument
 from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
+from regard.checking.functions import function_experiment
 from regard.checking.locating import line_of
+from regard.checking.small_functions import check_small, kind_of
 from regard.checking.subject import LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, with_constant_scale
 from regard.checking.verdict import Finding, Verdict
@@ -86,6 +88,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _checked(subject: Subject, request: Request) -> Verdict:
+    if kind := is_function(subject) and kind_of(subject.described["name"], argument_names(subject)):
+        return check_small(subject, kind)
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
@@ -115,13 +119,34 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         mistakes = _mask_mistakes(subject, request, masked)
     if not mistakes:
         mistakes = _elsewhere(subject, request, result)
-    verdict.findings = [*mistakes, *_unexplained(observe(situation), mistakes)]
+    observed = changes_arguments(situation) if is_function(subject) else observe(situation)
+    verdict.findings = [*mistakes, *_unexplained(list(observed), mistakes)]
     return verdict
+
+
+def is_function(subject: Subject) -> bool:
+    """Is it a function, not a class?"""
+    return "build" not in subject.described
+
+
+def argument_names(subject: Subject) -> list[str]:
+    """The names of its arguments."""
+    return [p["name"] for p in subject.described["call"]]
+
+
+def _experiment(
+    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, *, square: bool = False, masked: bool = False
+) -> Experiment:
+    if is_function(subject):
+        return function_experiment(subject, sizes, seed, request, masked)
+    return experiment(subject, sizes, seed, request, square=square, masked=masked)
 
 
 def _first_experiment(subject: Subject, request: Request) -> Experiment:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     first = None
+    if is_function(subject):
+        return _experiment(subject, PROBES[0], 0, request)
     probes = PROBES[:1] if subject.is_built else PROBES
     for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
         for square in (False, True):
@@ -141,7 +166,7 @@ def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experi
         return None
     if result.case.causal and (result.variants is None or not any("no causal mask" in one for one in result.names)):
         return None
-    masked = experiment(subject, result.sizes, 0, request, masked=True)
+    masked = _experiment(subject, result.sizes, 0, request, masked=True)
     return None if masked.failed or masked.problem or masked.case is None else masked
 
 
@@ -166,7 +191,7 @@ def _other_experiments(subject: Subject, request: Request, result: Experiment) -
         choices = (replace(result.sizes, B=3, T=7 if result.sizes.context_length > 7 else 4),)
     masked = bool(result.call and result.call.mask)
     for sizes in choices:
-        other = experiment(subject, sizes, 7, request, square=square, masked=masked)
+        other = _experiment(subject, sizes, 7, request, square=square, masked=masked)
         if other.case is not None and other.variants is None:
             seen = record(subject, other)
             other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
@@ -220,9 +245,13 @@ def _unknown(
     """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
     assert result.case is not None
     where = first_divergence(result.case, seen)
-    before = f"Everything up to {where.before} is right; " if where.before else ""
     called = " when a mask is passed" if with_mask else ""
-    says = f"It computes something else{called}, and no known mistake explains it. {before}the first step that differs: {where.step}."
+    begins = f"The first step that differs: {where.step}."
+    if where.before == where.step:
+        begins = f"The {where.step} are right at first, and then changed."
+    elif where.before:
+        begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."
+    says = f"It computes something else{called}, and no known mistake explains it. {begins}"
     example = counterexample(subject, request, result)
     return Finding("", says, step=where.step, line=where.line, example=example)
 
@@ -239,6 +268,8 @@ def describe_task(result: Experiment) -> str:
     assert result.case is not None
     case = result.case
     direction = "causal " if case.causal else ""
+    if case.qkv is not None:
+        return f"{direction}scaled dot-product attention of q, k and v"
     if not case.projections:
         return f"{direction}attention without weights"
     if case.num_heads == 1:

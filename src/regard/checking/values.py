@@ -41,7 +41,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class _Output:
+class Output:
     """An output of a layer; clear: without NaN, from a run in which infinities were replaced by large numbers."""
 
     way: CallForm
@@ -233,11 +233,11 @@ def _explained(
     seen = _run(subject, result, ways)
     result.failed = seen.failure
     # Outputs of one layout belong to one input; each is compared with all cases of it.
-    groups: list[tuple[Reading, Case, list[_Output]]] = []
+    groups: list[tuple[Reading, Case, list[Output]]] = []
     finite = _run(subject, result, ways, finite=True) if _has_nan(seen) else None
     for layout in LAYOUTS:
         outs = [
-            _Output(way, out.to(torch.float64), _clear(finite, i, j, way, sizes))
+            Output(way, out.to(torch.float64), _clear(finite, i, j, way, sizes))
             for i, (way, run) in enumerate(zip(ways, seen.runs, strict=True))
             if way.layout == layout and run.failed is None
             for j, out in enumerate(way.outputs(run.outputs, sizes.B, sizes.T))
@@ -258,7 +258,7 @@ def _explained(
         result.problem = "" if result.failed else _shapes(ways, seen, sizes)
         return result
     result.failed = None
-    return _smallest(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
+    return smallest_explanation(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
 
 
 def _has_nan(seen: Observation) -> bool:
@@ -285,12 +285,13 @@ def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm], finite:
     return seen
 
 
-def _smallest(
+def smallest_explanation(
     result: Experiment,
-    groups: Sequence[tuple[Reading, Case, list[_Output]]],
+    groups: Sequence[tuple[Reading, Case, list[Output]]],
     tolerance: float,
     most: int,
 ) -> Experiment:
+    """The experiment with the smallest explanation of any of its outputs."""
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:
             mistakes = distinguishable(reading)
@@ -304,7 +305,7 @@ def _smallest(
     return replace(result, case=case, call=outs[0].way, out=outs[0].out, reading=reading, variants=None)
 
 
-def _is_clear(case: Case, output: _Output, variant: Variant, tolerance: float) -> bool:
+def _is_clear(case: Case, output: Output, variant: Variant, tolerance: float) -> bool:
     """Where NaN hides most of an output: is the explanation that of the output without NaN, too?"""
     if not bool(output.out.isnan().any()):
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -76,8 +77,17 @@ class Verdict:
             if not self.shows_fix:
                 del one["fix"]
             if one["example"] is not None:
-                one["example"] = {n: v.tolist() if isinstance(v, Tensor) else v for n, v in one["example"].items()}
+                one["example"] = {n: _plain(v) for n, v in one["example"].items()}
         return result
 
     def __repr__(self) -> str:
         return as_text(self)
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as lists; what is not finite has no place in JSON, and becomes null."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
