@@ -66,6 +66,12 @@ DROPOUT = (
 )
 BIAS = ("qkv_bias", "bias", "use_bias", "attention_bias", "attn_bias", "proj_bias", "out_bias")
 CAUSAL = ("causal", "is_causal", "masked", "use_causal_mask", "use_mask", "mask", "is_decoder")
+# Of blocks and whole models, whose attention is checked.
+MODEL = {
+    **dict.fromkeys(("vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocabulary"), 19),
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "layers", "N"), 1),
+    **dict.fromkeys(("d_ff", "ff_dim", "mlp_dim", "dim_feedforward", "hidden_features", "d_hidden"), 23),
+}
 CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
 
 
@@ -137,4 +143,5 @@ def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict
         **dict.fromkeys(DROPOUT, dropout),
         **dict.fromkeys(BIAS, False),
         **dict.fromkeys(CAUSAL, True),
+        **MODEL,
     }

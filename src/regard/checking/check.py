@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from regard.checking.behaviours import Situation, changes_arguments, observe
-from regard.checking.building import GROUPED, KV_HEADS, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, takes
+from regard.checking.building import GROUPED, KV_HEADS, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, choose_arguments, takes
 from regard.checking.calling import mask_argument
 from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
@@ -23,7 +23,7 @@ from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
 from regard.checking.locating import line_of
 from regard.checking.small_functions import check_small, kind_of
-from regard.checking.subject import LocalSubject, Observation, Subject
+from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, with_constant_scale
 from regard.checking.verdict import Finding, Verdict
 from regard.mistakes.search import Variant
@@ -67,7 +67,7 @@ def check(
 def check_subject(subject: Subject, request: Request) -> Verdict:
     """Check something that runs here or elsewhere."""
     with _one_thread():
-        verdict = _checked(subject, request)
+        verdict = _checked_inside(subject, request) or _checked(subject, request)
     lines = subject.source.splitlines()
     verdict.file = subject.file
     verdict.findings = [
@@ -85,6 +85,28 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
+    """The attention inside a block or a model; None where the subject is attention itself."""
+    if is_function(subject):
+        return None
+    built = None if subject.is_built else choose_arguments(subject.described, PROBES[0], own=request.own)
+    if built is not None and built.unknown:
+        return None
+    seen = subject.run({"build": None if built is None else built.arguments}, {})
+    inside = [one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))]
+    weights = [p["name"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
+    norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in seen.contents.get("parameters", ()))
+    for one in inside:
+        alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
+        rest = [name for name in weights if not name.startswith(alike)]
+        if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
+            verdict = _checked(InsideSubject(subject, one), request)
+            whole = subject.described["name"]
+            verdict.notes.append(f"Only the attention inside {whole} was checked: {one['path']}.")
+            return verdict
+    return None
 
 
 def _checked(subject: Subject, request: Request) -> Verdict:

@@ -8,6 +8,7 @@ import copy
 import inspect
 import sys
 import traceback
+import warnings
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 MOST_CALLS = 600  # recorded torch calls of one experiment
 MOST_NUMBERS = 200_000  # of a recorded tensor
+MOST_INSIDE = 200  # modules of a model that are described
 LARGE = 1e9  # in place of infinity, where a job asks for that
 LONGEST = 2000  # characters of a message
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
@@ -48,10 +50,17 @@ def describe_function(function: Any) -> dict[str, Any]:
 
 
 def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Do one job, without the warnings of the learner's code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _run(target, job, tensors)
+
+
+def _run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, as JSON and as tensors by name.
 
     The job:
-        build: arguments of the constructor; none for what is built already.
+        build: arguments of the constructor; none for what is built already. inside: the path of a module in it.
         state: put the tensors state.NAME into the parameters.
         dtype, train, seed: how it runs; seeds: another seed for every call.
         dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
@@ -69,6 +78,8 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
     try:
         with recorder:
             subject = build(target, job["build"]) if job.get("build") is not None else _copy(target)
+            if job.get("inside"):
+                subject = subject.get_submodule(job["inside"])
         recorder.files |= files_of(subject)
         seen["built"] = len(recorder.calls)
         if isinstance(subject, nn.Module):
@@ -294,6 +305,13 @@ def _contents(module: nn.Module) -> dict[str, Any]:
         ],
         "attributes": numbers,
         "dropouts": [float(part.p) for part in module.modules() if isinstance(part, nn.Dropout)],
+        "inside": [
+            {"path": path, **describe_class(type(part))}
+            for path, part in module.named_modules()
+            if path and not type(part).__module__.startswith("torch.nn.modules.con")
+            and any(p.dim() > 1 for p in part.parameters())
+            and type(part).__module__ + type(part).__name__ != "torch.nn.modules.linearLinear"
+        ][:MOST_INSIDE],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
 

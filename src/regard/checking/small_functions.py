@@ -130,7 +130,8 @@ def _mask(subject: Subject) -> Verdict:
         verdict.notes.append(f"{says} = {meaning}." if says != "0" else "Added to the scores: 0 = may attend, −∞ = hidden.")
         return verdict
     case = Case(torch.zeros(1, _T, 1), causal=True)
-    for mistake in MASKING:
+    # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
+    for mistake in sorted(MASKING, key=lambda one: not one.name.startswith("mask off by one")):
         if mistake.step != "see" or not mistake.applies(case):
             continue
         wrong = mistake.act(case)

@@ -102,6 +102,19 @@ class LocalSubject:
             torch.set_num_threads(threads)
 
 
+class InsideSubject:
+    """A module inside something that is checked: the attention of a block or of a whole model."""
+
+    def __init__(self, whole: Subject, inside: dict[str, Any]) -> None:
+        self.whole, self.path = whole, inside["path"]
+        self.described = {**inside, "build": whole.described["build"]}
+        self.is_built, self.source, self.file = whole.is_built, whole.source, whole.file
+
+    def run(self, job: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment with the module inside."""
+        return self.whole.run({**job, "inside": self.path}, tensors)
+
+
 def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
     """What the driver returned."""
     runs = [
