@@ -1,7 +1,7 @@
 """Known mistakes put into right layers, and how many of them `regard check` names.
 
-    python -m regard.bench.check
-    python -m regard.bench.check --pairs 300
+python -m regard.bench.check
+python -m regard.bench.check --pairs 300
 """
 
 from __future__ import annotations

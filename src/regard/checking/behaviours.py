@@ -50,7 +50,10 @@ class Situation:
         built = self.result.built
         if built is not None:
             built = choose_arguments(self.subject.described, self.result.sizes, 0.5, own=self.request.own).arguments
-            built = {**built, **{n: v for n, v in (self.result.built or {}).items() if n not in DROPOUT and type(v) is int}}
+            built = {
+                **built,
+                **{n: v for n, v in (self.result.built or {}).items() if n not in DROPOUT and type(v) is int},
+            }
         return self.run(number, build=built, dropout=0.5, seeds=True, **changes)
 
     def outputs(self, seen: Observation, sizes: ProbeSizes | None = None) -> list[Tensor]:
@@ -274,7 +277,11 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
     result = situation.result
     if result.call is None or result.case is None or result.call.layout != "batch first" or result.call.mask:
         return
-    for B, T, words in ((1, result.sizes.T, "one text (B = 1)"), (result.sizes.B, 1, "one token (T = 1)"), (3, 4, "3 texts of 4 tokens")):
+    for B, T, words in (
+        (1, result.sizes.T, "one text (B = 1)"),
+        (result.sizes.B, 1, "one token (T = 1)"),
+        (3, 4, "3 texts of 4 tokens"),
+    ):
         sizes = replace(result.sizes, B=B, T=T)
         x = _x(result, sizes)
         seen = situation.run(1, inputs(x))
@@ -287,7 +294,10 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
             yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
             return
         if result.is_right and not is_formula(result, outs[0], replace(result.case, x=x)):
-            yield Finding("", f"For {words} it computes something else than for {result.sizes.B} texts of {result.sizes.T} tokens.")
+            yield Finding(
+                "",
+                f"For {words} it computes something else than for {result.sizes.B} texts of {result.sizes.T} tokens.",
+            )
             return
 
 

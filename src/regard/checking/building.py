@@ -42,7 +42,19 @@ WIDTH_IN = (
 WIDTH_OUT = ("d_out", "out_dim", "output_dim", "out_features", "dim_out", "d_output", "output_size", "d_attn", "n_out")
 WIDTH = (
     *("d_model", "embed_dim", "emb_dim", "n_embd", "hidden_size", "dim", "embed_size", "d_embed", "model_dim", "n_dim"),
-    *("embedding_dim", "hidden_dim", "n_embed", "emb_size", "width", "channels", "embedding_size", "d", "E", "k", "emb"),
+    *(
+        "embedding_dim",
+        "hidden_dim",
+        "n_embed",
+        "emb_size",
+        "width",
+        "channels",
+        "embedding_size",
+        "d",
+        "E",
+        "k",
+        "emb",
+    ),
     *("model_size", "dmodel", "dim_model", "features", "n_hidden", "hidden", "units", "n_model", "embed_dims", "size"),
 )
 HEADS = (

@@ -75,16 +75,23 @@ def call_forms(described: Mapping[str, Any], masks: Sequence[str], layouts: Sequ
     for layout in layouts:
         x = "x" if layout == LAYOUTS[0] else f"x, {layout}"
         for form in masks or ("",):
-            args = []
+            args: list[Any] = []
             for name in required:
                 if name == mask:
                     args.append(form or {"value": None})
                 else:
                     args.append({"value": FLAGS[name]} if name in FLAGS else x)
-            kwargs = {mask: form} if mask is not None and mask not in required and form else {}
+            kwargs: dict[str, Any] = {mask: form} if mask is not None and mask not in required and form else {}
             yield CallForm(tuple(args), kwargs, layout, form)
 
 
 def _is_other_input(name: str, required: Sequence[str]) -> bool:
     """Is it the key or value beside a query that is required?"""
-    return required[0].lower() in ("q", "query", "queries") and name.lower() in ("k", "v", "key", "value", "keys", "values")
+    return required[0].lower() in ("q", "query", "queries") and name.lower() in (
+        "k",
+        "v",
+        "key",
+        "value",
+        "keys",
+        "values",
+    )

@@ -6,16 +6,24 @@ behaviours (behaviours.py), and lines (locating.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regard.checking.behaviours import Situation, changes_arguments, observe
-from regard.checking.building import GROUPED, KV_HEADS, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, choose_arguments, takes
+from regard.checking.building import (
+    GROUPED,
+    KV_HEADS,
+    OTHER_GROUPED,
+    OTHERS,
+    PROBES,
+    ProbeSizes,
+    choose_arguments,
+    takes,
+)
 from regard.checking.calling import mask_argument
 from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
@@ -71,7 +79,8 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
     lines = subject.source.splitlines()
     verdict.file = subject.file
     verdict.findings = [
-        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in verdict.findings
+        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one
+        for one in verdict.findings
     ]
     return verdict
 
@@ -95,7 +104,9 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
     if built is not None and built.unknown:
         return None
     seen = subject.run({"build": None if built is None else built.arguments}, {})
-    inside = [one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))]
+    inside = [
+        one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))
+    ]
     weights = [p["name"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
     norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in seen.contents.get("parameters", ()))
     for one in inside:
@@ -121,7 +132,8 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     if result.failed is not None:
         verdict.findings = [explain(result.failed, subject, request, result.sizes)]
         return verdict
-    assert result.case is not None and result.call is not None
+    assert result.case is not None
+    assert result.call is not None
     masked = _with_mask(subject, request, result)
     if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
@@ -238,7 +250,9 @@ def _elsewhere(subject: Subject, request: Request, result: Experiment) -> list[F
 
 def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Finding]:
     """The mistakes of the smallest explanation."""
-    assert result.case is not None and result.out is not None and result.variants is not None
+    assert result.case is not None
+    assert result.out is not None
+    assert result.variants is not None
     variant: Variant = result.variants[0]
     return [
         Finding(
@@ -303,7 +317,8 @@ def describe_task(result: Experiment) -> str:
 
 
 def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
-    assert result.case is not None and result.call is not None
+    assert result.case is not None
+    assert result.call is not None
     notes = []
     if result.call.layout == "tokens first":
         notes.append("It takes x as (T, B, width).")

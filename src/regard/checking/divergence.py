@@ -99,7 +99,9 @@ def _step(calls: Sequence[Recorded], i: int, held: dict[int, set[str]], right: d
         following = {"queries": "split", "keys": "split", "values": "split", "weights": "context", "context": "concat"}
         return following.get(latest, "scaled" if latest == "scores" else "out" if latest == "concat" else latest)
     if latest in ("scores", "scaled", "masked"):
-        before_softmax = any("softmax" in one.name and i in _ancestors(calls, j) for j, one in enumerate(calls) if j > i)
+        before_softmax = any(
+            "softmax" in one.name and i in _ancestors(calls, j) for j, one in enumerate(calls) if j > i
+        )
         if before_softmax and _is_masked(call.value, right):
             return "mask"
         return "scaled" if before_softmax else "weights"
@@ -114,7 +116,7 @@ def _is_masked(value: Tensor, right: dict[str, Tensor]) -> bool:
             if one.numel() != value.numel() or one.shape[-2:] != value.shape[-2:]:
                 continue
             visible = right["mask"].expand(one.shape) & value.reshape(one.shape).isfinite()
-            if torch.allclose(value.reshape(one.shape)[visible], one[visible], **CLOSE):
+            if torch.allclose(value.reshape(one.shape)[visible], one[visible], rtol=1e-5, atol=1e-6):
                 return True
         if mine.hidden is not None and holds(mine, right[step], hidden=False):
             return True

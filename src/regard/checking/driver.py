@@ -9,7 +9,7 @@ import inspect
 import sys
 import traceback
 import warnings
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,18 +27,17 @@ DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1
 def describe(module: ModuleType) -> dict[str, Any]:
     """The classes and functions that a file defines, in order, with the arguments that they take."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-    classes = [one for one in own if isinstance(one, type)]
-    functions = [one for one in own if inspect.isfunction(one)]
-    return {"classes": [describe_class(one) for one in classes], "functions": [describe_function(f) for f in functions]}
+    return {
+        "classes": [describe_class(one) for one in own if isinstance(one, type)],
+        "functions": [describe_function(one) for one in own if inspect.isfunction(one)],
+    }
 
 
 def describe_class(one: type) -> dict[str, Any]:
     """A class: what it is built with, and what it is called with."""
-    called = getattr(one, "forward", None) if issubclass(one, nn.Module) else getattr(one, "__call__", None)
+    called = getattr(one, "forward" if issubclass(one, nn.Module) else "__call__", None)
     return {
         "name": one.__name__,
-        "line": _line(one),
-        "is_module": issubclass(one, nn.Module),
         "build": _parameters(one),
         "call": _parameters(called, skip_first=True),
     }
@@ -46,17 +45,10 @@ def describe_class(one: type) -> dict[str, Any]:
 
 def describe_function(function: Any) -> dict[str, Any]:
     """A function and its arguments."""
-    return {"name": function.__name__, "line": _line(function), "call": _parameters(function)}
+    return {"name": function.__name__, "call": _parameters(function)}
 
 
 def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Do one job, without the warnings of the learner's code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _run(target, job, tensors)
-
-
-def _run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, as JSON and as tensors by name.
 
     The job:
@@ -96,7 +88,8 @@ def _run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[
         recorder.is_on = not number
         try:
             mode = Devices(recorder.files, _tensors(subject, arguments)) if job.get("devices") else recorder
-            with torch.set_grad_enabled(bool(job.get("gradients"))), mode:
+            with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
+                warnings.simplefilter("ignore")
                 previous = _call(subject, call, arguments, previous)
             if isinstance(mode, Devices):
                 seen["elsewhere"] = mode.fault
@@ -104,7 +97,6 @@ def _run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[
             for i, value in enumerate(outputs):
                 returned[f"out.{number}.{i}"] = value.detach().clone()
                 one["outputs"].append(f"out.{number}.{i}")
-            one["returned"] = type(previous).__name__
             if job.get("gradients") and not number:
                 seen["without_gradient"] = _without_gradient(subject, outputs)
         except Exception as error:
@@ -126,21 +118,14 @@ def build(target: Any, arguments: dict[str, Any]) -> Any:
     return target(**values)
 
 
-class Config(SimpleNamespace):
-    """Settings by attribute and by key."""
+class Config(dict[str, Any]):
+    """Settings by key and by attribute."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        super().__init__(**values)
-
-    def __getitem__(self, name: str) -> Any:
-        return vars(self)[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in vars(self)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As of a dictionary."""
-        return vars(self).get(name, default)
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 class Recorder(TorchFunctionMode):
@@ -169,8 +154,8 @@ class Recorder(TorchFunctionMode):
         elif name == "scaled_dot_product_attention":
             p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
             if p and not self.dropout:
-                args, kwargs = args[:4] + ((0.0,) + args[5:] if len(args) > 4 else ()), {**kwargs}
-                kwargs.pop("dropout_p", None)
+                args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+                kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
             elif p and self.is_on:
                 self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
         result = func(*args, **kwargs)
@@ -283,37 +268,29 @@ def _contents(module: nn.Module) -> dict[str, Any]:
     for one in settings:
         values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
         numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
+    modules = list(module.named_modules())
+    inner = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
     return {
         "parameters": [
-            {
-                "name": name,
-                "shape": list(p.shape),
-                "owner": owners.get(name, ""),
-                "trains": p.requires_grad,
-                "is_mask": _is_mask(p),
-            }
+            {**_facts(name, p), "owner": owners.get(name, "")}
             for name, p in module.named_parameters(remove_duplicate=False)
         ],
-        "buffers": [
-            {"name": name, "shape": list(b.shape), "is_mask": _is_mask(b)} for name, b in module.named_buffers()
-        ],
+        "buffers": [_facts(name, b) for name, b in module.named_buffers()],
         "loose": [
-            {"name": f"{path}.{name}".lstrip("."), "shape": list(value.shape), "is_mask": _is_mask(value)}
-            for path, part in module.named_modules()
+            _facts(f"{path}.{name}".lstrip("."), value)
+            for path, part in modules
             for name, value in vars(part).items()
             if isinstance(value, Tensor)
         ],
         "attributes": numbers,
-        "dropouts": [float(part.p) for part in module.modules() if isinstance(part, nn.Dropout)],
-        "inside": [
-            {"path": path, **describe_class(type(part))}
-            for path, part in module.named_modules()
-            if path and not type(part).__module__.startswith("torch.nn.modules.con")
-            and any(p.dim() > 1 for p in part.parameters())
-            and type(part).__module__ + type(part).__name__ != "torch.nn.modules.linearLinear"
-        ][:MOST_INSIDE],
+        "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
+        "inside": [{"path": path, **describe_class(type(part))} for path, part in inner][:MOST_INSIDE],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
+
+
+def _facts(name: str, t: Tensor) -> dict[str, Any]:
+    return {"name": name, "shape": list(t.shape), "is_mask": _is_mask(t)}
 
 
 def _is_mask(t: Tensor) -> bool:
@@ -420,10 +397,3 @@ def _parameters(function: Any, skip_first: bool = False) -> list[dict[str, Any]]
         }
         for p in parameters[skip_first:]
     ]
-
-
-def _line(one: Any) -> int:
-    try:
-        return inspect.getsourcelines(one)[1]
-    except (OSError, TypeError):
-        return 0

@@ -24,7 +24,8 @@ _SHOWN = {"mask": "weights", "scaled": "weights", "shared keys": "weights", "spl
 def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:
     """The step of a mistake for three tokens and one head, with the mistake and without it."""
     mask = None if case.mask is None else case.mask[:TOKENS, :TOKENS]
-    qkv = None if case.qkv is None else tuple(t[:, :TOKENS] for t in case.qkv)
+    q, k, v = (None, None, None) if case.qkv is None else (t[:, :TOKENS] for t in case.qkv)
+    qkv = None if q is None or k is None or v is None else (q, k, v)
     small = replace(case, x=case.x[:, :TOKENS], mask=mask, qkv=qkv)
     wrong, right = steps_of(small, variant), steps_of(small, tuple(one for one in variant if one is not mistake))
     name = _SHOWN.get(mistake.shows, mistake.shows)

@@ -80,7 +80,7 @@ def _hard_coded(failed: Failure, subject: Subject, request: Request, sizes: Prob
                 continue
             else:
                 changed = replace(sizes, **{field: number})
-            if changed.T > changed.context_length:
+            if changed.context_length < changed.T:
                 changed = replace(changed, context_length=changed.T)
             if number > 4096 or changed == sizes or not runs(experiment(subject, changed, 0, request, most=1)):
                 continue
@@ -114,7 +114,8 @@ def _numbers(source: str, name: str) -> Iterator[tuple[int, int]]:
     for one in ast.walk(tree):
         if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and one.name == name:
             for node in ast.walk(one):
-                value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-                if type(value) is int and value > 3 and value not in known:
-                    known.add(value)
-                    yield value, node.lineno
+                if not isinstance(node, ast.Constant) or type(node.value) is not int:
+                    continue
+                if node.value > 3 and node.value not in known:
+                    known.add(node.value)
+                    yield node.value, node.lineno

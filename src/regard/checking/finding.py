@@ -19,7 +19,18 @@ from regard.mistakes.formula import QKV, Projection
 _WORDS = (("query", "key", "value"), ("queries", "keys", "values"), ("q", "k", "v"))
 _FORMS = (
     *("w_{}", "w{}", "{}", "{}_proj", "to_{}", "{}_linear", "{}_lin", "lin_{}", "linear_{}", "{}_layer", "fc_{}"),
-    *("proj_{}", "w_{}s", "{}_weight", "weight_{}", "{}_w", "{}_projection", "{}_transform", "{}proj", "{}_mat", "{}_fc"),
+    *(
+        "proj_{}",
+        "w_{}s",
+        "{}_weight",
+        "weight_{}",
+        "{}_w",
+        "{}_projection",
+        "{}_transform",
+        "{}proj",
+        "{}_mat",
+        "{}_fc",
+    ),
     *("{}_weights", "weights_{}", "{}s", "{}_matrix", "fc{}", "{}_map", "{}_net"),
 )
 APART = tuple(tuple(form.format(word) for word in words) for form in _FORMS for words in _WORDS)
@@ -29,7 +40,19 @@ _PACKED = (
 )
 _OUT = (
     *("out_proj", "o_proj", "w_o", "wo", "to_out", "to_out.0", "c_proj", "proj", "output_proj", "out", "fc_out", "fc"),
-    *("output", "o_linear", "out_linear", "w_out", "wout", "dense", "linear", "fc_o", "lin_out", "projection", "proj_out"),
+    *(
+        "output",
+        "o_linear",
+        "out_linear",
+        "w_out",
+        "wout",
+        "dense",
+        "linear",
+        "fc_o",
+        "lin_out",
+        "projection",
+        "proj_out",
+    ),
     *("out_projection", "output_projection", "linear_out", "output_linear", "final", "unify", "unifyheads", "o", "w_0"),
 )
 
@@ -133,9 +156,7 @@ def _mapped(
         raise ValueError(f"names give {', '.join(chosen)}; give W_query, W_key and W_value, or qkv")
 
 
-def _named(
-    stems: Sequence[_Stem], num_heads: int, d_in: int | None, kv_heads: int | None
-) -> Iterator[Assignment]:
+def _named(stems: Sequence[_Stem], num_heads: int, d_in: int | None, kv_heads: int | None) -> Iterator[Assignment]:
     by_name = {stem.name.lower(): stem for stem in stems}
     last = {re.sub(r"\.\d+$", "", stem.name).rpartition(".")[2].lower(): stem for stem in stems}
     for names in (by_name, last):

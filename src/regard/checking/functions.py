@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -113,7 +114,7 @@ def _tensors(
     B, H, T, D, d_in = sizes.B, sizes.num_heads, sizes.T, sizes.head_dim, sizes.d_in
     if "q" in roles:
         q, k, v = (random(B, H, T, D) for _ in range(3))
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name, t in zip("qkv", (q, k, v), strict=True):
             tensors |= {f"{name}, heads apart": t, name: t[:, 0].clone(), f"{name}, one text": t[0, 0].clone()}
         joined = tuple(t.transpose(1, 2).flatten(2) for t in (q, k, v))
@@ -176,8 +177,6 @@ def _calls(
 
 def _case(case: Case, layout: str, causal: bool, mask: Tensor | None) -> Case:
     """The case as a call of this layout sees it: without heads, those of head 0 only; without a batch, text 0."""
-    from dataclasses import replace
-
     x, qkv, heads = case.x, case.qkv, case.num_heads
     if qkv is not None and layout != "heads apart":
         D = case.head_dim

@@ -156,7 +156,11 @@ def _swap_line(mistake: Mistake, source: str, calls: Sequence[Recorded]) -> int:
             continue
         target = node.targets[0]
         pairs = [(target, node.value)]
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(node.value, ast.Tuple)
+            and len(target.elts) == len(node.value.elts)
+        ):
             pairs = list(zip(target.elts, node.value.elts, strict=True))
         for left, right in pairs:
             if not isinstance(left, ast.Name):

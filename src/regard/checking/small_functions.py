@@ -80,13 +80,18 @@ def _softmax(subject: Subject) -> Verdict:
     x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     second = len(subject.described["call"]) > 1
     more = [{"value": -1}] if second and subject.described["call"][1]["required"] else []
-    runs = _run(subject, {"x": x, "row": x[0].clone(), "large": x[0] * 1000}, [["x", *more], ["row", *more], ["large", *more]])
+    runs = _run(
+        subject, {"x": x, "row": x[0].clone(), "large": x[0] * 1000}, [["x", *more], ["row", *more], ["large", *more]]
+    )
     outs = [None if run.failed or not run.outputs else run.outputs[0] for run in runs]
     if outs[0] is None and outs[1] is None:
         return _failed(verdict, runs)
     expected = x.softmax(-1)
     wrong: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-        "softmax over the queries": (lambda t: t.softmax(0), "It sums over the first axis: columns sum to 1, rows do not."),
+        "softmax over the queries": (
+            lambda t: t.softmax(0),
+            "It sums over the first axis: columns sum to 1, rows do not.",
+        ),
         "softmax over all numbers": (lambda t: t.flatten().softmax(0).view_as(t), "All numbers together sum to 1."),
         "no normalisation": (lambda t: t.exp(), "The exponentials are not divided by their sum."),
     }
@@ -95,7 +100,9 @@ def _softmax(subject: Subject) -> Verdict:
             if same(outs[0], act(x)):
                 example = Example("softmax of 3 rows", outs[0], expected)
                 why = "The weights of one query are shares of its attention: every row sums to 1."
-                verdict.findings = [Finding(name, says, why, "torch.softmax(scores, dim=-1)", "weights", example=example)]
+                verdict.findings = [
+                    Finding(name, says, why, "torch.softmax(scores, dim=-1)", "weights", example=example)
+                ]
                 return verdict
         return _unknown(verdict, "softmax of 3 rows", outs[0], expected)
     if outs[0] is None and outs[1] is not None and not same(outs[1], expected[0]):
@@ -118,7 +125,9 @@ def _mask(subject: Subject) -> Verdict:
     verdict = _verdict(subject, "a causal mask")
     runs = _run(subject, {}, [[{"value": _T}]])
     if runs[0].failed or not runs[0].outputs:
-        return _failed(verdict, runs) if runs[0].failed else _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
+        return (
+            _failed(verdict, runs) if runs[0].failed else _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
+        )
     seen = runs[0].outputs[0].squeeze()
     right = torch.ones(_T, _T, dtype=torch.bool).tril()
     if seen.shape != right.shape:
@@ -127,7 +136,9 @@ def _mask(subject: Subject) -> Verdict:
     if torch.equal(shown, right) or torch.equal(~shown, right):
         says = "True or 1" if seen.to(torch.float64).isfinite().all() else "0"
         meaning = "may attend" if torch.equal(shown, right) else "hidden"
-        verdict.notes.append(f"{says} = {meaning}." if says != "0" else "Added to the scores: 0 = may attend, −∞ = hidden.")
+        verdict.notes.append(
+            f"{says} = {meaning}." if says != "0" else "Added to the scores: 0 = may attend, −∞ = hidden."
+        )
         return verdict
     case = Case(torch.zeros(1, _T, 1), causal=True)
     # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
@@ -138,7 +149,14 @@ def _mask(subject: Subject) -> Verdict:
         if torch.equal(shown, wrong) or torch.equal(~shown, wrong):
             example = Example(f"mask for {_T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
             verdict.findings = [
-                Finding(mistake.name, mistake.describe(case), mistake.why, "torch.ones(T, T).tril()", "mask", example=example)
+                Finding(
+                    mistake.name,
+                    mistake.describe(case),
+                    mistake.why,
+                    "torch.ones(T, T).tril()",
+                    "mask",
+                    example=example,
+                )
             ]
             return verdict
     return _unknown(verdict, f"mask for {_T} tokens", seen.to(torch.float64), right.to(torch.float64))
@@ -188,7 +206,9 @@ def _named(
     for mistake in mistakes:
         if mistake.step == step and mistake.applies(case) and same(mistake.act(t, case), seen):
             about = f"{mistake.shows}, the first 3 rows"
-            example = Example(about, seen.reshape(-1, seen.shape[-1])[:3, :6], expected.reshape(-1, expected.shape[-1])[:3, :6])
+            example = Example(
+                about, seen.reshape(-1, seen.shape[-1])[:3, :6], expected.reshape(-1, expected.shape[-1])[:3, :6]
+            )
             verdict.findings = [
                 Finding(mistake.name, mistake.describe(case), mistake.why, mistake.fix, mistake.shows, example=example)
             ]

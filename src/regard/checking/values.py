@@ -276,12 +276,13 @@ def _run(subject: Subject, result: Experiment, ways: Sequence[CallForm], finite:
     """Run it in float64, or in float32 where it insists on that."""
     calls = [way.as_json() for way in ways]
     seen = subject.run(result.job(calls=calls, finite=finite), result.tensors)
-    if seen.failure is not None and all(run.failed or not run.outputs for run in seen.runs):
-        if any(word in seen.failure.message.lower() for word in ("dtype", "float", "double", "scalar type")):
-            again = subject.run(result.job(calls=calls, dtype="float32"), result.tensors)
-            if any(not run.failed for run in again.runs):
-                result.dtype = "float32"
-                return again
+    failed = "" if seen.failure is None else seen.failure.message.lower()
+    is_about_dtype = any(word in failed for word in ("dtype", "float", "double", "scalar type"))
+    if is_about_dtype and all(run.failed or not run.outputs for run in seen.runs):
+        again = subject.run(result.job(calls=calls, dtype="float32"), result.tensors)
+        if any(not run.failed for run in again.runs):
+            result.dtype = "float32"
+            return again
     return seen
 
 
@@ -362,8 +363,8 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
 
 def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
     """Does the second experiment have an explanation of the first one?"""
-    factors = [one.case.factor if one.case else None for one in (first, other)]
-    if None not in factors and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
+    factors = [one.case.factor for one in (first, other) if one.case is not None and one.case.factor is not None]
+    if len(factors) == 2 and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
         return False
     return bool(set(first.names) & set(other.names))
 

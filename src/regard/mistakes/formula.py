@@ -87,7 +87,8 @@ def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 def split(t: Tensor, case: Case) -> Tensor:
     """(B, T, heads × D) as (B, heads, T, D)."""
-    return t.unflatten(-1, (-1, case.head_dim)).transpose(1, 2)
+    heads: Tensor = t.unflatten(-1, (-1, case.head_dim))
+    return heads.transpose(1, 2)
 
 
 def share(t: Tensor, case: Case) -> Tensor:
@@ -128,7 +129,8 @@ def output(concat: Tensor, case: Case) -> Tensor:
 
 def split_alternating(t: Tensor, case: Case) -> Tensor:
     """(B, T, D × heads) as (B, heads, T, D)."""
-    return t.unflatten(-1, (case.head_dim, -1)).permute(0, 3, 1, 2)
+    numbers: Tensor = t.unflatten(-1, (case.head_dim, -1))
+    return numbers.permute(0, 3, 1, 2)
 
 
 def merge_alternating(context: Tensor, case: Case) -> Tensor:

@@ -56,9 +56,7 @@ def _is_square(case: Case) -> bool:
 
 def _swapped(sources: tuple[str, ...]) -> Mistake:
     changed = [
-        f"the {WORDS[name]} are made with {source}"
-        for name, source in zip(QKV, sources, strict=True)
-        if name != source
+        f"the {WORDS[name]} are made with {source}" for name, source in zip(QKV, sources, strict=True) if name != source
     ]
     kind = "q, k, v swapped" if len(set(sources)) == 3 else "one projection used twice"
     made = " and ".join(changed)
