@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.checking.building import CONTEXT, DROPOUT, ProbeSizes, choose_arguments, has_config, takes
+from regard.checking.caching import cached_like_uncached
 from regard.checking.calling import inputs, mask_forms
 from regard.checking.locating import steps_of
 from regard.checking.subject import Observation, Subject
@@ -333,6 +334,11 @@ def parameters_without_use(situation: Situation) -> Iterator[Finding]:
             )
 
 
+def caches(situation: Situation) -> Iterator[Finding]:
+    """A cache of keys and values."""
+    yield from cached_like_uncached(situation.subject, situation.result)
+
+
 def no_output_projection(situation: Situation) -> Iterator[Finding]:
     """Several heads that are joined and never mixed, in a layer that is called multi-head attention."""
     reading, name = situation.result.reading, situation.subject.described["name"].lower().replace("_", "")
@@ -365,6 +371,7 @@ BEHAVIOURS = (
     dropout_in_training,
     mask_on_another_device,
     other_sizes,
+    caches,
     parameters_without_use,
     longer_than_context,
     row_without_keys,
