@@ -47,7 +47,9 @@ def test_a_row_without_keys_shows_how_hidden_scores_are_written():
     assert steps["-inf"]["weights"][:, :, 0].isnan().all()
     assert (steps["zero"]["weights"][:, :, 0] == 0).all()
     assert_close(steps["large"]["weights"][:, :, 0], torch.full((2, 3, 5), 0.2, dtype=torch.float64))
-    assert_close(steps["added"]["weights"][:, :, 0], steps["added"]["scaled"][:, :, 0].softmax(-1), rtol=1e-5, atol=1e-6)
+    assert_close(
+        steps["added"]["weights"][:, :, 0], steps["added"]["scaled"][:, :, 0].softmax(-1), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_heads_may_alternate_if_split_and_merge_agree():

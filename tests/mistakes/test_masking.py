@@ -27,7 +27,9 @@ def test_a_softmax_over_another_axis_sums_to_one_there(name, dim):
 
 
 def test_weights_hidden_after_the_softmax_do_not_sum_to_one():
-    weights = Formula(hide=mistake(MISTAKES, "mask after softmax without renormalising").act).steps(random_case())["weights"]
+    weights = Formula(hide=mistake(MISTAKES, "mask after softmax without renormalising").act).steps(random_case())[
+        "weights"
+    ]
     assert (weights.triu(1) == 0).all()
     assert (weights.sum(-1)[..., :-1] < 1).all()
 

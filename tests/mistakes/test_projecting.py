@@ -32,7 +32,9 @@ def test_each_head_may_project_its_piece_with_the_same_weights_or_with_its_own()
     case = replace(random_case(), x=x, projections=shared)
     assert one.applies(case)
     assert case.width == 21
-    assert_close(one.act(case)[0], torch.cat([x[..., 7 * h : 7 * h + 7] @ shared["W_query"].weight.T for h in range(3)], -1))
+    assert_close(
+        one.act(case)[0], torch.cat([x[..., 7 * h : 7 * h + 7] @ shared["W_query"].weight.T for h in range(3)], -1)
+    )
     own = {name: Projection(torch.randn(21, 7, dtype=torch.float64)) for name in shared}
     weights = own["W_query"].weight.view(3, 7, 7)
     expected = torch.cat([x[..., 7 * h : 7 * h + 7] @ weights[h].T for h in range(3)], -1)

@@ -37,9 +37,7 @@ def cached_like_uncached(subject: Subject, result: Experiment) -> Iterator[Findi
             return
 
 
-def _try(
-    subject: Subject, result: Experiment, cache: str | None, flags: Mapping[str, Any], new: int
-) -> Finding | None:
+def _try(subject: Subject, result: Experiment, cache: str | None, flags: Mapping[str, Any], new: int) -> Finding | None:
     """Run a text in two parts, the second of so many tokens."""
     assert result.case is not None
     case = replace(result.case)
@@ -63,7 +61,7 @@ def _try(
         if same(out.to(torch.float64), _with_mask(case, visible)[:, T - new :]):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
             return Finding("wrong causal offset with a cache", says, why, fix, "mask", is_warning=new > 1)
-    says = f"With a cache, {words} get another output than without one."
+    says = f"With a cache, the output for {words} is another than without one."
     return Finding("", says, step="keys")
 
 

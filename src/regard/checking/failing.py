@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regard.checking.building import ProbeSizes, takes
 from regard.checking.subject import Failure, Subject
-from regard.checking.values import Experiment, Request, experiment
+from regard.checking.values import WRONG_SHAPE, Experiment, Request, experiment
 from regard.checking.verdict import Finding
 
 _SHAPES = ("shape", "size", "dimension", "expand", "must match", "broadcast")
@@ -26,6 +26,8 @@ _FIELDS = {
 
 def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
     """What an exception means, in the learner's terms."""
+    if failed.type == WRONG_SHAPE:
+        return Finding("", failed.message, step="out")
     message = failed.message.strip().split("\n")[0]
     if failed.type == "AttributeError" and _is_about_init(failed.message):
         return Finding(

@@ -20,6 +20,7 @@ from regard.traces.arrangements import arranged
 
 # How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
 READINGS = (60, 24, 2)
+WRONG_SHAPE = "wrong shape"  # the type of a failure that is no exception
 _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
@@ -255,7 +256,8 @@ def _explained(
                     for causal in ((True, False) if expected is None else (expected,))
                 ]
     if not groups:
-        result.problem = "" if result.failed else _shapes(ways, seen, sizes)
+        if seen.failed is None and seen.runs[0].failed is None:
+            result.failed = Failure(WRONG_SHAPE, _shapes(seen, sizes))
         return result
     result.failed = None
     return smallest_explanation(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
@@ -342,15 +344,17 @@ def with_constant_scale(result: Experiment, recorded: Sequence[Tensor]) -> Exper
 def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
     """By what the scores were multiplied."""
     try:
-        scores = Formula().steps(case)["scores"].squeeze()
+        scores = Formula().steps(case)["scores"]
     except (RuntimeError, ValueError):
         return []
+    heads = [scores.squeeze(), *scores.unbind(1)]  # all of them, or one where a loop runs over them
     factors: list[float] = []
     for value in recorded:
         t = value.squeeze().to(torch.float64)
-        if t.numel() != scores.numel() or t.dim() != scores.dim():
+        whole = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
+        if whole is None:
             continue
-        for one in arranged(scores, tuple(t.shape), ordered=True):
+        for one in arranged(whole, tuple(t.shape), ordered=True):
             is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
             if not is_seen.any():
                 continue
@@ -375,12 +379,11 @@ def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:
     return any(same(one, out.to(torch.float64), _LOW_PRECISION) for one in outputs(case, variant))
 
 
-def _shapes(ways: Sequence[CallForm], seen: Observation, sizes: ProbeSizes) -> str:
-    outputs = [tuple(t.shape) for run in seen.runs for t in run.outputs][:2]
-    width = "width"
+def _shapes(seen: Observation, sizes: ProbeSizes) -> str:
+    outputs = [tuple(t.shape) for t in seen.runs[0].outputs][:2]
     if not outputs:
-        return "it returns no tensor; return the output, or a tuple that starts with it"
+        return "It returns no tensor; return the output, or a tuple that starts with it."
     return (
-        f"it returns {' and '.join(map(str, outputs))} for x of {sizes.B} texts and {sizes.T} tokens; "
-        f"the output must be ({sizes.B}, {sizes.T}, {width})"
+        f"It returns {' and '.join(map(str, outputs))} for x of {sizes.B} texts and {sizes.T} tokens; "
+        f"the output must be ({sizes.B}, {sizes.T}, width)."
     )
