@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,7 @@ class Observation:
         return self.failed or next((run.failed for run in self.runs if run.failed), None)
 
 
+@runtime_checkable
 class Subject(Protocol):
     """Something to check. `described` is as driver.describe_class or describe_function gives it."""
 
