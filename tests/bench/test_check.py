@@ -20,4 +20,5 @@ def test_the_tables_are_printed(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "right as it stands: loop: right" in text
     assert "split without transpose" in text
-    assert "mistakes without a name" in text
+    assert "without a name" in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -24,7 +24,10 @@ from regard.checking.verdict import Verdict
 
 @dataclass
 class CheckTally:
-    """How the check did on some wrong layers."""
+    """How the check did on some wrong layers.
+
+    wrong_names: layers with a mistake that is not theirs. lines: mistakes with a line; located: with the right one.
+    """
 
     cases: int = 0
     caught: int = 0
@@ -79,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for case in chosen[: options.pairs]:
             tally.add(case, *check_source(case.source, folder))
         say("")
-        _print({f"pairs of mistakes ({len(chosen)} possible)": tally})
+        _print({f"pairs ({len(chosen)} possible)": tally})
         tally = CheckTally()
         for case in wrong_layers("unknown.txt"):
             step = case.names[0].rpartition(": ")[2]
@@ -92,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tally.lines += 1
             tally.located += any(one.line in case.lines for one in verdict.mistakes)
         say("")
-        _print({"mistakes without a name (named: the step)": tally})
+        _print({"without a name (named: the step)": tally})
 
 
 def _print(tallies: dict[str, CheckTally]) -> None:
@@ -109,10 +112,10 @@ def _print(tallies: dict[str, CheckTally]) -> None:
         [str(one.named) for one in shown.values()],
         [str(one.wrong_names) for one in shown.values()],
         [f"{one.located}/{one.lines}" for one in shown.values()],
-        [f"{sum(one.seconds) / max(1, one.cases):.2f}" for one in shown.values()],
     ]
-    head = ["mistake", "layers", "caught", "named", "misnamed", "line", "s"]
-    say("\n".join(table_lines(head, columns)))
+    say("\n".join(table_lines(["mistake", "n", "caught", "named", "wrong", "line"], columns)))
+    slowest = max(total.seconds, default=0.0)
+    say(f"  {sum(total.seconds) / max(1, total.cases):.2f} s each, {slowest:.2f} s at most")
 
 
 if __name__ == "__main__":
