@@ -109,12 +109,6 @@ def test_the_attention_inside_a_block_is_checked():
     assert verdict.notes == ["Only the attention inside Block was checked: attn."]
 
 
-def test_a_constant_scale_is_named_with_its_number(tmp_path):
-    (finding,) = checked(edited("loop", "self.d_k**0.5", "8"), tmp_path).mistakes
-    assert finding.name == "scale is a constant"
-    assert finding.says == "The scores are divided by 8, whatever the size of the heads; here it is √head_dim = √7."
-
-
 def test_a_mistake_has_its_numbers_its_line_and_its_reason(tmp_path):
     (finding,) = checked(edited("textbook", "self.head_dim**0.5", "self.d_out**0.5"), tmp_path).mistakes
     assert finding.says == "The scores are divided by √21, the width of all heads together; it is √head_dim = √7."
@@ -136,3 +130,10 @@ def test_threads_and_seed_are_as_before():
     regard.check(Learner)
     assert torch.get_num_threads() == 2
     assert torch.random.get_rng_state().equal(before)
+
+
+def test_what_is_no_layer_is_refused():
+    with pytest.raises(
+        ValueError, match=r"takes a class, a module or a function of yours, not a tensor of shape \(3,\)"
+    ):
+        regard.check(torch.ones(3))

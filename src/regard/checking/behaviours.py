@@ -294,7 +294,7 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
         if not outs:
             yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
             return
-        if result.is_right and not is_formula(result, outs[0], replace(result.case, x=x)):
+        if result.is_right and not is_formula(result, outs[0], replace(result.case, x=result.prepared(x))):
             yield Finding(
                 "",
                 f"For {words} it computes something else than for {result.sizes.B} texts of {result.sizes.T} tokens.",

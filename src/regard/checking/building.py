@@ -37,7 +37,7 @@ OTHER_GROUPED = ProbeSizes(d_in=17, num_heads=4, head_dim=5, context_length=13, 
 
 WIDTH_IN = (
     *("d_in", "in_dim", "input_dim", "in_features", "dim_in", "d_input", "input_size", "emb_in", "in_channels"),
-    *("query_dim", "input_width", "n_in"),
+    *("query_dim", "input_width", "n_in", "context_dim", "kdim", "vdim", "key_size", "query_size", "value_size"),
 )
 WIDTH_OUT = ("d_out", "out_dim", "output_dim", "out_features", "dim_out", "d_output", "output_size", "d_attn", "n_out")
 WIDTH = (
@@ -55,7 +55,19 @@ WIDTH = (
         "k",
         "emb",
     ),
-    *("model_size", "dmodel", "dim_model", "features", "n_hidden", "hidden", "units", "n_model", "embed_dims", "size"),
+    *(
+        "hid_dim",
+        "model_size",
+        "dmodel",
+        "dim_model",
+        "features",
+        "n_hidden",
+        "hidden",
+        "units",
+        "n_model",
+        "embed_dims",
+        "size",
+    ),
 )
 HEADS = (
     *("num_heads", "n_heads", "n_head", "heads", "nhead", "num_attention_heads", "h", "number_of_heads", "nheads"),
@@ -156,4 +168,6 @@ def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict
         **dict.fromkeys(BIAS, False),
         **dict.fromkeys(CAUSAL, True),
         **MODEL,
+        "device": "cpu",
+        "dtype": None,
     }

@@ -11,7 +11,11 @@ from torch import Tensor
 
 MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "m", "attn_bias", "att_mask", "masks")
 LAYOUTS = ("batch first", "tokens first", "one text")  # "heads apart", (B, H, T, D), for functions of q, k, v
-FLAGS = {"is_causal": True, "causal": True}  # of forward, where required
+# Of forward, where they are required.
+VALUES: dict[str, Any] = {
+    **dict.fromkeys(("is_causal", "causal"), True),
+    **dict.fromkeys(("valid_lens", "lengths", "valid_len", "padding_mask", "key_padding_mask", "cache"), None),
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def call_forms(described: Mapping[str, Any], masks: Sequence[str], layouts: Sequ
                 if name == mask:
                     args.append(form or {"value": None})
                 else:
-                    args.append({"value": FLAGS[name]} if name in FLAGS else x)
+                    args.append({"value": VALUES[name]} if name in VALUES else x)
             kwargs: dict[str, Any] = {mask: form} if mask is not None and mask not in required and form else {}
             yield CallForm(tuple(args), kwargs, layout, form)
 

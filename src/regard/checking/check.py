@@ -6,6 +6,7 @@ behaviours (behaviours.py), and lines (locating.py).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from regard.checking.building import (
     takes,
 )
 from regard.checking.calling import mask_argument
+from regard.checking.constant_scale import with_constant_scale
 from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
@@ -32,9 +34,10 @@ from regard.checking.functions import function_experiment
 from regard.checking.locating import line_of
 from regard.checking.small_functions import check_small, kind_of
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, with_constant_scale
+from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
 from regard.checking.verdict import Finding, Verdict
 from regard.mistakes.search import Variant
+from regard.traces.failures import describe_argument
 
 
 def check(
@@ -66,6 +69,8 @@ def check(
         names: which weight is which, for W_query, W_key, W_value or qkv, and out_proj, where names do not tell.
         solution: show the right line of code, too.
     """
+    if not (inspect.isfunction(target) or isinstance(target, (type, torch.nn.Module))):
+        raise ValueError(f"check() takes a class, a module or a function of yours, not {describe_argument(target)}")
     request = Request(causal, dict(arguments or {}), dict(names or {}))
     verdict = check_subject(LocalSubject(target), request)
     verdict.shows_fix = solution
@@ -319,7 +324,7 @@ def describe_task(result: Experiment) -> str:
 def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
     assert result.case is not None
     assert result.call is not None
-    notes = []
+    notes = [] if result.norm is None else ["It normalises x before it projects it."]
     if result.call.layout == "tokens first":
         notes.append("It takes x as (T, B, width).")
     if result.call.layout == "one text":

@@ -12,11 +12,11 @@ from torch import Tensor
 from regard.checking.building import CONTEXT, HEADS, KV_HEADS, ProbeSizes, choose_arguments, has_config, takes
 from regard.checking.calling import LAYOUTS, CallForm, call_forms, inputs, mask_argument, mask_forms
 from regard.checking.finding import Assignment, assignments
+from regard.checking.norms import FirstNorm, find_norm
 from regard.checking.subject import Failure, Observation, Subject
-from regard.mistakes.formula import Case, Formula
+from regard.mistakes.formula import Case
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FINITE, LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, outputs, same
-from regard.traces.arrangements import arranged
 
 # How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
 READINGS = (60, 24, 2)
@@ -67,6 +67,11 @@ class Experiment:
     variants: list[Variant] | None = None
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
+    norm: FirstNorm | None = None  # applied to x before it is projected
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """x as the projections read it."""
+        return x if self.norm is None else self.norm(x)
 
     @property
     def is_right(self) -> bool:
@@ -139,7 +144,12 @@ def experiment(
     generator = torch.Generator().manual_seed(seed + 1)
     x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
     result.tensors = {**inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
-    return _explained(subject, result, readings, request, masked, most)
+    plain = _explained(subject, result, readings, request, masked, most)
+    norm = find_norm(first.contents, weights, d_in)
+    if norm is None or plain.variants is not None or plain.case is None:
+        return plain
+    normed = _explained(subject, replace(result, norm=norm), readings, request, masked, most)
+    return plain if normed.variants is None else normed
 
 
 def _reads(reading: Reading, d_in: int) -> bool:
@@ -247,7 +257,8 @@ def _explained(
             continue
         for reading in readings:
             projections = {} if reading.assignment is None else reading.assignment.projections
-            case = Case(x[:1] if layout == "one text" else x, projections, reading.num_heads)
+            read = result.prepared(x)
+            case = Case(read[:1] if layout == "one text" else read, projections, reading.num_heads)
             if masked:
                 groups.append((reading, replace(case, mask=visible), outs))
             else:
@@ -325,44 +336,6 @@ def distinguishable(reading: Reading) -> tuple[Mistake, ...]:
     if not assignment.named:
         return tuple(m for m in MISTAKES if m.step != "project" or m.name == "embedding split before projection")
     return MISTAKES if assignment.is_linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
-
-
-def with_constant_scale(result: Experiment, recorded: Sequence[Tensor]) -> Experiment:
-    """Try the number by which the code multiplies the scores, where a recorded tensor shows one."""
-    if result.case is None or result.out is None or result.reading is None or result.variants is not None:
-        return result
-    for factor in _factors(result.case, recorded):
-        case = replace(result.case, factor=factor)
-        for size in range(1, LARGEST + 1):
-            mistakes = distinguishable(result.reading)
-            matches = explanations_of_size(case, [result.out], size, TOLERANCE, mistakes)
-            if matches:
-                return replace(result, case=case, variants=[variant for _, variant in matches])
-    return result
-
-
-def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
-    """By what the scores were multiplied."""
-    try:
-        scores = Formula().steps(case)["scores"]
-    except (RuntimeError, ValueError):
-        return []
-    heads = [scores.squeeze(), *scores.unbind(1)]  # all of them, or one where a loop runs over them
-    factors: list[float] = []
-    for value in recorded:
-        t = value.squeeze().to(torch.float64)
-        whole = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
-        if whole is None:
-            continue
-        for one in arranged(whole, tuple(t.shape), ordered=True):
-            is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
-            if not is_seen.any():
-                continue
-            ratio = (t / one)[is_seen]
-            factor = float(ratio.median())
-            if factor and bool(((ratio - factor).abs() < 1e-6 * abs(factor)).all()) and abs(factor - 1) > 1e-6:
-                factors += [] if any(abs(factor - known) < 1e-6 * known for known in factors) else [factor]
-    return factors[:3]
 
 
 def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
