@@ -113,3 +113,10 @@ def test_it_keeps_to_eighty_columns(homework):
     for arguments in ([homework], [homework, "--solution"], ["--help"]):
         output = check(*arguments).output
         assert max(map(len, output.replace(str(homework), "homework.py").splitlines())) <= 80
+
+
+def test_a_mistake_that_two_classes_share_is_told_once(homework):
+    homework.write_text(WRONG.source + "\n\nclass SecondAttention(MultiHeadAttention):\n    pass\n")
+    output = check(homework).output
+    assert "✗ SecondAttention: the same as MultiHeadAttention, in the same line" in output
+    assert output.count("The scores are divided by") == 1

@@ -71,7 +71,14 @@ def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
     from regard.drawing import as_text
     from regard.show.table import terminal_width
 
+    known: dict[tuple[tuple[str, int], ...], str] = {}
     for verdict in verdicts:
+        mistakes = tuple((one.name, one.line) for one in verdict.mistakes)
+        if mistakes in known:  # a class that uses another has its mistakes, too
+            typer.echo(f"\n  ✗ {verdict.name}: the same as {known[mistakes]}, in the same line")
+            continue
+        if mistakes and all(line for _, line in mistakes):
+            known[mistakes] = verdict.name
         typer.echo(f"\n{as_text(verdict, terminal_width())}")
     if not solution and any(one.fix for verdict in verdicts for one in verdict.findings):
         typer.echo(f"\n  The right line: regard check {file} --solution")
