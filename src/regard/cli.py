@@ -14,6 +14,7 @@ import typer
 
 from regard.commands.ascii import use_ascii_where_needed
 from regard.commands.bench import bench
+from regard.commands.check import check
 from regard.commands.effect import effect
 from regard.commands.generate import generate
 from regard.commands.interrupt import STATUS, interruptible
@@ -41,7 +42,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, effect, serve, train, generate):
+for _command in (trace, see, effect, serve, check, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(bench, name="bench")
 

@@ -18,6 +18,8 @@ from regard.attention.presets import (
     create_gpt2_xl_attention,
     create_gpt3_attention,
 )
+from regard.checking.check import check
+from regard.checking.verdict import Verdict
 from regard.gpt import GPT, GPTConfig
 from regard.heads.cut import cut
 from regard.heads.effect import Effects, effect, load_effects
@@ -38,11 +40,13 @@ __all__ = [
     "Rotary",
     "Seen",
     "Trace",
+    "Verdict",
     "adopt",
     "alibi_slopes",
     "attend",
     "attend_in_steps",
     "causal",
+    "check",
     "count_parameters",
     "create_gpt2_large_attention",
     "create_gpt2_medium_attention",

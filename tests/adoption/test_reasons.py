@@ -49,14 +49,14 @@ def test_causal_against_what_the_module_does_is_refused():
         adopt(Easy(), causal=True)
 
 
-SPLIT = r"it splits by view\(B, H, T, D\), which mixes tokens; write view\(B, T, H, D\).transpose\(1, 2\)"
-JOIN = r"it joins the heads as \(B, H, T, D\), which mixes tokens; write transpose\(1, 2\).contiguous\(\) before view"
+SPLIT = r"split without transpose\. view\(B, 3, T, 4\) cuts the memory into 3 runs of tokens.*transpose\(1, 2\)"
+JOIN = r"merge without transposing back\. The heads are joined as \(B, 3, T, 4\).*view\(B, T, num_heads \* head_dim\)"
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize(
     ("splits", "joins", "message"),
-    [(True, False, f"{SPLIT}$"), (False, True, f"{JOIN}$"), (True, True, f"{SPLIT}, and {JOIN}$")],
+    [(True, False, f"{SPLIT}$"), (False, True, f"{JOIN}$"), (True, True, f"{SPLIT}; and {JOIN}$")],
     ids=["split", "join", "both"],
 )
 def test_heads_that_are_viewed_without_a_transpose_are_named(splits, joins, message, causal):
@@ -81,8 +81,41 @@ def test_a_mask_after_the_softmax_is_named():
             weights = (q @ k.mT / 2).softmax(-1).tril()
             return self.out_proj(join(weights @ v))
 
-    with pytest.raises(ValueError, match="hides the future after the softmax, so rows no longer sum to 1"):
+    with pytest.raises(
+        ValueError, match=r"The reason: mask after softmax without renormalising\. .* rows no longer sum to 1"
+    ):
         adopt(Late())
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda s, hidden: s.masked_fill(hidden, -torch.inf).softmax(1), "softmax over the heads"),
+        (lambda s, hidden: s.masked_fill(hidden, -torch.inf).softmax(-2), "softmax over the queries"),
+        (lambda s, hidden: s.masked_fill(~hidden, -torch.inf).softmax(-1), "mask polarity inverted"),
+        (lambda s, hidden: s.masked_fill(hidden, torch.inf).softmax(-1), "wrong sign of infinity"),
+    ],
+    ids=["heads", "queries", "polarity", "sign"],
+)
+def test_nan_and_wrong_axes_are_named_as_check_names_them(change, name):
+    class Wrong(Ladder):
+        def forward(self, x):
+            T = x.shape[1]
+            q, k, v = (split(W(x), self.num_heads) for W in (self.W_query, self.W_key, self.W_value))
+            return self.out_proj(join(change(q @ k.mT / 2, self.mask.bool()[:T, :T]) @ v))
+
+    with pytest.raises(ValueError, match=rf"The reason: {name}\. "):
+        adopt(Wrong())
+
+
+def test_an_unused_output_projection_is_named():
+    class Unused(Ladder):
+        def forward(self, x):
+            q, k, v = (split(W(x), self.num_heads) for W in (self.W_query, self.W_key, self.W_value))
+            return join(mix(q, k, v))
+
+    with pytest.raises(ValueError, match=r"The reason: unused output projection\. "):
+        adopt(Unused())
 
 
 def test_dropout_that_acts_in_eval_is_named():

@@ -28,6 +28,8 @@ def test_every_symbol_becomes_ascii():
     [
         ("mask: −∞ unless causal", "mask: -inf unless causal"),
         ("scores / √64", "scores / sqrt(64)"),
+        ("it is √7.", "it is sqrt(7)."),
+        ("√2.5", "sqrt(2.5)"),
         ("/ √head_dim (√5)", "/ sqrt(head_dim) (sqrt(5))"),
         ("√(2 × 7)", "sqrt(2 x 7)"),
         ("below 2³², ×10⁷", "below 2^32, x10^7"),

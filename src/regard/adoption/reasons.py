@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
+
 from regard.adoption.layouts import bias_names, weight_name
-from regard.adoption.plan import shape_of, state_of
+from regard.adoption.plan import find_parts, shape_of, state_of
 from regard.adoption.trial import Trial, run_module
-from regard.attention.attend import attend
+from regard.mistakes.formula import Case, Projection
+from regard.mistakes.search import explanations
 
 
 def explain_difference(trial: Trial) -> ValueError:
@@ -34,7 +37,7 @@ def explain_difference(trial: Trial) -> ValueError:
 def random_in_eval(trial: Trial) -> str | None:
     """Dropout that also acts in eval()."""
     first, second = (run_module(trial.module, trial.x).out for _ in range(2))
-    if first.equal(second):
+    if torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
         return None
     return "Run twice in eval() it answers differently; use nn.Dropout, or pass training=self.training"
 
@@ -65,38 +68,21 @@ def other_scale_or_causality(trial: Trial) -> str | None:
     return None
 
 
-def masked_after_softmax(trial: Trial) -> str | None:
-    """Weights of the future set to 0 after the softmax, instead of scores to −∞ before it."""
-    layer = trial.layer(causal=False)
-    _, weights = layer(trial.x, return_weights=True)
-    values = layer.W_value(trial.x).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
-    values = values.repeat_interleave(weights.shape[1] // values.shape[1], dim=1)
-    out = layer.out_proj((weights.tril() @ values).transpose(1, 2).flatten(2))
-    if not run_module(trial.module, trial.x).is_close_to(out):
+def known_mistake(trial: Trial) -> str | None:
+    """One of the mistakes that `check` names, or two of them."""
+    plan, x = trial.plan, trial.x
+    if plan.scale is not None:
         return None
-    return "The reason: it hides the future after the softmax, so rows no longer sum to 1; put −∞ before it"
-
-
-def missing_transpose(trial: Trial) -> str | None:
-    """Heads split by view(B, H, T, D), or joined before the tokens are first again: right shapes, mixed tokens."""
-    (B, T), answer = trial.x.shape[:2], run_module(trial.module, trial.x)
-    split = "it splits by view(B, H, T, D), which mixes tokens; write view(B, T, H, D).transpose(1, 2)"
-    join = "it joins the heads as (B, H, T, D), which mixes tokens; write transpose(1, 2).contiguous() before view"
-    for causal in (True, False):
-        layer = trial.layer(causal=causal)
-        projected = [W(trial.x) for W in (layer.W_query, layer.W_key, layer.W_value)]
-        for reasons in ((split,), (join,), (split, join)):
-            q, k, v = (
-                t.view(B, -1, T, layer.head_dim)
-                if split in reasons
-                else t.view(B, T, -1, layer.head_dim).transpose(1, 2)
-                for t in projected
-            )
-            context = attend(q, k, v, mask=layer.rule, scale=layer.scale)
-            joined = context.reshape(B, T, -1) if join in reasons else context.transpose(1, 2).flatten(2)
-            if answer.is_close_to(layer.out_proj(joined)):
-                return f"The reason: {', and '.join(reasons)}"
-    return None
+    parts = find_parts(plan, state_of(trial.module))
+    projections = {name: Projection(weight, bias) for name, (weight, bias) in parts.items()}
+    out = run_module(trial.module, x).out
+    cases = [Case(x, projections, plan.num_heads, causal) for causal in (True, False)]
+    found = [(case, variants[0]) for case in cases if (variants := explanations(case, out)) and variants[0]]
+    if not found:
+        return None
+    case, variant = min(found, key=lambda one: len(one[1]))
+    reasons = (f"{one.name}. {one.describe(case)} Right is {one.fix}" for one in variant)
+    return f"The reason: {'; and '.join(reasons)}"
 
 
 def other_parameters(trial: Trial) -> str | None:
@@ -112,7 +98,7 @@ def other_parameters(trial: Trial) -> str | None:
     )
 
 
-REASONS = (random_in_eval, other_scale_or_causality, masked_after_softmax, missing_transpose, other_parameters)
+REASONS = (random_in_eval, other_scale_or_causality, known_mistake, other_parameters)
 
 
 def _scales(trial: Trial) -> list[Scale]:

@@ -14,6 +14,7 @@ DESCRIPTIONS = {
     "cut": "Time a model with a head switched off against TransformerLens.",
     "generate": "Time text generation against transformers.",
     "train": "Time a training step against transformers' GPT-2.",
+    "check": "Put known mistakes into right layers, and count how many `regard check` names.",
 }
 DTYPES = {  # torch's names, by those of the command line
     "bf16": "bfloat16",
@@ -137,6 +138,14 @@ def train_parser() -> BenchParser:
     return parser
 
 
+def check_parser() -> BenchParser:
+    """Options of `regard bench check`."""
+    parser = _parser("check")
+    parser.add_argument("--pairs", type=int, default=100, help="Pairs of mistakes to try. [default: %(default)s]")
+    parser.add_argument("--seed", type=int, default=0, help="Which pairs are tried. [default: %(default)s]")
+    return parser
+
+
 PARSERS: dict[str, Callable[[], BenchParser]] = {
     "layer": layer_parser,
     "memory": memory_parser,
@@ -144,6 +153,7 @@ PARSERS: dict[str, Callable[[], BenchParser]] = {
     "cut": cut_parser,
     "generate": generate_parser,
     "train": train_parser,
+    "check": check_parser,
 }
 
 

@@ -59,7 +59,7 @@ SYMBOLS = {
 }
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_ARGUMENT = re.compile(r"[A-Za-z0-9_.]+")  # what a root is taken of, unless it is in brackets
+_ARGUMENT = re.compile(r"\w+(\.\w+)*", re.ASCII)  # what a root is taken of, unless it is in brackets
 
 
 def replace(error: UnicodeError) -> tuple[str, int]:

@@ -1,0 +1,1 @@
+"""Checking: what a layer that somebody wrote does, and the name of its mistake."""

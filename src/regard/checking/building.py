@@ -1,0 +1,173 @@
+"""Building: the arguments of a learner's constructor, by the names that people use for the sizes of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ProbeSizes:
+    """The sizes of one experiment. All are different, so that no axis can be taken for another."""
+
+    d_in: int = 13
+    num_heads: int = 3
+    head_dim: int = 7
+    context_length: int = 11
+    B: int = 2
+    T: int = 5
+    kv_heads: int | None = None
+
+    @property
+    def width(self) -> int:
+        """d_out: all heads together."""
+        return self.num_heads * self.head_dim
+
+
+# The first that a class can be built with is used; the others are for layers that insist on even sizes.
+PROBES = (ProbeSizes(), ProbeSizes(d_in=24, num_heads=4, head_dim=8))
+GROUPED = ProbeSizes(num_heads=6, head_dim=7, kv_heads=3)
+# A finding counts if it is also made at other sizes.
+OTHERS = (
+    ProbeSizes(d_in=17, num_heads=5, head_dim=3, context_length=13, B=3, T=7),
+    ProbeSizes(d_in=20, num_heads=2, head_dim=6, context_length=13, B=3, T=7),
+)
+OTHER_GROUPED = ProbeSizes(d_in=17, num_heads=4, head_dim=5, context_length=13, B=3, T=7, kv_heads=2)
+
+WIDTH_IN = (
+    *("d_in", "in_dim", "input_dim", "in_features", "dim_in", "d_input", "input_size", "emb_in", "in_channels"),
+    *("query_dim", "input_width", "n_in", "context_dim", "kdim", "vdim", "key_size", "query_size", "value_size"),
+)
+WIDTH_OUT = ("d_out", "out_dim", "output_dim", "out_features", "dim_out", "d_output", "output_size", "d_attn", "n_out")
+WIDTH = (
+    *("d_model", "embed_dim", "emb_dim", "n_embd", "hidden_size", "dim", "embed_size", "d_embed", "model_dim", "n_dim"),
+    *(
+        "embedding_dim",
+        "hidden_dim",
+        "n_embed",
+        "emb_size",
+        "width",
+        "channels",
+        "embedding_size",
+        "d",
+        "E",
+        "k",
+        "emb",
+    ),
+    *(
+        "hid_dim",
+        "model_size",
+        "dmodel",
+        "dim_model",
+        "features",
+        "n_hidden",
+        "hidden",
+        "units",
+        "n_model",
+        "embed_dims",
+        "size",
+    ),
+)
+HEADS = (
+    *("num_heads", "n_heads", "n_head", "heads", "nhead", "num_attention_heads", "h", "number_of_heads", "nheads"),
+    *("num_head", "nb_heads", "head_num", "heads_num", "n_attn_heads", "H", "head_count", "attention_heads"),
+)
+KV_HEADS = (
+    *("num_kv_heads", "n_kv_heads", "num_key_value_heads", "kv_heads", "n_kv_head", "num_groups", "n_groups"),
+    *("num_kv_groups", "n_kv", "groups", "num_query_groups"),
+)
+HEAD_DIM = ("head_dim", "head_size", "d_head", "dim_head", "d_k", "d_v", "d_q", "head_width", "dk", "dv", "d_key")
+CONTEXT = (
+    *("context_length", "block_size", "max_seq_len", "max_len", "seq_len", "context_size", "ctx_len", "n_ctx"),
+    *("max_position_embeddings", "n_positions", "context_window", "max_length", "seq_length", "max_seq_length"),
+    *("max_tokens", "context_len", "max_context_length", "max_seqlen", "window", "T", "num_tokens"),
+)
+DROPOUT = (
+    *("dropout", "p", "drop", "dropout_p", "drop_rate", "dropout_rate", "p_drop", "attn_dropout", "attn_pdrop"),
+    *("attention_dropout", "attn_drop", "resid_pdrop", "proj_drop", "resid_dropout", "embd_pdrop", "drop_p"),
+    *("dropout_prob", "attention_probs_dropout_prob", "drop_prob", "attn_drop_rate", "pdrop"),
+)
+BIAS = ("qkv_bias", "bias", "use_bias", "attention_bias", "attn_bias", "proj_bias", "out_bias")
+CAUSAL = ("causal", "is_causal", "masked", "use_causal_mask", "use_mask", "mask", "is_decoder")
+# Of blocks and whole models, whose attention is checked.
+MODEL = {
+    **dict.fromkeys(("vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocabulary"), 19),
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "layers", "N"), 1),
+    **dict.fromkeys(("d_ff", "ff_dim", "mlp_dim", "dim_feedforward", "hidden_features", "d_hidden"), 23),
+}
+CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
+
+
+@dataclass(frozen=True)
+class Built:
+    """Arguments for a constructor, and the names that are not known."""
+
+    arguments: dict[str, Any]
+    unknown: tuple[str, ...] = ()
+    sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner
+
+
+def takes(described: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+    """Has the constructor an argument of one of these names?"""
+    return any(p["name"] in names for p in described.get("build", ()))
+
+
+def has_config(described: Mapping[str, Any]) -> bool:
+    """Is it built with one object for all settings?"""
+    return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
+
+
+def choose_arguments(
+    described: Mapping[str, Any],
+    sizes: ProbeSizes,
+    dropout: float = 0.0,
+    square: bool = False,
+    own: Mapping[str, Any] | None = None,
+) -> Built:
+    """The arguments with which a class is built at these sizes; `own` are the learner's, by name, and come first."""
+    own = own or {}
+    parameters = [p for p in described["build"] if p["kind"] not in ("VAR_POSITIONAL", "VAR_KEYWORD")]
+    square = square or not takes(described, WIDTH_OUT) or not takes(described, (*WIDTH_IN, *WIDTH))
+    known = _values(sizes, dropout, square, both=takes(described, WIDTH_IN))
+    chosen: dict[str, Any] = {}
+    unknown = []
+    for p in parameters:
+        name = p["name"]
+        if name in own:
+            chosen[name] = own[name]
+        elif name in CONFIG and has_config(described):
+            chosen[name] = {**known, **own}
+        elif name in known and not (name in (*BIAS, *CAUSAL) and not p["required"]):
+            chosen[name] = known[name]
+        elif p["required"]:
+            unknown.append(name)
+    if wrong := [name for name in own if name not in [p["name"] for p in parameters] and not has_config(described)]:
+        raise ValueError(
+            f"{described['name']} takes no argument {', '.join(wrong)}; "
+            f"it takes {', '.join(p['name'] for p in parameters) or 'none'}"
+        )
+    shown = {name: value for name, value in chosen.items() if type(value) is int}
+    if any(isinstance(value, dict) for value in chosen.values()):
+        shown = {"d_model": sizes.width, "num_heads": sizes.num_heads}
+    return Built(chosen, tuple(unknown), shown)
+
+
+def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict[str, Any]:
+    """A value for every known name; `both`: the class has an input width of its own, so d_model is not that."""
+    d_in = sizes.width if square else sizes.d_in
+    return {
+        **dict.fromkeys(WIDTH_IN, d_in),
+        **dict.fromkeys(WIDTH_OUT, sizes.width),
+        **dict.fromkeys(WIDTH, sizes.width if both or square else d_in),
+        **dict.fromkeys(HEADS, sizes.num_heads),
+        **dict.fromkeys(KV_HEADS, sizes.kv_heads or sizes.num_heads),
+        **dict.fromkeys(HEAD_DIM, sizes.head_dim),
+        **dict.fromkeys(CONTEXT, sizes.context_length),
+        **dict.fromkeys(DROPOUT, dropout),
+        **dict.fromkeys(BIAS, False),
+        **dict.fromkeys(CAUSAL, True),
+        **MODEL,
+        "device": "cpu",
+        "dtype": None,
+    }

@@ -1,0 +1,334 @@
+"""check: is this layer right? If not, the name of the mistake, its line, and numbers to follow.
+
+Values come first (values.py): the layer runs with known weights beside the formula and every known mistake in it. Then
+behaviours (behaviours.py), and lines (locating.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.checking.behaviours import Situation, changes_arguments, observe
+from regard.checking.building import (
+    GROUPED,
+    KV_HEADS,
+    OTHER_GROUPED,
+    OTHERS,
+    PROBES,
+    ProbeSizes,
+    choose_arguments,
+    takes,
+)
+from regard.checking.calling import mask_argument
+from regard.checking.constant_scale import with_constant_scale
+from regard.checking.divergence import first_divergence
+from regard.checking.examples import counterexample, tiny_example
+from regard.checking.failing import explain
+from regard.checking.functions import function_experiment
+from regard.checking.locating import line_of
+from regard.checking.small_functions import check_small, kind_of
+from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
+from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
+from regard.checking.verdict import Finding, Verdict
+from regard.mistakes.search import Variant
+from regard.traces.failures import describe_argument
+
+
+def check(
+    target: Any,
+    *,
+    causal: bool | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+    solution: bool = False,
+) -> Verdict:
+    """Check an attention layer that somebody wrote: right, or which mistake it makes, and where.
+
+    >>> class Unscaled(torch.nn.Module):
+    ...     def __init__(self, d_in, d_out):
+    ...         super().__init__()
+    ...         self.W_q, self.W_k, self.W_v = (torch.nn.Linear(d_in, d_out) for _ in range(3))
+    ...     def forward(self, x):
+    ...         return torch.softmax(self.W_q(x) @ self.W_k(x).mT, dim=-1) @ self.W_v(x)
+    >>> check(Unscaled).mistakes[0].name
+    'no scale'
+
+    It takes a class, which is built at several sizes, or a module as it is. Whatever computes the formula is right,
+    however it is written.
+
+    Options:
+        causal: must it hide the future? Unless given, names and a mask in the layer say so; where nothing does, both
+            are right.
+        arguments: values for the constructor, by name, where their names say nothing.
+        names: which weight is which, for W_query, W_key, W_value or qkv, and out_proj, where names do not tell.
+        solution: show the right line of code, too.
+    """
+    if not (inspect.isfunction(target) or isinstance(target, (type, torch.nn.Module))):
+        raise ValueError(f"check() takes a class, a module or a function of yours, not {describe_argument(target)}")
+    request = Request(causal, dict(arguments or {}), dict(names or {}))
+    verdict = check_subject(LocalSubject(target), request)
+    verdict.shows_fix = solution
+    return verdict
+
+
+def check_subject(subject: Subject, request: Request) -> Verdict:
+    """Check something that runs here or elsewhere."""
+    with _one_thread():
+        verdict = _checked_inside(subject, request) or _checked(subject, request)
+    lines = subject.source.splitlines()
+    verdict.file = subject.file
+    verdict.findings = [
+        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one
+        for one in verdict.findings
+    ]
+    return verdict
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small tensors are much quicker on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
+    """The attention inside a block or a model; None where the subject is attention itself."""
+    if is_function(subject):
+        return None
+    built = None if subject.is_built else choose_arguments(subject.described, PROBES[0], own=request.own)
+    if built is not None and built.unknown:
+        return None
+    seen = subject.run({"build": None if built is None else built.arguments}, {})
+    inside = [
+        one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))
+    ]
+    weights = [p["name"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
+    norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in seen.contents.get("parameters", ()))
+    for one in inside:
+        alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
+        rest = [name for name in weights if not name.startswith(alike)]
+        if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
+            verdict = _checked(InsideSubject(subject, one), request)
+            whole = subject.described["name"]
+            verdict.notes.append(f"Only the attention inside {whole} was checked: {one['path']}.")
+            return verdict
+    return None
+
+
+def _checked(subject: Subject, request: Request) -> Verdict:
+    if kind := is_function(subject) and kind_of(subject.described["name"], argument_names(subject)):
+        return check_small(subject, kind)
+    verdict = Verdict(subject.described["name"], "an attention layer")
+    result = _first_experiment(subject, request)
+    verdict.sizes = result.shown
+    if result.problem:
+        verdict.problem = result.problem
+        return verdict
+    if result.failed is not None:
+        verdict.findings = [explain(result.failed, subject, request, result.sizes)]
+        return verdict
+    assert result.case is not None
+    assert result.call is not None
+    masked = _with_mask(subject, request, result)
+    if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
+        result, masked = masked, None  # it hides what its caller says
+    seen = record(subject, result)
+    result = with_constant_scale(result, [call.value for call in seen.recorded[seen.built :]])
+    verdict.task = describe_task(result)
+    verdict.notes = _notes(result, masked)
+    if result.variants is not None and not result.is_right and not _confirmed(subject, request, result):
+        result = replace(result, variants=None)
+    situation = Situation(subject, result, request, masked)
+    if result.variants is None:
+        changed = list(changes_arguments(situation))
+        verdict.findings = changed or [_unknown(subject, request, result, seen)]
+        return verdict
+    mistakes = _mistakes(result, seen, subject.source)
+    if not mistakes and masked is not None and not masked.is_right:
+        mistakes = _mask_mistakes(subject, request, masked)
+    if not mistakes:
+        mistakes = _elsewhere(subject, request, result)
+    observed = changes_arguments(situation) if is_function(subject) else observe(situation)
+    verdict.findings = [*mistakes, *_unexplained(list(observed), mistakes)]
+    return verdict
+
+
+def is_function(subject: Subject) -> bool:
+    """Is it a function, not a class?"""
+    return "build" not in subject.described
+
+
+def argument_names(subject: Subject) -> list[str]:
+    """The names of its arguments."""
+    return [p["name"] for p in subject.described["call"]]
+
+
+def _experiment(
+    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, *, square: bool = False, masked: bool = False
+) -> Experiment:
+    if is_function(subject):
+        return function_experiment(subject, sizes, seed, request, masked)
+    return experiment(subject, sizes, seed, request, square=square, masked=masked)
+
+
+def _first_experiment(subject: Subject, request: Request) -> Experiment:
+    """At the first sizes at which it runs and is explained; else as at the first of all."""
+    first = None
+    if is_function(subject):
+        return _experiment(subject, PROBES[0], 0, request)
+    probes = PROBES[:1] if subject.is_built else PROBES
+    for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
+        for square in (False, True):
+            result = experiment(subject, sizes, 0, request, square=square)
+            first = first or result
+            if result.variants is not None or (first is result and result.case is not None):
+                return result
+            if result.problem or subject.is_built:
+                return first
+    assert first is not None
+    return first
+
+
+def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
+    """The same layer, called with a mask over the future, where it takes a mask."""
+    if mask_argument(subject.described) is None or result.case is None:
+        return None
+    if result.case.causal and (result.variants is None or not any("no causal mask" in one for one in result.names)):
+        return None
+    masked = _experiment(subject, result.sizes, 0, request, masked=True)
+    return None if masked.failed or masked.problem or masked.case is None else masked
+
+
+def record(subject: Subject, result: Experiment) -> Observation:
+    """The torch calls of one run."""
+    assert result.call is not None
+    return subject.run(result.job(calls=[result.call.as_json()], record=True), result.tensors)
+
+
+def _confirmed(subject: Subject, request: Request, result: Experiment) -> bool:
+    """Is the explanation the same at other sizes, with other weights?"""
+    for other in _other_experiments(subject, request, result):
+        if other.case is not None:
+            return agrees_elsewhere(result, other)
+    return False
+
+
+def _other_experiments(subject: Subject, request: Request, result: Experiment) -> Iterator[Experiment]:
+    square = result.case is not None and result.case.x.shape[-1] == result.case.width
+    choices: tuple[ProbeSizes, ...] = (OTHER_GROUPED,) if result.sizes.kv_heads else OTHERS
+    if subject.is_built:
+        choices = (replace(result.sizes, B=3, T=7 if result.sizes.context_length > 7 else 4),)
+    masked = bool(result.call and result.call.mask)
+    for sizes in choices:
+        other = _experiment(subject, sizes, 7, request, square=square, masked=masked)
+        if other.case is not None and other.variants is None:
+            seen = record(subject, other)
+            other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
+        yield other
+
+
+def _elsewhere(subject: Subject, request: Request, result: Experiment) -> list[Finding]:
+    """What goes wrong at other sizes only."""
+    others = list(_other_experiments(subject, request, result))
+    if any(other.is_right for other in others):
+        return []
+    for other in others:
+        if other.failed is not None:
+            return [explain(other.failed, subject, request, other.sizes)]
+        if other.case is not None:
+            seen = record(subject, other)
+            if other.variants is not None:
+                return _mistakes(other, seen, subject.source)
+            return [_unknown(subject, request, other, seen)]
+    return []
+
+
+def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Finding]:
+    """The mistakes of the smallest explanation."""
+    assert result.case is not None
+    assert result.out is not None
+    assert result.variants is not None
+    variant: Variant = result.variants[0]
+    return [
+        Finding(
+            one.name,
+            one.describe(result.case),
+            one.why,
+            one.fix,
+            one.shows,
+            line_of(one, variant, result.case, result.out, seen, source),
+            example=tiny_example(one, variant, result.case),
+        )
+        for one in variant
+    ]
+
+
+def _mask_mistakes(subject: Subject, request: Request, masked: Experiment) -> list[Finding]:
+    seen = record(subject, masked)
+    if masked.variants is not None:
+        return _mistakes(masked, seen, subject.source)
+    return [_unknown(subject, request, masked, seen, with_mask=True)]
+
+
+def _unknown(
+    subject: Subject, request: Request, result: Experiment, seen: Observation, with_mask: bool = False
+) -> Finding:
+    """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
+    assert result.case is not None
+    where = first_divergence(result.case, seen)
+    called = " when a mask is passed" if with_mask else ""
+    begins = f"The first step that differs: {where.step}."
+    if where.before == where.step:
+        begins = f"The {where.step} are right at first, and then changed."
+    elif where.before:
+        begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."
+    says = f"It computes something else{called}, and no known mistake explains it. {begins}"
+    example = counterexample(subject, request, result)
+    return Finding("", says, step=where.step, line=where.line, example=example)
+
+
+def _unexplained(findings: list[Finding], mistakes: list[Finding]) -> list[Finding]:
+    """Without what follows from the mistakes: one error hides its consequences."""
+    if not mistakes:
+        return findings
+    return [one for one in findings if one.name and one.name != "hard-coded sizes"]
+
+
+def describe_task(result: Experiment) -> str:
+    """What it was compared with, in words."""
+    assert result.case is not None
+    case = result.case
+    direction = "causal " if case.causal else ""
+    if case.qkv is not None:
+        return f"{direction}scaled dot-product attention of q, k and v"
+    if not case.projections:
+        return f"{direction}attention without weights"
+    if case.num_heads == 1:
+        return f"{direction}self-attention, one head of {case.head_dim}"
+    assignment = result.reading.assignment if result.reading else None
+    kv = len(case.projections["W_key"].weight) // max(1, case.head_dim) if assignment else case.num_heads
+    groups = f" that share {kv} key heads" if 0 < kv < case.num_heads and not case.reads_pieces else ""
+    return f"{direction}multi-head attention, {case.num_heads} heads of {case.head_dim}{groups}"
+
+
+def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
+    assert result.case is not None
+    assert result.call is not None
+    notes = [] if result.norm is None else ["It normalises x before it projects it."]
+    if result.call.layout == "tokens first":
+        notes.append("It takes x as (T, B, width).")
+    if result.call.layout == "one text":
+        notes.append("It takes one text, (T, width).")
+    if masked is not None and masked.call is not None and masked.is_right:
+        notes.append(f"Its mask: {masked.call.mask.partition(', (')[0]}.")
+    return notes

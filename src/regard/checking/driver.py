@@ -1,0 +1,399 @@
+"""The driver runs a learner's code and returns numbers, never a verdict.
+
+It stands alone, on torch: a grader sends this file into the process in which a submission runs, where nothing else of
+regard can be imported. A job says what to build, which weights to put in and what to call; tensors travel beside it by name.
+"""
+
+import copy
+import inspect
+import sys
+import traceback
+import warnings
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+MOST_CALLS = 600  # recorded torch calls of one experiment
+MOST_NUMBERS = 200_000  # of a recorded tensor
+MOST_INSIDE = 200  # modules of a model that are described
+LARGE = 1e9  # in place of infinity, where a job asks for that
+LONGEST = 2000  # characters of a message
+DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
+
+
+def describe(module: ModuleType) -> dict[str, Any]:
+    """The classes and functions that a file defines, in order, with the arguments that they take."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    return {
+        "classes": [describe_class(one) for one in own if isinstance(one, type)],
+        "functions": [describe_function(one) for one in own if inspect.isfunction(one)],
+    }
+
+
+def describe_class(one: type) -> dict[str, Any]:
+    """A class: what it is built with, and what it is called with."""
+    called = getattr(one, "forward" if issubclass(one, nn.Module) else "__call__", None)
+    return {
+        "name": one.__name__,
+        "build": _parameters(one),
+        "call": _parameters(called, skip_first=True),
+    }
+
+
+def describe_function(function: Any) -> dict[str, Any]:
+    """A function and its arguments."""
+    return {"name": function.__name__, "call": _parameters(function)}
+
+
+def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Do one job with a class, a function or an instance; return what was seen, as JSON and as tensors by name.
+
+    The job:
+        build: arguments of the constructor; none for what is built already. inside: the path of a module in it.
+        state: put the tensors state.NAME into the parameters.
+        dtype, train, seed: how it runs; seeds: another seed for every call.
+        dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
+        calls: each with args and kwargs, which are names of tensors or {"value": …}.
+        record: keep every torch call of the constructor and of the first call.
+        finite: infinities become ±1e9, so that NaN does not hide what happens.
+        gradients: tell which parameters get a gradient from the first output of the first call.
+        devices: tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU.
+        numpy: pass arrays.
+    """
+    seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
+    returned: dict[str, Tensor] = {}
+    torch.manual_seed(job.get("seed", 0))
+    recorder = Recorder(files_of(target), job)
+    try:
+        with recorder:
+            subject = build(target, job["build"]) if job.get("build") is not None else _copy(target)
+            if job.get("inside"):
+                subject = subject.get_submodule(job["inside"])
+        recorder.files |= files_of(subject)
+        seen["built"] = len(recorder.calls)
+        if isinstance(subject, nn.Module):
+            seen |= _contents(subject)
+            _prepare(subject, job, tensors)
+    except Exception as error:
+        return seen | {"failed": failure(error, recorder.files)}, returned
+    previous: Any = None
+    for number, call in enumerate(job.get("calls", ())):
+        torch.manual_seed(job.get("seed", 0) + (number if job.get("seeds") else 0))
+        names = [*call["args"], *call.get("kwargs", {}).values()]
+        arguments = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
+        one: dict[str, Any] = {"outputs": [], "changed": []}
+        recorder.is_on = not number
+        try:
+            mode = Devices(recorder.files, _tensors(subject, arguments)) if job.get("devices") else recorder
+            with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
+                warnings.simplefilter("ignore")
+                previous = _call(subject, call, arguments, previous)
+            if isinstance(mode, Devices):
+                seen["elsewhere"] = mode.fault
+            outputs = _flat(previous)
+            for i, value in enumerate(outputs):
+                returned[f"out.{number}.{i}"] = value.detach().clone()
+                one["outputs"].append(f"out.{number}.{i}")
+            if job.get("gradients") and not number:
+                seen["without_gradient"] = _without_gradient(subject, outputs)
+        except Exception as error:
+            one["failed"] = failure(error, recorder.files)
+        one["changed"] = [name for name, value in arguments.items() if not _unchanged(value, tensors[name])]
+        seen["calls"].append(one)
+    for i, (name, line, value, inputs) in enumerate(recorder.calls):
+        seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
+        returned[f"recorded.{i}"] = value
+    for i, (p, line, dropped) in enumerate(recorder.dropped):
+        seen["dropped"].append({"p": p, "line": line})
+        returned[f"dropped.{i}"] = dropped
+    return seen, returned
+
+
+def build(target: Any, arguments: dict[str, Any]) -> Any:
+    """An instance; an argument that is a mapping becomes a configuration, read as config.name or config["name"]."""
+    values = {name: Config(value) if isinstance(value, dict) else value for name, value in arguments.items()}
+    return target(**values)
+
+
+class Config(dict[str, Any]):
+    """Settings by key and by attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Recorder(TorchFunctionMode):
+    """Every torch function that runs inside: its name, its line in the learner's files, and its result.
+
+    Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
+    """
+
+    def __init__(self, files: set[str], job: dict[str, Any]) -> None:
+        super().__init__()
+        self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
+        self.dropout = job.get("dropout") is not None
+        self.calls: list[tuple[str, int, Tensor, list[int]]] = []
+        self._made: dict[int, tuple[int, Tensor]] = {}  # the call that made a tensor, and the tensor, to keep its id
+        self.dropped: list[tuple[float, int, Tensor]] = []
+        self.is_on = True
+        self._busy = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in DROPOUTS and args:
+            if not self.dropout:
+                return args[0]
+            self._drop(args, kwargs)
+        elif name == "scaled_dot_product_attention":
+            p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+            if p and not self.dropout:
+                args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+                kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
+            elif p and self.is_on:
+                self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
+        result = func(*args, **kwargs)
+        if self.finite:
+            for value in _flat(result):
+                if value.is_floating_point() and value.isinf().any():
+                    value.detach().clamp_(-LARGE, LARGE)
+        if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
+            self._busy = True
+            try:
+                if name == "__get__":
+                    name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
+                self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
+            finally:
+                self._busy = False
+        return result
+
+    def _drop(self, args: Any, kwargs: dict[str, Any]) -> None:
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        training = kwargs.get("training", args[2] if len(args) > 2 else True)
+        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
+            self.dropped.append((float(p), _learner_line(self.files), args[0].detach().clone()))
+
+    def _keep(self, name: str, given: list[Any], result: Any) -> None:
+        inputs = [self._made[id(t)][0] for t in _flat(given) if id(t) in self._made]
+        plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
+        for value in _flat(result):
+            if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
+                self._made[id(value)] = (len(self.calls), value)
+                self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
+
+
+def _learner_line(files: set[str]) -> int:
+    """The line in the learner's files that is running."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename in files:
+            return int(frame.f_lineno)
+        frame = frame.f_back
+    return 0
+
+
+class Devices(TorchFunctionMode):
+    """Where tensors would be if the module and its inputs were on a GPU; a call that mixes them with others is a fault.
+
+    No device is needed: what is made of a tensor on the GPU is there too, and what is made from nothing is on the CPU.
+    """
+
+    FREE = ("to", "type_as", "copy_", "__getitem__", "__setitem__", "__get__", "cuda", "is_floating_point", "__len__")
+
+    def __init__(self, files: set[str], tensors: list[Tensor]) -> None:
+        super().__init__()
+        self.files = files
+        self.moved = {id(t): t for t in tensors}
+        self.kept: list[Any] = []  # so that no id is used twice
+        self.fault: dict[str, Any] | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        given = _flat([*args, *kwargs.values()])
+        there = [t for t in given if id(t) in self.moved]
+        here = [t for t in given if id(t) not in self.moved and t.dim()]
+        if there and here and name not in self.FREE and self.fault is None:
+            self.fault = {"name": name, "line": _learner_line(self.files)}
+        moves = name in ("type_as", "cuda") or (name == "to" and any(isinstance(a, torch.device) for a in args))
+        if there or moves or kwargs.get("device") is not None:
+            self.moved |= {id(t): t for t in _flat(result)}
+        self.kept.append(result)
+        return result
+
+
+def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
+    """An exception as data: its type, message and the last line of the learner's that it passed."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:LONGEST],
+        "line": (frames[-1].lineno or 0) if frames else 0,
+        "function": frames[-1].name if frames else "",
+    }
+
+
+def files_of(target: Any) -> set[str]:
+    """The files in which a class (or an instance's class, or a function) was written, without torch's own."""
+    target = inspect.unwrap(target) if inspect.isfunction(target) else target
+    if inspect.isfunction(target):
+        return {target.__code__.co_filename}
+    classes = (target if isinstance(target, type) else type(target)).__mro__
+    is_initialised = isinstance(target, nn.Module) and "_modules" in vars(target)
+    inside = [type(part) for part in target.modules()] if is_initialised else []
+    files = set()
+    for one in {*classes, *inside}:
+        if not one.__module__.startswith(("torch.", "builtins", "typing", "abc")):
+            functions = [inspect.unwrap(f) for f in vars(one).values() if inspect.isfunction(f)]
+            files |= {f.__code__.co_filename for f in functions}
+    return files
+
+
+def _contents(module: nn.Module) -> dict[str, Any]:
+    """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
+    owners = {
+        f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
+        for path, part in module.named_modules()
+        for name in part._parameters
+    }
+    settings = [getattr(module, "config", None), getattr(module, "cfg", None), getattr(module, "args", None), module]
+    numbers: dict[str, Any] = {}
+    for one in settings:
+        values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
+        numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
+    modules = list(module.named_modules())
+    inner = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
+    return {
+        "parameters": [
+            {**_facts(name, p), "owner": owners.get(name, "")}
+            for name, p in module.named_parameters(remove_duplicate=False)
+        ],
+        "buffers": [_facts(name, b) for name, b in module.named_buffers()],
+        "loose": [
+            _facts(f"{path}.{name}".lstrip("."), value)
+            for path, part in modules
+            for name, value in vars(part).items()
+            if isinstance(value, Tensor)
+        ],
+        "attributes": numbers,
+        "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
+        "inside": [{"path": path, **describe_class(type(part))} for path, part in inner][:MOST_INSIDE],
+        "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
+    }
+
+
+def _facts(name: str, t: Tensor) -> dict[str, Any]:
+    return {"name": name, "shape": list(t.shape), "is_mask": _is_mask(t)}
+
+
+def _is_mask(t: Tensor) -> bool:
+    """Is it a square of nothing but 0, 1 and infinities, and not all the same?"""
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_meta:
+        return False
+    values = t.detach().to(torch.float64)
+    is_plain = bool(((values == 0) | (values == 1) | values.isinf() | (values <= -1e4)).all())
+    return is_plain and not bool((values == values.flatten()[0]).all())
+
+
+def _prepare(module: nn.Module, job: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    module.to(getattr(torch, job.get("dtype", "float64")))
+    if job.get("state"):
+        with torch.no_grad():
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                value = tensors.get(f"state.{name}")
+                if value is not None and value.shape == parameter.shape:
+                    parameter.copy_(value)
+    module.train(bool(job.get("train")))
+    if job.get("dropout") is not None:
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = job["dropout"]
+            elif isinstance(part, nn.MultiheadAttention):
+                part.dropout = job["dropout"]
+
+
+def _copy(target: Any) -> Any:
+    if not isinstance(target, nn.Module):
+        return target
+    replaced: dict[int, Any] = {}
+    for part in target.modules():  # tensors kept from the last run have a history, which deepcopy refuses
+        kept = (t for t in vars(part).values() if isinstance(t, Tensor) and not t.is_leaf)
+        replaced |= {id(t): t.detach().clone() for t in kept}
+    return copy.deepcopy(target, replaced)
+
+
+def _tensors(subject: Any, arguments: dict[str, Any]) -> list[Tensor]:
+    """What a module takes along when it moves, and what it is called with."""
+    own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
+    return own + [value for value in arguments.values() if isinstance(value, Tensor)]
+
+
+def _argument(tensor: Tensor, job: dict[str, Any]) -> Any:
+    if tensor.is_floating_point():
+        tensor = tensor.to(getattr(torch, job.get("dtype", "float64")))
+    return tensor.numpy().copy() if job.get("numpy") else tensor.clone()
+
+
+def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Any], previous: Any) -> Any:
+    """Call it; {"cache": n} is the n-th part of what the call before returned, as for keys and values of a cache."""
+
+    def value(one: Any) -> Any:
+        if isinstance(one, str):
+            return tensors[one]
+        return previous[one["cache"]] if "cache" in one else one["value"]
+
+    if "method" in call:
+        return getattr(subject, call["method"])()
+    return subject(*map(value, call["args"]), **{name: value(one) for name, one in call.get("kwargs", {}).items()})
+
+
+def _without_gradient(subject: Any, outputs: list[Tensor]) -> list[str]:
+    """The parameters that do not change the output."""
+    out = next((t for t in outputs if t.requires_grad), None)
+    if out is None or not isinstance(subject, nn.Module):
+        return []
+    generator = torch.Generator().manual_seed(0)
+    (out * torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out)).sum().backward()
+    return [n for n, p in subject.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+
+
+def _flat(result: Any) -> list[Tensor]:
+    """The tensors of a result, in order."""
+    if isinstance(result, Tensor):
+        return [result]
+    if isinstance(result, (tuple, list)):
+        return [one for part in result for one in _flat(part)]
+    if isinstance(result, dict):
+        return _flat(list(result.values()))
+    if type(result).__module__ == "numpy" and type(result).__name__ == "ndarray" and result.dtype.kind in "fiub":
+        return [torch.tensor(result)]
+    return []
+
+
+def _unchanged(value: Any, original: Tensor) -> bool:
+    value = value if isinstance(value, Tensor) else torch.from_numpy(value)
+    original = original.to(value.dtype)
+    return value.shape == original.shape and bool(((value == original) | (value.isnan() & original.isnan())).all())
+
+
+def _parameters(function: Any, skip_first: bool = False) -> list[dict[str, Any]]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    return [
+        {
+            "name": p.name,
+            "kind": p.kind.name,
+            "required": p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD),
+            "default": p.default if isinstance(p.default, (int, float, bool, str)) else None,
+        }
+        for p in parameters[skip_first:]
+    ]

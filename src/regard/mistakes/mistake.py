@@ -1,0 +1,69 @@
+"""A mistake: one step of the formula exchanged for what people write instead, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from regard.mistakes.formula import Case
+
+
+def always(case: Case) -> bool:
+    """The mistake can be made in every layer."""
+    return True
+
+
+def with_heads(case: Case) -> bool:
+    """The mistake needs several heads."""
+    return case.num_heads > 1
+
+
+def with_mask(case: Case) -> bool:
+    """The mistake needs a layer that should hide something."""
+    return case.causal or case.mask is not None
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One wrong step.
+
+    step is the step of `Formula` that it replaces, and shows the step of a trace where it is first seen. The sentences
+    of `says` may use {head_dim}, {num_heads}, {width}, {d_in}, {T} and {factor}.
+    """
+
+    name: str  # short, as in a class summary: "scale by √d_model"
+    step: str
+    act: Callable[..., Any]
+    shows: str
+    says: str  # what the layer does, and what it should do
+    why: str  # why that is wrong, for a person who meets it for the first time
+    fix: str  # the right line of code
+    applies: Callable[[Case], bool] = always
+    rare: bool = False  # tried alone only, not in pairs
+    hides: bool = False  # is about how hidden scores are written: means nothing in a layer without a mask
+
+    def describe(self, case: Case) -> str:
+        """What it does, with the numbers of this layer."""
+        _, T, d_in = case.x.shape
+        return self.says.format(
+            head_dim=case.head_dim,
+            num_heads=case.num_heads,
+            width=case.width,
+            d_in=d_in,
+            T=T,
+            factor="" if case.factor is None else number_text(case.factor),
+        )
+
+
+def number_text(factor: float) -> str:
+    """What scores are multiplied by, as people write it: divided by 8, multiplied by 3.
+
+    >>> number_text(0.125), number_text(3.0), number_text(11**-0.5)
+    ('divided by 8', 'multiplied by 3', 'divided by √11')
+    """
+    word, value = ("divided by", 1 / factor) if abs(factor) < 1 else ("multiplied by", factor)
+    for text, candidate in ((f"{value:.6g}", float(f"{value:.0f}")), (f"√{value**2:.0f}", round(value**2) ** 0.5)):
+        if abs(value - candidate) < 1e-6 * abs(value):
+            return f"{word} {text}"
+    return f"{word} {value:.4g}"

@@ -1,0 +1,121 @@
+"""Mistakes in dividing the scores by √head_dim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from regard.mistakes.formula import Case
+from regard.mistakes.mistake import Mistake, with_heads
+
+_WHY = (
+    "A score is a sum of head_dim products, so its variance grows with head_dim; divided by √head_dim it is about 1, "
+    "and the softmax neither saturates nor turns flat."
+)
+_FIX = "scores = scores / head_dim**0.5"
+
+
+def _scaled(case: Case) -> bool:
+    return case.scaled
+
+
+def _wide(case: Case) -> bool:
+    return case.scaled and case.num_heads > 1
+
+
+def _by_d_in(case: Case) -> bool:
+    return case.scaled and case.x.shape[-1] not in (case.width, case.head_dim)
+
+
+def _by_heads(case: Case) -> bool:
+    return case.scaled and with_heads(case) and case.num_heads != case.head_dim
+
+
+def _by_tokens(case: Case) -> bool:
+    return case.scaled and case.x.shape[1] not in (1, case.head_dim, case.width, case.num_heads, case.x.shape[-1])
+
+
+def _by_constant(case: Case) -> bool:
+    return case.scaled and case.factor is not None
+
+
+def _constant(case: Case) -> float:
+    return 1.0 if case.factor is None else case.factor
+
+
+def _wrong(
+    name: str,
+    factor: Callable[[Case], float],
+    says: str,
+    applies: Callable[[Case], bool] = _scaled,
+    rare: bool = False,
+    why: str = _WHY,
+) -> Mistake:
+    def scale(scores: Tensor, case: Case) -> Tensor:
+        return scores * factor(case)
+
+    return Mistake(name, "scale", scale, "scaled", says, why, _FIX, applies, rare)
+
+
+MISTAKES = (
+    _wrong(
+        "scale by √d_model",
+        lambda case: case.width**-0.5,
+        "The scores are divided by √{width}, the width of all heads together; it is √head_dim = √{head_dim}.",
+        _wide,
+    ),
+    _wrong(
+        "scale by √d_in",
+        lambda case: case.x.shape[-1] ** -0.5,
+        "The scores are divided by √{d_in}, the width of x; it is √head_dim = √{head_dim}.",
+        _by_d_in,
+    ),
+    _wrong(
+        "scale inverted",
+        lambda case: case.head_dim**0.5,
+        "The scores are multiplied by √{head_dim}; they are divided by it.",
+    ),
+    _wrong("no scale", lambda case: 1.0, "The scores are not divided by √head_dim = √{head_dim}."),
+    _wrong(
+        "missing root",
+        lambda case: 1 / case.head_dim,
+        "The scores are divided by {head_dim}; it is √{head_dim}.",
+    ),
+    _wrong(
+        "missing root of d_model",
+        lambda case: 1 / case.width,
+        "The scores are divided by {width}, the width of all heads together; it is √head_dim = √{head_dim}.",
+        _wide,
+        rare=True,
+    ),
+    _wrong(
+        "scale by √num_heads",
+        lambda case: case.num_heads**-0.5,
+        "The scores are divided by √{num_heads}, the number of heads; it is √head_dim = √{head_dim}.",
+        _by_heads,
+    ),
+    _wrong(
+        "scale by √T",
+        lambda case: case.x.shape[1] ** -0.5,
+        "The scores are divided by √{T}, the number of tokens; it is √head_dim = √{head_dim}.",
+        _by_tokens,
+    ),
+    _wrong(
+        "scale is a constant",
+        _constant,
+        "The scores are {factor}, whatever the size of the heads; here it is √head_dim = √{head_dim}.",
+        _by_constant,
+        why="A number that fits one size is wrong for every other: compute it from head_dim.",
+    ),
+    Mistake(
+        "scaled where nothing is",
+        "scale",
+        lambda scores, case: scores / case.x.shape[-1] ** 0.5,
+        "scaled",
+        "The scores are divided by √{d_in}; simplified attention takes them as they are.",
+        "The scale comes with the projections, one rung later.",
+        "weights = torch.softmax(scores, dim=-1)",
+        lambda case: not case.scaled,
+    ),
+)

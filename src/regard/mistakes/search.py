@@ -1,0 +1,121 @@
+"""Which mistakes explain an output: every mistake and every pair of them is simulated, and compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from regard.mistakes import masking, merging, projecting, scaling, splitting
+from regard.mistakes.formula import RIGHT, Case, Formula, Known, hide
+from regard.mistakes.mistake import Mistake
+
+MISTAKES: tuple[Mistake, ...] = (
+    *projecting.MISTAKES,
+    *splitting.MISTAKES,
+    *scaling.MISTAKES,
+    *masking.MISTAKES,
+    *merging.MISTAKES,
+)
+TOLERANCE = 1e-5  # of the largest number: code may compute something in float32, such as torch.sqrt(torch.tensor(8.0))
+LARGEST = 2  # mistakes in one explanation
+FILLINGS = ("-inf", "large", "zero", "added")
+FINITE = ("large", "added")  # of a layer in which infinities were replaced by large numbers
+
+Variant = tuple[Mistake, ...]
+
+
+def explanations(
+    case: Case, out: Tensor, tolerance: float = TOLERANCE, mistakes: Sequence[Mistake] = MISTAKES
+) -> list[Variant] | None:
+    """The smallest sets of mistakes that give this output; [()] where it is right, None where no set gives it.
+
+    Several are returned where they are the same function on this input.
+    """
+    for size in range(LARGEST + 1):
+        matches = explanations_of_size(case, [out], size, tolerance, mistakes)
+        if matches:
+            return [variant for _, variant in matches]
+    return None
+
+
+def explanations_of_size(
+    case: Case,
+    outs: Sequence[Tensor],
+    size: int,
+    tolerance: float,
+    mistakes: Sequence[Mistake] = MISTAKES,
+    fillings: Sequence[str] = FILLINGS,
+) -> list[tuple[int, Variant]]:
+    """All sets of so many mistakes that give one of these outputs, each with the number of that output."""
+    known: dict[str, Known] = {}
+    samples = [_sample(out) for out in outs]
+    result = []
+    for variant in variants(case, size, mistakes):
+        simulated = list(outputs(case, variant, fillings, known))
+        for i, out in enumerate(outs):
+            if any(_may_be_same(_sample(one), samples[i]) and same(one, out, tolerance) for one in simulated):
+                result.append((i, variant))
+    return result
+
+
+def _sample(t: Tensor) -> list[float]:
+    """Three numbers of a tensor: most that differ, differ there already."""
+    flat = t.reshape(-1)
+    return [float(flat[i]) for i in (0, len(flat) // 2, -1)] if len(flat) else []
+
+
+def _may_be_same(a: list[float], b: list[float]) -> bool:
+    return all(not abs(x - y) > 0.01 * (abs(x) + abs(y)) + 0.01 for x, y in zip(a, b, strict=False))
+
+
+def variants(case: Case, size: int, mistakes: Sequence[Mistake] = MISTAKES) -> list[Variant]:
+    """The sets of so many mistakes that can be made together in this layer."""
+    possible = [one for one in mistakes if one.applies(case)]
+    if size < LARGEST:
+        return list(combinations(possible, size))
+    return [pair for pair in combinations([one for one in possible if not one.rare], size) if compatible(*pair)]
+
+
+def compatible(a: Mistake, b: Mistake) -> bool:
+    """Can both be made in one layer, and seen? How a mask hides means nothing where there is none."""
+    without_mask = {"no causal mask", "mask argument ignored"}
+    return a.step != b.step and not (a.name in without_mask and b.hides) and not (b.name in without_mask and a.hides)
+
+
+def outputs(
+    case: Case, variant: Variant, fillings: Sequence[str] = FILLINGS, known: dict[str, Known] | None = None
+) -> Iterator[Tensor]:
+    """What a layer with these mistakes gives, for each right way to write the rest; nothing where shapes do not fit.
+
+    known: steps of other variants of this case, by filling.
+    """
+    known = {} if known is None else known
+    changes = {one.step: one.act for one in variant}
+    for base in RIGHT if not {"split", "merge"} & set(changes) and len(variant) < LARGEST else RIGHT[:1]:
+        if base is not RIGHT[0] and case.num_heads == 1:
+            continue
+        formula = replace(base, **changes)
+        for filling in _fillings(case, formula, fillings):
+            try:
+                yield formula(replace(case, filling=filling), known.setdefault(filling, {}))
+            except (RuntimeError, ValueError):  # these weights have no place in this variant
+                break
+
+
+def _fillings(case: Case, formula: Formula, fillings: Sequence[str]) -> Sequence[str]:
+    """How hidden scores may be written; it shows where a row, or another axis of the softmax, has nothing to see."""
+    visible = formula.see(case)
+    alike = bool(visible.any(-1).all()) and formula.hide is hide
+    return fillings[:1] if alike or bool(visible.all()) else fillings
+
+
+def same(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Are they the same numbers, also where they are not finite?"""
+    if a.shape != b.shape or not torch.equal(a.isnan(), b.isnan()):
+        return False
+    a, b = a.nan_to_num(0.0), b.nan_to_num(0.0)
+    return bool(((a - b).abs() <= tolerance * b.abs().amax().clamp(min=1e-30)).all()) if b.numel() else True

@@ -1,0 +1,61 @@
+"""Mistakes in giving each head its part of a vector, and in sharing key heads."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard.mistakes.formula import Case, split_alternating
+from regard.mistakes.mistake import Mistake, with_heads
+
+
+def _without_transpose(t: Tensor, case: Case) -> Tensor:
+    B, T, width = t.shape
+    return t.reshape(B, width // case.head_dim, T, case.head_dim)
+
+
+def _repeated(t: Tensor, case: Case) -> Tensor:
+    return t.repeat(1, case.num_heads // t.shape[1], 1, 1)
+
+
+def _with_groups(case: Case) -> bool:
+    if "W_key" not in case.projections:
+        return False
+    kv_heads = len(case.projections["W_key"].weight) // case.head_dim
+    return 1 < kv_heads < case.num_heads
+
+
+_FIX = "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)"
+
+MISTAKES = (
+    Mistake(
+        "split without transpose",
+        "split",
+        _without_transpose,
+        "split",
+        "view(B, {num_heads}, T, {head_dim}) cuts the memory into {num_heads} runs of tokens: a head gets whole "
+        "vectors of some tokens in place of its {head_dim} numbers of every token.",
+        "view never moves a number. (B, T, H·D) can be read as (B, T, H, D); putting H before T needs transpose(1, 2).",
+        _FIX,
+        applies=with_heads,
+    ),
+    Mistake(
+        "heads split alternately, joined whole",
+        "split",
+        split_alternating,
+        "split",
+        "The split reads a vector as (head_dim, heads) = ({head_dim}, {num_heads}), but the heads are joined as (heads, head_dim).",
+        "Either order works, but split and merge must use the same one.",
+        _FIX,
+        applies=with_heads,
+    ),
+    Mistake(
+        "repeat and interleave confused",
+        "share",
+        _repeated,
+        "shared keys",
+        "Key heads are repeated as 0 1 0 1; query heads that stand together share one key head, so they are 0 0 1 1.",
+        "With grouped queries, query head h uses key head h // (num_heads / num_kv_heads).",
+        "keys = keys.repeat_interleave(num_heads // num_kv_heads, dim=1)",
+        applies=_with_groups,
+    ),
+)

@@ -1,0 +1,84 @@
+"""Verdicts of a check as text: the mistake, its line, numbers to follow, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from regard.checking.verdict import Example, Finding, Verdict
+from regard.drawing import as_text
+from regard.show.table import shorten, terminal_width, wrapped
+
+
+@as_text.register
+def _text(verdict: Verdict, width: int | None = None) -> str:
+    width = terminal_width() if width is None else width
+    blocks = [_heading(verdict, width)]
+    several = len(verdict.mistakes) > 1
+    for number, finding in enumerate(verdict.mistakes, 1):
+        if several:
+            blocks.append(wrapped(f"{number}. {finding.name or 'unknown mistake'}", width, "    "))
+        blocks += _details(finding, verdict, width, says=True)
+    blocks += [wrapped(note, width, "    ") for note in verdict.notes]
+    if verdict.sizes and verdict.mistakes:
+        sizes = ", ".join(f"{name}={value}" for name, value in verdict.sizes.items())
+        blocks.append(wrapped(f"Checked as {verdict.task}; built with {sizes}.", width, "    "))
+    for finding in verdict.warnings:
+        warning = wrapped(f"! {finding.name}: {finding.says}", width, "  ", "    ")
+        blocks += [warning, *_details(finding, verdict, width)]
+    return "\n\n".join(blocks)
+
+
+def _heading(verdict: Verdict, width: int) -> str:
+    if verdict.problem:
+        return wrapped(f"? {verdict.name} could not be checked: {verdict.problem}", width, "  ", "    ")
+    if verdict.is_right:
+        return wrapped(f"✓ {verdict.name} is right: {verdict.task}", width, "  ", "    ")
+    first = verdict.mistakes[0]
+    said = first.name or ("unknown mistake" if first.step else "wrong")
+    if len(verdict.mistakes) > 1:
+        said = f"{len(verdict.mistakes)} mistakes"
+    return wrapped(f"✗ {verdict.name}: {said}", width, "  ", "    ")
+
+
+def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False) -> list[str]:
+    blocks = []
+    if finding.line:
+        place = f"{Path(verdict.file).name or 'line'}:{finding.line}"
+        blocks.append(shorten(f"    {place}   {finding.code}", width))
+    if says:
+        blocks.append(wrapped(finding.says, width, "    "))
+    if finding.example is not None:
+        blocks.append(_example(finding.example, width))
+    if finding.why:
+        blocks.append(wrapped(finding.why, width, "    "))
+    if finding.fix and verdict.shows_fix:
+        blocks.append(shorten(f"    Write: {finding.fix}", width))
+    return blocks
+
+
+def _example(example: Example, width: int) -> str:
+    """Both tables side by side where they fit, else one below the other."""
+    seen, expected = _rows(example.seen), _rows(example.expected)
+    left = max(len("yours"), *(len(row) for row in seen))
+    lines = [f"    {example.about}"]
+    if 6 + left + 4 + max(map(len, expected)) <= width and len(seen) == len(expected):
+        lines.append(f"      {'yours':<{left}}    expected")
+        lines += [f"      {a:<{left}}    {b}".rstrip() for a, b in zip(seen, expected, strict=True)]
+        return "\n".join(lines)
+    for word, rows in (("yours", seen), ("expected", expected)):
+        lines += [shorten(f"      {word if not i else '':<10}{row}", width) for i, row in enumerate(rows)]
+    return "\n".join(lines)
+
+
+def _rows(numbers: Tensor) -> list[str]:
+    texts = [[_number(float(n)) for n in row] for row in numbers]
+    size = max((len(text) for row in texts for text in row), default=0)
+    return ["  ".join(text.rjust(size) for text in row) for row in texts]
+
+
+def _number(value: float) -> str:
+    if value != value or abs(value) == float("inf"):
+        return "NaN" if value != value else "∞" if value > 0 else "−∞"
+    return f"{value:.2f}".replace("-", "−")

@@ -1,0 +1,139 @@
+from random import Random
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from checking.learner import Learner, checked, edited
+from checking.right_attention import RIGHT as ATTENTION
+from checking.right_inputs import RIGHT as INPUTS
+from checking.right_weights import RIGHT as WEIGHTS
+from regard.bench.check_cases import pairs, right_layers, wrong_layers
+
+KNOWN = wrong_layers()
+
+
+@pytest.mark.parametrize("layer", [*ATTENTION, *WEIGHTS, *INPUTS], ids=lambda layer: layer.__name__)
+def test_a_right_layer_passes(layer):
+    assert regard.check(layer).mistakes == []
+
+
+@pytest.mark.parametrize("layer", right_layers())
+def test_the_layers_of_the_corpus_are_right_as_they_stand(layer, tmp_path):
+    assert checked(right_layers()[layer], tmp_path).mistakes == []
+
+
+@pytest.mark.parametrize("case", KNOWN[1::4], ids=lambda case: f"{case.names[0]} in {case.layer}")
+def test_a_known_mistake_is_named_alone(case, tmp_path):
+    verdict = checked(case.source, tmp_path)
+    assert any(one.name.startswith(case.names[0]) for one in verdict.findings)
+    assert all(one.name.startswith(case.names[0]) for one in verdict.mistakes)
+
+
+@pytest.mark.parametrize("case", Random(1).sample(pairs(), 10), ids=lambda case: f"{case.names} in {case.layer}")
+def test_both_mistakes_of_a_pair_are_named(case, tmp_path):
+    names = [one.name for one in checked(case.source, tmp_path).findings]
+    assert all(any(name.startswith(one) for name in names) for one in case.names)
+
+
+MODULES = [
+    lambda: nn.MultiheadAttention(15, 3),
+    lambda: nn.MultiheadAttention(15, 3, batch_first=True, bias=False, dropout=0.2),
+    lambda: regard.MultiHeadAttention(13, 15, 11, 0.1, 3),
+    lambda: regard.ladder.MultiHeadAttention(13, 15, 11, 0.1, 3),
+    lambda: regard.ladder.MultiHeadAttentionWrapper(13, 5, 11, 0.1, 3),
+    lambda: regard.ladder.CausalAttention(13, 15, 11, 0.1),
+    lambda: regard.ladder.SelfAttention(13, 15),
+]
+
+
+@pytest.mark.parametrize("make", MODULES)
+def test_a_module_is_checked_as_it_is(make):
+    module = make()
+    before = {name: t.clone() for name, t in module.state_dict().items()}
+    assert regard.check(module).mistakes == []
+    assert all(t.equal(before[name]) for name, t in module.state_dict().items())
+
+
+TRANSFORMERS = {
+    "gpt2": ("GPT2Attention", "GPT2Config", {"n_embd": 15, "n_head": 3}),
+    "bert": ("BertSelfAttention", "BertConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+    "vit": ("ViTAttention", "ViTConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+    "distilbert": ("DistilBertSelfAttention", "DistilBertConfig", {"dim": 15, "n_heads": 3}),
+    "clip": ("CLIPAttention", "CLIPTextConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+    "roberta": ("RobertaSelfAttention", "RobertaConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+    "electra": ("ElectraSelfAttention", "ElectraConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+    "opt": ("OPTAttention", "OPTConfig", {"hidden_size": 15, "num_attention_heads": 3}),
+}
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", TRANSFORMERS)
+def test_layers_of_transformers_are_right(family, kernel):
+    layer, config, sizes = TRANSFORMERS[family]
+    modeling = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
+    settings = getattr(pytest.importorskip(f"transformers.models.{family}.configuration_{family}"), config)(**sizes)
+    settings._attn_implementation = kernel
+    more = {"layer_idx": 0} if family in ("gpt2", "opt") else {}
+    assert regard.check(getattr(modeling, layer)(settings, **more)).mistakes == []
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "flash": True}])
+def test_layers_of_x_transformers_are_right(options):
+    attention = pytest.importorskip("x_transformers.x_transformers").Attention(dim=15, dim_head=5, heads=3, **options)
+    assert regard.check(attention).mistakes == []
+
+
+def test_layers_of_timm_are_right():
+    assert regard.check(pytest.importorskip("timm.layers").Attention(15, num_heads=3)).mistakes == []
+
+
+def test_the_attention_inside_a_block_is_checked():
+    class SlowAttention(Learner):
+        def forward(self, x):
+            return super().forward(x) * 1.0
+
+    class Block(nn.Module):
+        def __init__(self, d_model, num_heads, context_length):
+            super().__init__()
+            self.attn = SlowAttention(d_model, d_model, context_length, 0.0, num_heads)
+            self.ff = nn.Sequential(nn.Linear(d_model, 17), nn.GELU(), nn.Linear(17, d_model))
+            self.norm = nn.LayerNorm(d_model)
+
+        def forward(self, x):
+            return x + self.ff(self.norm(x + self.attn(x)))
+
+    verdict = regard.check(Block)
+    assert verdict.is_right
+    assert verdict.notes == ["Only the attention inside Block was checked: attn."]
+
+
+def test_a_mistake_has_its_numbers_its_line_and_its_reason(tmp_path):
+    (finding,) = checked(edited("textbook", "self.head_dim**0.5", "self.d_out**0.5"), tmp_path).mistakes
+    assert finding.says == "The scores are divided by √21, the width of all heads together; it is √head_dim = √7."
+    assert finding.code == "attn_weights = torch.softmax(attn_scores / self.d_out**0.5, dim=-1)"
+    assert finding.example.seen.shape == (3, 3)
+    assert finding.fix == "scores = scores / head_dim**0.5"
+
+
+def test_the_caller_decides_whether_it_must_be_causal(tmp_path):
+    source = edited("loop", "            s = s.masked_fill(future, -torch.inf)\n", "")
+    assert [one.name for one in checked(source, tmp_path).mistakes] == ["no causal mask"]
+    assert checked(source, tmp_path, causal=False).is_right
+
+
+def test_threads_and_seed_are_as_before():
+    torch.set_num_threads(2)
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    regard.check(Learner)
+    assert torch.get_num_threads() == 2
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_what_is_no_layer_is_refused():
+    with pytest.raises(
+        ValueError, match=r"takes a class, a module or a function of yours, not a tensor of shape \(3,\)"
+    ):
+        regard.check(torch.ones(3))

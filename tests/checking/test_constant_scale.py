@@ -1,0 +1,21 @@
+import pytest
+
+from checking.learner import checked, edited
+
+
+def test_a_constant_scale_is_named_with_its_number(tmp_path):
+    (finding,) = checked(edited("loop", "self.d_k**0.5", "8"), tmp_path).mistakes
+    assert finding.name == "scale is a constant"
+    assert finding.says == "The scores are divided by 8, whatever the size of the heads; here it is √head_dim = √7."
+
+
+@pytest.mark.parametrize(("layer", "old"), [("textbook", "self.head_dim**0.5"), ("einsum", "math.sqrt(D)")])
+def test_a_constant_is_read_from_all_heads_at_once(layer, old, tmp_path):
+    (finding,) = checked(edited(layer, old, "math.sqrt(64)"), tmp_path).mistakes
+    assert finding.name == "scale is a constant"
+    assert "divided by 8," in finding.says
+
+
+def test_a_factor_that_changes_with_the_sizes_is_no_constant(tmp_path):
+    (finding,) = checked(edited("loop", "self.d_k**0.5", "(2 * self.d_k**0.5)"), tmp_path).mistakes
+    assert finding.name == ""

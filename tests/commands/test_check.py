@@ -1,0 +1,122 @@
+"""`regard check` as a person types it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.bench.check_cases import right_layers, wrong_layers
+from regard.cli import app
+
+WRONG = next(case for case in wrong_layers() if case.names == ("scale by √d_model",) and case.layer == "einsum")
+
+
+def check(*arguments):
+    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+
+
+@pytest.fixture
+def homework(tmp_path):
+    path = tmp_path / "homework.py"
+    path.write_text(WRONG.source)
+    return path
+
+
+def test_a_wrong_layer_is_named_and_ends_with_status_one(homework):
+    result = check(homework)
+    assert result.exit_code == 1
+    assert "✗ MultiHeadAttention: scale by √d_model" in result.output
+    assert "homework.py:26   scores = scores / math.sqrt(self.d_model)" in result.output
+    assert f"The right line: regard check {homework} --solution" in " ".join(result.output.split())
+    assert "Write:" not in result.output
+
+
+def test_the_solution_is_shown_on_request(homework):
+    assert "Write: scores = scores / head_dim**0.5" in check(homework, "--solution").output
+
+
+def test_a_right_layer_ends_with_status_zero(homework):
+    homework.write_text(right_layers()["einsum"])
+    result = check(f"{homework}:MultiHeadAttention")
+    assert result.exit_code == 0
+    assert "✓ MultiHeadAttention is right: causal multi-head attention, 3 heads of 7" in result.output
+
+
+def test_json_is_complete(homework):
+    result = check(homework, "--json")
+    assert result.exit_code == 1
+    (verdict,) = json.loads(result.output)["verdicts"]
+    assert verdict["status"] == "wrong"
+    assert verdict["findings"][0]["name"] == "scale by √d_model"
+    assert verdict["findings"][0]["line"] == 26
+
+
+def test_a_file_without_a_layer_cannot_be_checked(homework):
+    homework.write_text("x = 3\n")
+    result = check(homework)
+    assert result.exit_code == 2
+    assert "it defines no attention layer" in " ".join(result.output.split())
+
+
+def test_a_file_that_does_not_run_is_wrong(homework):
+    homework.write_text("import torch\nclass A(torch.nn.Module)\n")
+    result = check(homework)
+    assert result.exit_code == 1
+    assert "The file does not run: expected ':' (SyntaxError)." in result.output
+    assert "homework.py:2   class A(torch.nn.Module)" in result.output
+
+
+def test_an_error_at_the_end_of_a_file_is_a_note(homework):
+    homework.write_text(right_layers()["einsum"] + "\nMultiHeadAttention(3)\n")
+    result = check(homework)
+    assert result.exit_code == 0
+    assert "The file itself ends with an error in line 34: TypeError" in " ".join(result.output.split())
+
+
+def test_constructor_arguments_and_names_can_be_given(homework):
+    source = (
+        right_layers()["loop"]
+        .replace("heads, block_size, p=0.0", "groove, block_size")
+        .replace("heads, d_model // heads", "groove, d_model // groove")
+    )
+    source = source.replace("nn.Dropout(p)", "nn.Dropout(0.0)")
+    for ours, odd in (("wq", "alpha"), ("wk", "beta"), ("wv", "gamma"), ("wo", "delta")):
+        source = source.replace(ours, odd)
+    homework.write_text(source)
+    assert check(homework).exit_code == 2
+    names = "W_query=alpha,W_key=beta,W_value=gamma,out_proj=delta"
+    result = check(homework, "--set", "groove=3", "--names", names)
+    assert (result.exit_code, "is right" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "groove"], "--set groove must be NAME=VALUE"),
+        (["--names", "W_query"], "--names W_query must be NAME=VALUE"),
+        (["--set", "groove=3"], "takes no argument groove"),
+    ],
+)
+def test_a_wrong_option_is_refused(homework, arguments, message):
+    result = check(homework, *arguments)
+    assert message in str(result.exception)
+
+
+def test_the_future_may_be_seen_on_request(homework):
+    source = right_layers()["loop"].replace("            s = s.masked_fill(future, -torch.inf)\n", "")
+    homework.write_text(source)
+    assert check(homework, "--causal").exit_code == 1
+    assert check(homework, "--bidirectional").exit_code == 0
+
+
+def test_it_keeps_to_eighty_columns(homework):
+    for arguments in ([homework], [homework, "--solution"], ["--help"]):
+        output = check(*arguments).output
+        assert max(map(len, output.replace(str(homework), "homework.py").splitlines())) <= 80
+
+
+def test_a_mistake_that_two_classes_share_is_told_once(homework):
+    homework.write_text(WRONG.source + "\n\nclass SecondAttention(MultiHeadAttention):\n    pass\n")
+    output = check(homework).output
+    assert "✗ SecondAttention: the same as MultiHeadAttention, in the same line" in output
+    assert output.count("The scores are divided by") == 1
