@@ -36,7 +36,7 @@ ATTACKS = [
     attack("an endless sleep", "out of time", "import time; time.sleep(10**6)"),
     attack("a regular expression without end", "out of time", "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"),
     attack("products without end", "out of time", "import torch; x = torch.ones(800, 800)\nwhile True: x = x @ x / 800"),
-    attack("one long product", "out of time", "import torch; torch.ones(6000, 6000) @ torch.ones(6000, 30000)"),
+    attack("one long product", "out of time", "import torch; torch.ones(20, 10**6) @ torch.ones(10**6, 1).expand(-1, 9000)"),
     attack("a power in C", "out of time", "x = 10 ** 10 ** 8"),
     attack(
         "signals that are ignored",
@@ -109,7 +109,7 @@ ATTACKS = [
     attack("the supervisor's files", f"failed: {DENIED}", "import os; os.listdir('/proc/SUPERVISOR/fd')"),
     attack("a secret of the environment", "failed: KeyError", "import os; os.environ['REGARD_TEST_SECRET']"),
     attack("ptrace", "finished", "import ctypes; assert ctypes.CDLL(None).ptrace(16, SUPERVISOR, 0, 0) == -1"),
-    attack("the frames above", "failed: AttributeError", "import sys\nframe = sys._getframe()\nwhile frame: names, frame = frame.f_globals, frame.f_back\nnames['reference']"),
+    attack("the frames above", "failed: KeyError", "import sys\nframe = sys._getframe()\nwhile frame: names, frame = frame.f_globals, frame.f_back\nnames['reference']"),
     # Other processes
     attack("killing its parent", f"failed: {DENIED}", "import os; os.kill(os.getppid(), 9)"),
     attack("killing the supervisor", f"failed: {DENIED}", "import os; os.kill(SUPERVISOR, 9)"),
@@ -167,7 +167,8 @@ ATTACKS = [
     attack("a tensor of another kind", "failed", "import torch\ndef f(x): return torch.eye(3).to_sparse()"),
     attack("a tensor without values", "failed", "import torch\ndef f(x): return torch.ones(3, device='meta')"),
     attack("torch.allclose replaced", "finished", "import torch; torch.allclose = torch.equal = lambda *a, **k: True; torch.testing.assert_close = print"),
-    attack("equality replaced", "finished", "import torch; torch.Tensor.__eq__ = lambda *a: True; torch.Tensor.shape = property(lambda s: (1,))"),
+    attack("equality replaced", "finished", "import torch; torch.Tensor.__eq__ = lambda *a: True"),
+    attack("shapes replaced", "malformed", "import torch; torch.Tensor.shape = property(lambda s: (1,))"),
     attack("modules replaced", "*", "import builtins, sys; builtins.isinstance = lambda *a: True; builtins.len = lambda a: 7; sys.modules.clear()"),
     attack("json replaced", "*", "import json; json.dumps = lambda *a, **k: '[' * 99"),
 ]  # fmt: skip

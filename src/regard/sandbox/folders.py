@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+MEMORY = "/dev/shm"  # a file system in memory, where Linux has one: disks can need seconds to remove many files
+
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
@@ -19,7 +21,7 @@ def temporary_folder() -> Iterator[Path]:
     >>> folder.exists()
     False
     """
-    folder = Path(tempfile.mkdtemp(prefix="regard-"))
+    folder = Path(tempfile.mkdtemp(prefix="regard-", dir=MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None))
     try:
         yield folder
     finally:
@@ -29,27 +31,48 @@ def temporary_folder() -> Iterator[Path]:
 def remove_folder(folder: Path | str) -> None:
     """Remove a folder that somebody else filled, when nothing writes to it any more.
 
-    Unlike shutil.rmtree, it removes folders nested too deep for a path or for recursion (what is in a folder is moved up
-    before the folder is removed), and folders whose permissions were taken away.
+    Unlike shutil.rmtree, it removes folders nested too deep for recursion or for open files, and folders whose
+    permissions were taken away. It goes down one folder and up one folder at a time, and follows no links.
     """
-    number = 0
-    while names := os.listdir(folder):
-        for name in names:
-            path = os.path.join(folder, name)
-            if not _is_folder(path):
-                os.unlink(path)
-                continue
-            os.chmod(path, 0o700)
-            for inner in os.listdir(path):
-                source = os.path.join(path, inner)
-                if _is_folder(source):
-                    os.chmod(source, 0o700)  # moving a folder changes its ".."
-                number += 1
-                while os.path.lexists(target := os.path.join(folder, f"moved-{number}")):
-                    number += 1
-                os.rename(source, target)
-            os.rmdir(path)
-    os.rmdir(folder)
+    parent, name = os.path.split(os.path.abspath(folder))
+    here = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        here = _go(here, name)
+        path, left = [name], [_remove_files(here)]
+        while path:
+            if left[-1]:
+                path.append(left[-1].pop())
+                here = _go(here, path[-1])
+                left.append(_remove_files(here))
+            else:
+                here = _go(here, "..")
+                os.rmdir(path.pop(), dir_fd=here)
+                left.pop()
+    finally:
+        os.close(here)
+
+
+def _go(here: int, name: str) -> int:
+    """From an open folder to the one of that name; the first is closed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        there = os.open(name, flags, dir_fd=here)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=here)
+        there = os.open(name, flags, dir_fd=here)
+    os.close(here)
+    return there
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Remove what is no folder from an open folder; the names of the folders in it."""
+    os.fchmod(folder, 0o700)
+    with os.scandir(folder) as scan:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
+    for name, is_folder in entries:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in entries if is_folder]
 
 
 def measure_folder(folder: Path | str, most: int) -> tuple[int, int]:
@@ -67,7 +90,3 @@ def measure_folder(folder: Path | str, most: int) -> tuple[int, int]:
                         todo.append(entry.path)
                     size += entry.stat(follow_symlinks=False).st_blocks * 512
     return size, entries
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)

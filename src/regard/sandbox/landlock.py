@@ -71,7 +71,7 @@ def readable(roots: Iterable[str | Path], hidden: Iterable[str | Path] = ()) -> 
     Landlock only grants, with all that is below. So a folder with something hidden in it is granted entry by entry; the
     names in it can still be listed.
     """
-    out_of_sight = {os.path.realpath(path) for path in hidden}
+    out_of_sight = {os.path.realpath(path) for path in hidden if os.path.lexists(path)}
     grants: dict[str, int] = {}
 
     def visit(path: str) -> None:

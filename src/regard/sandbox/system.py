@@ -9,6 +9,7 @@ import ctypes
 import os
 import platform
 import sys
+from functools import cache
 
 # name: number on x86_64, number on aarch64 (which lacks the older of two calls that do the same)
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -144,6 +145,7 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_SET_CHILD_SUBREAPER = 36
 
 
+@cache
 def machine() -> str:
     """The processor's name, if its system calls are in the table; OSError otherwise."""
     name = platform.machine().lower()
@@ -187,6 +189,7 @@ def drop_privileges() -> None:
     system_call("capset", ctypes.byref(header), ctypes.byref(nothing))
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
