@@ -36,7 +36,7 @@ ATTACKS = [
     attack("an endless sleep", "out of time", "import time; time.sleep(10**6)"),
     attack("a regular expression without end", "out of time", "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"),
     attack("products without end", "out of time", "import torch; x = torch.ones(800, 800)\nwhile True: x = x @ x / 800"),
-    attack("one long product", "out of time", "import torch; torch.ones(20, 10**6) @ torch.ones(10**6, 1).expand(-1, 9000)"),
+    attack("one long product", "out of time", "import torch; torch.linalg.matrix_power(torch.ones(1500, 1500), 2**62 - 1)"),
     attack("a power in C", "out of time", "x = 10 ** 10 ** 8"),
     attack(
         "signals that are ignored",

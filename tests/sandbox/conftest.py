@@ -1,4 +1,4 @@
-"""One worker for the attacks, with limits that end them soon."""
+"""One worker for all tests, with small limits for all but time."""
 
 import pytest
 
@@ -6,15 +6,20 @@ from regard.sandbox.limits import MiB, RunLimits
 from regard.sandbox.protection import Protection, ProtectionMissing
 from regard.sandbox.worker import Worker
 
-SHORT = RunLimits(
-    wall_seconds=2.0, cpu_seconds=2, memory_bytes=400 * MiB, folder_bytes=20 * MiB, result_bytes=MiB, output_bytes=100_000
+SMALL = RunLimits(
+    wall_seconds=30.0,
+    cpu_seconds=30,
+    memory_bytes=400 * MiB,
+    folder_bytes=20 * MiB,
+    result_bytes=MiB,
+    output_bytes=100_000,
 )
 
 
 @pytest.fixture(scope="session")
 def worker():
     """A worker with every layer of protection; tests that need it are skipped where one is missing."""
-    with Worker(SHORT, Protection.for_others()) as one:
+    with Worker(SMALL, Protection.for_others()) as one:
         try:
             assert one.protection.missing == {}
         except ProtectionMissing as error:
@@ -24,5 +29,5 @@ def worker():
 
 @pytest.fixture(scope="session")
 def own_worker():
-    with Worker(SHORT, Protection.for_own_file()) as one:
+    with Worker(SMALL, Protection.for_own_file()) as one:
         yield one

@@ -98,7 +98,9 @@ def main() -> int:
             wrong.append(f"{name}: {outcome.word} {outcome.failure}")
         if outcome.finished and (set(outcome.tensors) != {"out"} or not torch.equal(outcome.tensors["out"], x)):
             wrong.append(f"{name}: finished with other numbers")
-    print(f"\n\n  {len(jobs)} submissions of {len(ATTACKS)} attacks, uid {os.getuid()}, {time.monotonic() - begin:.0f} s\n")
+    print(
+        f"\n\n  {len(jobs)} submissions of {len(ATTACKS)} attacks, uid {os.getuid()}, {time.monotonic() - begin:.0f} s\n"
+    )
     for word, count in Counter(outcome.word for outcome in outcomes).most_common():
         print(f"  {count:5}  {word}")
     print(*(f"\n  wrong: {line}" for line in wrong))

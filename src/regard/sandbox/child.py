@@ -28,7 +28,7 @@ from regard.sandbox.packets import pack, unpack
 from regard.sandbox.protection import protect
 
 STARTED = b"started\n"  # written before the submission is loaded, so this at least is no forgery
-RESULT = 4  # the file descriptor that results are written to
+JOB, RESULT = 3, 4  # file descriptors that the job is read from and the result is written to
 
 
 class NothingOfRegard(MetaPathFinder):
@@ -40,15 +40,15 @@ class NothingOfRegard(MetaPathFinder):
         return None
 
 
-def run_job(job: int, result: int, output: int, layers: Sequence[str], grants: Sequence[Grant]) -> NoReturn:
-    """Turn this process into the one of a submission, given descriptors of the job, the result and the output."""
+def run_job(descriptors: Sequence[int], layers: Sequence[str], grants: Sequence[Grant]) -> NoReturn:
+    """Turn this process into the one of a submission, given the descriptors of its job, its result and its output."""
     code, started = 1, False
     try:
         with suppress(PermissionError):  # it leads a session already
             os.setsid()
-        _arrange(job, result, output)
-        tensors, spec = unpack(_read_all(job := 3))
-        os.close(job)
+        _arrange(*descriptors)
+        tensors, spec = unpack(_read_all(JOB))
+        os.close(JOB)
         _settle(spec)
         protect(layers, RunLimits(**spec["limits"]), grants, spec)
         _write_all(STARTED)
@@ -118,7 +118,9 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         stage = "driver"
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):
-            raise TypeError(f"the driver returned a {type(named).__name__}; it returns a dict of tensors, or (dict, JSON)")
+            raise TypeError(
+                f"the driver returned a {type(named).__name__}; it returns a dict of tensors, or (dict, JSON)"
+            )
         answer = packed(named, {"failure": None, "values": values})
     except BaseException as error:
         release_spare_memory()

@@ -20,7 +20,12 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 READ = READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE
 OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-DEVICES = {"/dev/null": READ_FILE | WRITE_FILE, "/dev/zero": READ_FILE, "/dev/random": READ_FILE, "/dev/urandom": READ_FILE}
+DEVICES = {
+    "/dev/null": READ_FILE | WRITE_FILE,
+    "/dev/zero": READ_FILE,
+    "/dev/random": READ_FILE,
+    "/dev/urandom": READ_FILE,
+}
 
 Grant = tuple[str, int]  # a path, and what may be done with it and below it
 

@@ -51,7 +51,7 @@ class WorkerProcess:
     def __init__(self, protection: Protection, forks: bool = FORKS) -> None:
         self.protection, self.forks = protection, forks
         self._report: ProtectionReport | None = None
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         ours, theirs = socket.socketpair()
         # -I: no modules from the current folder or PYTHONPATH; -B: nothing is written next to the sources.
         command = [sys.executable, "-I", "-B", "-c", START, str(theirs.fileno()), str(PACKAGE)]
@@ -74,8 +74,7 @@ class WorkerProcess:
     def _environment(self) -> dict[str, str]:
         own = not self.protection.confined
         kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
-        one = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": "", **one}
+        return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
 
     def wait_until_ready(self) -> ProtectionReport:
         """Wait for the import of torch; the layers of protection that work. ProtectionMissing if one is missing."""

@@ -41,7 +41,10 @@ class Messages:
         """The next message and its descriptors; None when the other side is gone."""
         descriptors: list[int] = []
         while b"\n" not in self._buffer:
-            data, fds, _, _ = socket.recv_fds(self.connection, MOST_BYTES, 3)
+            try:
+                data, fds, _, _ = socket.recv_fds(self.connection, MOST_BYTES, 3)
+            except ConnectionResetError:  # it is gone, and did not read everything
+                return None, descriptors
             descriptors += fds
             if not data:
                 return None, descriptors
@@ -82,11 +85,11 @@ def serve(descriptor: int) -> None:
 
 def _warm_up() -> None:
     """Import torch, and run what is slow the first time only."""
-    import random  # noqa: F401
-
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"  # a process with several threads cannot fork
     import torch
 
-    torch.set_num_threads(1)  # a process with several threads cannot fork
+    torch.set_num_threads(1)
     layer = torch.nn.Linear(3, 5)
     (layer(torch.randn(2, 3)).softmax(-1) @ torch.randn(5, 7)).sum().backward()
     gc.collect()
@@ -122,14 +125,14 @@ def _run(
     from regard.sandbox.child import run_job
 
     if not forks:
-        run_job(*descriptors, layers, grants)
+        run_job(descriptors, layers, grants)
     worker, pid = os.getpid(), os.fork()
     if not pid:
         with suppress(OSError):  # it ends with this process
             process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != worker:
             os._exit(1)
-        run_job(*descriptors, layers, grants)
+        run_job(descriptors, layers, grants)
     for descriptor in descriptors:
         os.close(descriptor)
     status, usage = _wait(pid, number, messages)
@@ -142,7 +145,7 @@ def _run(
 def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
     """Wait for the end of a process, and end it when the supervisor says so or is gone."""
     handle = _process_handle(pid)
-    watched = [messages.connection, *([] if handle is None else [handle])]
+    watched: list[Any] = [messages.connection, *([] if handle is None else [handle])]
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:

@@ -22,7 +22,15 @@ LAST = "futex_waitv"  # 449, Linux 5.16
 # Like a kernel that does not have them: libraries then use an older call, whose arguments can be looked at.
 ABSENT = ("clone3", "openat2")
 CLONE_THREAD = 0x00010000
-TERMINAL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5450, 0x5451, 0x5421)  # is it a terminal, how wide; flags of a descriptor
+TERMINAL = (
+    0x5401,
+    0x802C542A,
+    0x5413,
+    0x541B,
+    0x5450,
+    0x5451,
+    0x5421,
+)  # is it a terminal, how wide; flags of a descriptor
 SIGNALS_BY_FILE = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX; F_SETLEASE, F_NOTIFY
 
 

@@ -1,8 +1,8 @@
 """Run submissions, one after the other, each in a process of its own that has torch already.
 
-    worker = Worker(RunLimits(), Protection.for_others())
-    outcome = worker.run(Job("homework.py", driver, {"x": torch.randn(2, 5, 7)}))
-    outcome.word, outcome.tensors
+worker = Worker(RunLimits(), Protection.for_others())
+outcome = worker.run(Job("homework.py", driver, {"x": torch.randn(2, 5, 7)}))
+outcome.word, outcome.tensors
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Job:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     values: Any = None
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
+    limits: RunLimits | None = None  # in place of those of the worker
 
     def driver_source(self) -> str:
         """The driver's text."""
@@ -138,6 +139,7 @@ class Worker:
 
     def _run_in(self, folder: Path, process: WorkerProcess, job: Job, entry: str | None) -> Outcome:
         report = process.wait_until_ready()
+        limits = job.limits or self.limits
         values = {
             "submission": os.path.abspath(job.submission),
             "entry": entry,
@@ -146,22 +148,23 @@ class Worker:
             "folder": str(folder),
             "working_folder": os.getcwd(),
             "confined": self._wanted.confined,
-            "limits": asdict(self.limits),
+            "limits": asdict(limits),
         }
         received = Received()
         begin = time.monotonic()
         with _channels(pack(job.tensors, values)) as (theirs, (result, output)):
             process.send_job(self._number, theirs)
             _close(theirs)  # so that the end of the process is the end of what it writes
-            ended = self._supervise(process, folder, begin, received, {result: "result", output: "output"})
-        return judge(received, ended, self.limits, time.monotonic() - begin, report)
+            ended = self._supervise(process, folder, limits, received, {result: "result", output: "output"})
+        return judge(received, ended, limits, time.monotonic() - begin, report)
 
     def _supervise(
-        self, process: WorkerProcess, folder: Path, begin: float, received: Received, sources: dict[int, str]
+        self, process: WorkerProcess, folder: Path, limits: RunLimits, received: Received, sources: dict[int, str]
     ) -> Ended:
         """Read what comes, end the process when it exceeds a limit, and return how it ended."""
-        limits = {"result": self.limits.result_bytes + len(STARTED), "output": self.limits.output_bytes}
-        deadline, look, killed = begin + self.limits.wall_seconds, begin + LOOK_EVERY, False
+        most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
+        begin = time.monotonic()
+        deadline, look, killed = begin + limits.wall_seconds, begin + LOOK_EVERY, False
         with selectors.DefaultSelector() as selector:
             if process.forks:
                 selector.register(process.messages.connection, selectors.EVENT_READ)
@@ -172,10 +175,10 @@ class Worker:
                 ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - now))
                 for descriptor in list(sources):
                     stream: bytearray = getattr(received, sources[descriptor])
-                    is_over = _read(descriptor, stream, limits[sources[descriptor]])
+                    is_over = _read(descriptor, stream, most[sources[descriptor]])
                     if is_over is not False:
                         if is_over:
-                            received.stopped = received.stopped or _too_much(sources[descriptor], self.limits)
+                            received.stopped = received.stopped or _too_much(sources[descriptor], limits)
                         selector.unregister(descriptor)
                         del sources[descriptor]
                 if ended:
@@ -185,22 +188,13 @@ class Worker:
                     raise WorkerDied("the worker's process does not answer")
                 if now >= look:
                     look = now + LOOK_EVERY
-                    received.stopped = received.stopped or self._look(process, folder)
+                    received.stopped = received.stopped or _look(process, folder, limits)
                 if now >= deadline:
-                    seconds = f"{self.limits.wall_seconds:g} s"
+                    seconds = f"{limits.wall_seconds:g} s"
                     received.stopped = received.stopped or ("out of time", f"It was stopped after {seconds}.")
                 if received.stopped and not killed:
                     process.kill_job(self._number)
                     deadline, look, killed = now + GRACE, now + GRACE, True
-
-    def _look(self, process: WorkerProcess, folder: Path) -> tuple[str, str] | None:
-        """Limits that the kernel does not enforce."""
-        size, entries = measure_folder(folder, self.limits.folder_entries)
-        if size > self.limits.folder_bytes or entries > self.limits.folder_entries:
-            return _too_much("folder", self.limits)
-        if not FORKS and process.resident_bytes() > self.limits.memory_bytes:
-            return "out of memory", f"It needed more than {self.limits.memory_bytes >> 20} MiB of memory."
-        return None
 
 
 def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
@@ -226,9 +220,7 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
     return files[0]
 
 
-def judge(
-    received: Received, ended: Ended, limits: RunLimits, seconds: float, report: ProtectionReport
-) -> Outcome:
+def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, report: ProtectionReport) -> Outcome:
     """How a run ended, from what is known for certain first and from what its process says last."""
     output = printable_text(received.output.decode("utf-8", "backslashreplace"), limits.output_bytes)
 
@@ -264,6 +256,16 @@ def judge(
     word = {"SystemExit": "ended early", "MemoryError": "out of memory"}.get(failure.type, "failed")
     message = f"{failure.type}: {failure.message}".rstrip(": ")
     return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
+
+
+def _look(process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str, str] | None:
+    """Limits that the kernel does not enforce."""
+    size, entries = measure_folder(folder, limits.folder_entries)
+    if size > limits.folder_bytes or entries > limits.folder_entries:
+        return _too_much("folder", limits)
+    if not FORKS and process.resident_bytes() > limits.memory_bytes:
+        return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
+    return None
 
 
 def _signal(number: int) -> str:
