@@ -79,7 +79,7 @@ def test_the_main_attacks_end_as_they_must_for_an_ordinary_user_too(worker, tmp_
         "STASH": str(tmp_path),
     }
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", AS_NOBODY, "sh"]
-    program = [sys.executable, "-B", str(TORTURE), "--names", *MAIN]
+    program = [sys.executable, "-B", str(TORTURE), "--workers", "1", "--names", *MAIN]
     done = subprocess.run([*command, *program], env=environment, capture_output=True, text=True, cwd="/")
     if "mount" in done.stderr and "permission denied" in done.stderr.lower():
         pytest.skip("mounting is not permitted here")

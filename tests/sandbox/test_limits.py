@@ -15,7 +15,7 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", ["wall_seconds", "memory_bytes", "open_files", "result_bytes"])
+@pytest.mark.parametrize("name", ["cpu_seconds", "memory_bytes", "open_files", "result_bytes"])
 def test_a_limit_of_nothing_is_refused(name):
     with pytest.raises(ValueError, match=rf"{name} \(0\) must be greater than 0"):
         RunLimits(**{name: 0})

@@ -2,12 +2,14 @@
 
 import os
 import threading
+import time
 
 import pytest
 import torch
 
+from regard.sandbox.limits import RunLimits
 from regard.sandbox.pool import available_processors, run_all
-from regard.sandbox.protection import Protection
+from regard.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
 from regard.sandbox.worker import Job
 from sandbox.attacks import DRIVER
 from sandbox.conftest import SMALL
@@ -40,14 +42,25 @@ def test_outcomes_are_in_the_order_of_the_jobs_and_progress_is_told(tmp_path):
     assert [(done, total) for done, total, _ in seen] == [(number, 7) for number in range(1, 8)]
 
 
-def test_an_error_of_the_callers_own_ends_all_workers(tmp_path):
+def test_an_error_ends_runs_that_go_on(tmp_path):
     def progress(*arguments):
         raise KeyError("stop here")
 
-    before = threading.active_count()
+    jobs = write(tmp_path, ["f = abs", "import time; time.sleep(1000)"])
+    begin, before = time.monotonic(), threading.active_count()
     with pytest.raises(KeyError, match="stop here"):
-        run_all(write(tmp_path, ["f = abs"] * 3), 1, protection=Protection.for_own_file(), progress=progress)
+        run_all(jobs, 2, limits=RunLimits(wall_seconds=500), protection=Protection.for_own_file(), progress=progress)
     assert threading.active_count() == before
+    assert time.monotonic() - begin < 400  # not by its limit
+
+
+def test_a_missing_layer_is_an_error_for_all(tmp_path, monkeypatch):
+    def wait_until_ready(self):
+        raise ProtectionMissing(ProtectionReport(("limits",), {"files": "needs Linux"}))
+
+    monkeypatch.setattr("regard.sandbox.process.WorkerProcess.wait_until_ready", wait_until_ready)
+    with pytest.raises(ProtectionMissing, match="needs Linux"):
+        run_all(write(tmp_path, ["f = abs"] * 3), 2)
 
 
 def test_no_jobs_have_no_outcomes():

@@ -70,7 +70,7 @@ def test_what_a_teacher_hides_is_hidden(tmp_path, monkeypatch):
     [
         ("files", "a hidden file could be read"),
         ("calls", "a socket could be opened"),
-        ("limits", "memory is not limited"),
+        ("limits", "time and memory are not limited"),
     ],
 )
 def test_a_layer_that_refuses_nothing_counts_as_missing(layer, reason):

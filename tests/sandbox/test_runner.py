@@ -79,4 +79,4 @@ def test_a_layer_that_fails_is_missing_with_the_reason():
     tried = eval(run_in_worker(code).splitlines()[-1])
     assert list(tried) == list(LAYERS)
     assert tried["files"] == "Landlock is not in this kernel"
-    assert tried["limits"] == "memory is not limited"
+    assert tried["limits"] == "time and memory are not limited"

@@ -15,12 +15,12 @@ SPARE = 64 * MiB  # memory that is left for reporting that memory ran out
 class RunLimits:
     """Limits of one run. The supervisor watches wall time and bytes; the kernel enforces the others in the process.
 
-    >>> RunLimits(wall_seconds=0)
+    >>> RunLimits(memory_bytes=0)
     Traceback (most recent call last):
-    ValueError: wall_seconds (0) must be greater than 0
+    ValueError: memory_bytes (0) must be greater than 0
     """
 
-    wall_seconds: float = 10.0
+    wall_seconds: float | int = 10.0  # from the start of its process
     cpu_seconds: int = 10  # of all threads together
     memory_bytes: int = 1024 * MiB  # beyond what the process with torch has already
     file_bytes: int = 16 * MiB  # of one file

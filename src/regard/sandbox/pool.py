@@ -35,12 +35,13 @@ def run_all(
     for index in range(len(jobs)):
         todo.put(index)
     done: queue.SimpleQueue[tuple[int, Outcome | BaseException]] = queue.SimpleQueue()
-    stop = threading.Event()
+    stop, running = threading.Event(), list[Worker]()
 
     def work() -> None:
         index = -1
         try:
             with Worker(limits, protection) as worker:
+                running.append(worker)
                 while not stop.is_set():
                     try:
                         index = todo.get_nowait()
@@ -63,7 +64,10 @@ def run_all(
             if progress is not None:
                 progress(len(outcomes), len(jobs), jobs[index], outcome)
     finally:
-        stop.set()  # on Ctrl-C, each worker still ends its job, within its limits
+        stop.set()
+        if len(outcomes) < len(jobs):  # Ctrl-C, or an error
+            for worker in list(running):
+                worker.stop()
         for thread in threads:
             thread.join()
     return [outcomes[index] for index in range(len(jobs))]

@@ -51,6 +51,7 @@ class WorkerProcess:
     def __init__(self, protection: Protection, forks: bool = FORKS) -> None:
         self.protection, self.forks = protection, forks
         self._report: ProtectionReport | None = None
+        self.memory_at_start = 0  # where memory is measured and not limited
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         ours, theirs = socket.socketpair()
         # -I: no modules from the current folder or PYTHONPATH; -B: nothing is written next to the sources.
@@ -91,6 +92,7 @@ class WorkerProcess:
             active = tuple(layer for layer, reason in tried.items() if reason is None)
             missing = {layer: reason for layer, reason in tried.items() if reason is not None}
             self._report = ProtectionReport(active, missing)
+            self.memory_at_start = 0 if FORKS else self.resident_bytes()
         if self._report.missing and self.protection.confined and not self.protection.missing_allowed:
             raise ProtectionMissing(self._report)
         return self._report
@@ -153,6 +155,11 @@ class WorkerProcess:
         self._errors.seek(0)
         last = self._errors.read()[-2000:].decode("utf-8", "replace").strip().splitlines()[-1:]
         return WorkerDied(": ".join([what, *last]))
+
+    def hang_up(self) -> None:
+        """Make a wait for this process, in another thread, end with WorkerDied; the process ends its job and itself."""
+        with suppress(OSError):
+            self.messages.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the process, and what it has forked."""

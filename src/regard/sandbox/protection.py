@@ -6,6 +6,7 @@ attempts what it must not be able to do. Where one is missing, it is named: it i
 
 from __future__ import annotations
 
+import glob
 import os
 import resource
 import site
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.sandbox import landlock
-from regard.sandbox.limits import RunLimits, set_limits
+from regard.sandbox.limits import RunLimits, set_limits, used_memory
 from regard.sandbox.seccomp import restrict_system_calls
 from regard.sandbox.system import drop_privileges
 
@@ -31,7 +32,7 @@ LAYERS = {
     "calls": "no network, no other processes, no changes of files' permissions (seccomp)",
 }
 HERE = Path(__file__).resolve()
-SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/nix/store")
+SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,11 @@ def library_roots() -> list[str]:
 
 def library_grants(protection: Protection) -> list[landlock.Grant]:
     """Everything to be read for importing and computing, without this package, wherever it may be installed."""
-    roots = library_roots()
-    hidden = [str(HERE.parents[1]), *(os.path.join(root, "regard") for root in roots), *protection.hidden]
-    return landlock.readable([*roots, *SYSTEM_LIBRARIES], hidden)
+    roots = [*library_roots(), *SYSTEM_LIBRARIES]
+    installed = [os.path.join(root, "regard") for root in roots]
+    for root in roots:  # of another Python
+        installed += glob.glob(os.path.join(glob.escape(root), "python*", "*-packages", "regard"))
+    return landlock.readable(roots, [HERE.parents[1], *installed, *protection.hidden])
 
 
 def protect(
@@ -130,8 +133,9 @@ def protect(
 def attempt(layer: str) -> str | None:
     """Attempt what a layer must refuse, in a process that has it; the reason why it counts as missing, or None."""
     if layer == "limits":
-        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        return None if limited else "memory is not limited"
+        wanted = [resource.RLIMIT_CPU, *([] if used_memory() is None else [resource.RLIMIT_AS])]
+        if any(resource.getrlimit(one)[0] == resource.RLIM_INFINITY for one in wanted):
+            return "time and memory are not limited"
     if layer == "files":
         try:
             open(os.__file__, "rb").close()

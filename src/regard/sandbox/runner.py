@@ -98,6 +98,8 @@ def _warm_up() -> None:
 
 def try_layers(protection: Protection, grants: Sequence[Grant]) -> dict[str, str | None]:
     """For each layer, the reason why it is missing, or None if it works; tried in a process of its own."""
+    if not sys.platform.startswith("linux"):
+        return {layer: None if layer == "limits" else "needs Linux" for layer in protection.layers}
     job = {"submission": os.devnull, "folder": tempfile.mkdtemp()}
     report: dict[str, str | None] = {}
     for layer in (name for name in LAYERS if name in protection.layers):

@@ -81,7 +81,7 @@ class Worker:
     ) -> None:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
-        self._forks, self._number = forks, 0
+        self._forks, self._number, self._stopped = forks, 0, False
         self._process: WorkerProcess | None = WorkerProcess(self._wanted, forks)
 
     def __enter__(self) -> Worker:
@@ -89,6 +89,12 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def stop(self) -> None:
+        """End a run that another thread waits for; there, it raises WorkerDied. The worker is not to be used again."""
+        self._stopped = True
+        if (process := self._process) is not None:
+            process.hang_up()
 
     def close(self) -> None:
         """End the worker's process."""
@@ -114,9 +120,11 @@ class Worker:
         try:
             return self._run(job, entry)
         except WorkerDied:
+            if self._stopped:
+                raise
             return self._run_again(job, entry)
         finally:
-            if not self._forks:
+            if not self._forks and not self._stopped:
                 self.close()
                 self._process = WorkerProcess(self._wanted, self._forks)  # warm for the next
 
@@ -125,6 +133,8 @@ class Worker:
         try:
             return self._run(job, entry)
         except WorkerDied as error:
+            if self._stopped:
+                raise
             return Outcome("not run", f"It was not run: {printable_text(str(error), 2000)}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
@@ -263,7 +273,7 @@ def _look(process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str,
     size, entries = measure_folder(folder, limits.folder_entries)
     if size > limits.folder_bytes or entries > limits.folder_entries:
         return _too_much("folder", limits)
-    if not FORKS and process.resident_bytes() > limits.memory_bytes:
+    if not FORKS and process.resident_bytes() - process.memory_at_start > limits.memory_bytes:
         return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
     return None
 
