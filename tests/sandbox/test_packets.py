@@ -59,7 +59,7 @@ def test_what_is_read_can_be_changed():
 def test_a_byte_that_is_no_bool_is_true():
     tensors, _ = unpack(with_entry("x", "BOOL", [3], data=b"\x00\x01\xff"))
     assert tensors["x"].tolist() == [False, True, True]
-    assert tensors["x"].to(torch.uint8).tolist() == [0, 1, 1]
+    assert tensors["x"].view(torch.uint8).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("thing", [7, None, [1.0], "x"])

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
+import jaxtyping
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from regard.sandbox.limits import RunLimits
 from regard.sandbox.outcome import FailedLine
 from regard.sandbox.packets import pack
 from regard.sandbox.process import Ended
-from regard.sandbox.protection import ProtectionReport
+from regard.sandbox.protection import Protection, ProtectionReport
 from regard.sandbox.worker import Job, Received, Worker, find_entry, judge
 from sandbox.attacks import DRIVER
 from sandbox.conftest import SMALL
@@ -246,3 +247,11 @@ def test_everything_ends_when_the_supervisor_is_killed(submit, tmp_path):
 def test_limits_of_a_job_go_before_those_of_the_worker(worker, submit):
     outcome = worker.run(submit("print('x' * 1000)", limits=RunLimits(output_bytes=100)))
     assert outcome.sentence == "It printed more than 100 bytes."
+
+
+def test_a_hidden_package_cannot_be_imported_and_its_neighbours_can(submit):
+    hidden = os.path.dirname(jaxtyping.__file__)
+    with Worker(SMALL, Protection.for_others(hidden=[hidden])) as worker:
+        outcome = worker.run(submit("import hypothesis, safetensors\nimport jaxtyping"))
+    assert outcome.failure.type == "PermissionError"
+    assert outcome.failure.lines == (FailedLine("homework.py", 2, "<module>"),)
