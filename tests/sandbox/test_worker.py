@@ -67,8 +67,8 @@ def test_a_failure_has_its_stage_and_its_lines(worker, submit):
 @pytest.mark.parametrize(
     ("driver", "message"),
     [
-        ("def drive(s, t, v): return s", "the driver returned a module; it returns a dict of tensors"),
-        ("def drive(s, t, v): return {'out': 7}", "'out' is a int; a packet holds tensors by name"),
+        ("def drive(s, t, v): return s", "drive returned module; it returns a dict of tensors"),
+        ("def drive(s, t, v): return {'out': 7}", "'out' is of type int; a packet holds tensors by name"),
         ("def drive(s, t, v): return {}, print", "not JSON serializable"),
         ("def other(): pass", "drive"),
     ],

@@ -119,7 +119,7 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):
             raise TypeError(
-                f"the driver returned a {type(named).__name__}; it returns a dict of tensors, or (dict, JSON)"
+                f"drive returned {type(named).__name__}; it returns a dict of tensors, or such a dict and JSON"
             )
         answer = packed(named, {"failure": None, "values": values})
     except BaseException as error:

@@ -53,7 +53,7 @@ def pack(tensors: Mapping[str, Tensor], values: Any = None) -> bytes:
     entries, parts = [], []
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise TypeError(f"{name!r} is a {type(tensor).__name__}; a packet holds tensors by name")
+            raise TypeError(f"{name!r} is of type {type(tensor).__name__}; a packet holds tensors by name")
         if tensor.dtype not in CODES:
             raise TypeError(f"{name} is {tensor.dtype}; a packet holds {', '.join(map(str, CODES))}")
         plain = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()

@@ -26,7 +26,7 @@ START = (
     "import sys, types; package = types.ModuleType('regard'); package.__path__ = [sys.argv[2]]; "
     "sys.modules['regard'] = package; from regard.sandbox.runner import serve; serve(int(sys.argv[1]))"
 )
-KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TMPDIR")  # of the environment, for other people's code
+KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")  # of the environment, for other people's code
 LONGEST_START = 180.0  # seconds
 GRACE = 2.0  # seconds for a worker to end by itself
 FORKS = sys.platform.startswith("linux")  # elsewhere, a process that has run torch cannot be relied on after a fork
@@ -73,6 +73,7 @@ class WorkerProcess:
             self.messages.send(config)
 
     def _environment(self) -> dict[str, str]:
+        """The environment of the worker: no secrets for other people's code, and no GPU, which cannot be used after a fork."""
         own = not self.protection.confined
         kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
         return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}

@@ -138,7 +138,7 @@ def _run(
     for descriptor in descriptors:
         os.close(descriptor)
     status, usage = _wait(pid, number, messages)
-    _end_everything(pid)
+    _end_orphans()
     memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with suppress(OSError):  # the supervisor may be gone
         messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime, "memory": memory})
@@ -149,11 +149,11 @@ def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
     handle = _process_handle(pid)
     watched: list[Any] = [messages.connection, *([] if handle is None else [handle])]
     while True:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            _kill_session(pid)  # as long as nobody has waited for it, its number is no other process's
             if handle is not None:
                 os.close(handle)
-            return status, usage
+            return os.wait4(pid, 0)[1:]
         ready, _, _ = select.select(watched, [], [], None if handle is not None else 0.005)
         if messages.waiting or messages.connection in ready:
             message, _ = messages.receive()
@@ -177,10 +177,8 @@ def _kill_session(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def _end_everything(pid: int) -> None:
-    """End what a submission started and left behind; with all layers, it could start nothing."""
-    with suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
+def _end_orphans() -> None:
+    """End what a submission started and left in other sessions; with all layers, it could start nothing."""
     while True:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
@@ -194,11 +192,11 @@ def _end_everything(pid: int) -> None:
 
 def _children() -> list[int]:
     """The processes whose parent is this one."""
-    found = []
+    children = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
                 # The second field is a name in brackets, with anything in it.
                 if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                    found.append(int(name))
-    return found
+                    children.append(int(name))
+    return children

@@ -12,7 +12,15 @@ import errno
 import os
 from dataclasses import dataclass
 
-from regard.sandbox.system import NUMBERS, PR_SET_NO_NEW_PRIVS, machine, number, process_control, system_call
+from regard.sandbox.system import (
+    NUMBERS,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    machine,
+    number,
+    process_control,
+    system_call,
+)
 
 ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD, EQUAL, GREATER, AND, RETURN = 0x20, 0x15, 0x25, 0x54, 0x06  # opcodes of the kernel's packet filters
@@ -55,7 +63,7 @@ def conditions(pid: int) -> list[Condition]:
         Condition("tgkill", 0, (pid,)),
         Condition("prlimit64", 0, (0, pid)),
         Condition("sched_setaffinity", 0, (0, pid)),
-        Condition("prctl", 0, (1,), refuse=True),  # PR_SET_PDEATHSIG: it ends when its worker ends
+        Condition("prctl", 0, (PR_SET_PDEATHSIG,), refuse=True),  # it ends when its worker ends
         Condition("fcntl", 1, SIGNALS_BY_FILE, refuse=True),
         Condition("ioctl", 1, TERMINAL, error=errno.ENOTTY),
         Condition("open", 1, (os.O_TRUNC,), mask=truncating, refuse=True),
