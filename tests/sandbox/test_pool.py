@@ -49,7 +49,7 @@ def test_an_error_ends_runs_that_go_on(tmp_path):
     jobs = write(tmp_path, ["f = abs", "import time; time.sleep(1000)"])
     begin, before = time.monotonic(), threading.active_count()
     with pytest.raises(KeyError, match="stop here"):
-        run_all(jobs, 2, limits=RunLimits(wall_seconds=100), protection=Protection.for_own_file(), progress=progress)
+        run_all(jobs, 1, limits=RunLimits(wall_seconds=100), protection=Protection.for_own_file(), progress=progress)
     assert threading.active_count() == before
     assert time.monotonic() - begin < 95  # not by its limit
 
