@@ -1,0 +1,1 @@
+"""Other people's code in its own process: it returns numbers, never a verdict."""

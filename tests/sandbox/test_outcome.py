@@ -1,0 +1,52 @@
+"""Outcomes: what a submission says of itself is bounded, printable, and checked."""
+
+import pytest
+
+from regard.sandbox.outcome import FailedLine, Failure, Outcome, printable_text, read_failure
+
+GOOD = {"type": "KeyError", "message": "'seven'", "stage": "run", "lines": [["homework.py", 7, "forward"]]}
+
+
+def test_a_failure_is_read():
+    assert read_failure(None) is None
+    assert read_failure(GOOD) == Failure("KeyError", "'seven'", "run", (FailedLine("homework.py", 7, "forward"),))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": 7}, "no text"),
+        ({"message": None}, "no text"),
+        ({"stage": "verdict"}, "no stage"),
+        ({"lines": "all"}, "not {type, message, stage, lines}"),
+        ({"lines": [["homework.py", 7]]}, r"not \[file, line, function\]"),
+        ({"lines": [["homework.py", "7", "f"]]}, r"not \[file, line, function\]"),
+        ({"lines": [["homework.py", True, "f"]]}, r"not \[file, line, function\]"),
+        ({"lines": [["homework.py", 1 << 40, "f"]]}, r"not \[file, line, function\]"),
+        ({"lines": [[7, 7, "f"]]}, "no text"),
+    ],
+)
+def test_what_is_no_failure_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        read_failure({**GOOD, **change})
+
+
+@pytest.mark.parametrize("values", [7, [], "failed", {}])
+def test_other_values_are_no_failure(values):
+    with pytest.raises(ValueError, match=r"not {type, message, stage, lines}"):
+        read_failure(values)
+
+
+def test_long_texts_and_many_lines_are_cut():
+    failure = read_failure({**GOOD, "message": "x" * 10_000, "lines": GOOD["lines"] * 1000})
+    assert failure.message == "x" * 4000 + " …"
+    assert len(failure.lines) == 40
+
+
+def test_control_characters_do_not_reach_a_terminal():
+    assert printable_text("a\x1b[2J\x07\u202e\ud800\r\n\tb", 99) == "a\\x1b[2J\\x07\\u202e\\ud800\\r\n\tb"
+
+
+def test_only_one_word_is_finished():
+    assert Outcome("finished", "").finished
+    assert not Outcome("failed", "").finished
