@@ -1,6 +1,6 @@
 import pytest
 
-from regard.bench.check_cases import LayerEdit, are_compatible, pairs, read_edits, right_layers, wrong_layers
+from regard.bench.check_cases import SourceEdit, are_compatible, pairs, read_edits, right_layers, wrong_layers
 
 
 def test_every_edit_fits_its_layer_and_leaves_python():
@@ -30,7 +30,7 @@ def test_two_mistakes_about_one_mask_are_no_pair():
 
 
 def test_an_edit_that_does_not_fit_gives_nothing():
-    assert LayerEdit("x", "loop", (("not there", "y"),)).apply(right_layers()["loop"]) is None
+    assert SourceEdit("x", "loop", (("not there", "y"),)).apply(right_layers()["loop"]) is None
 
 
 @pytest.mark.parametrize("layer", right_layers())

@@ -2,14 +2,16 @@
 
 import pytest
 
-from regard.sandbox.outcome import FailedLine, Failure, Outcome, printable_text, read_failure
+from regard.sandbox.outcome import FailedLine, Outcome, SubmissionFailure, printable_text, read_failure
 
 GOOD = {"type": "KeyError", "message": "'seven'", "stage": "run", "lines": [["homework.py", 7, "forward"]]}
 
 
 def test_a_failure_is_read():
     assert read_failure(None) is None
-    assert read_failure(GOOD) == Failure("KeyError", "'seven'", "run", (FailedLine("homework.py", 7, "forward"),))
+    assert read_failure(GOOD) == SubmissionFailure(
+        "KeyError", "'seven'", "run", (FailedLine("homework.py", 7, "forward"),)
+    )
 
 
 @pytest.mark.parametrize(

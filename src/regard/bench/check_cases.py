@@ -29,7 +29,7 @@ class WrongLayer:
 
 
 @dataclass(frozen=True)
-class LayerEdit:
+class SourceEdit:
     """Edits of one layer, each (text, what it becomes)."""
 
     name: str
@@ -53,14 +53,14 @@ def right_layers() -> dict[str, str]:
 
 
 @cache
-def read_edits(file: str = "mistakes.txt") -> tuple[LayerEdit, ...]:
+def read_edits(file: str = "mistakes.txt") -> tuple[SourceEdit, ...]:
     """The edits of a file."""
     edits = []
     for section in (_FOLDER / file).read_text(encoding="utf-8").split("\n# ")[1:]:
         name, _, rest = section.partition("\n")
         for part in rest.split("\n@ ")[1:]:
             layer, _, body = part.partition("\n")
-            edits.append(LayerEdit(name, layer, tuple(_changes(body))))
+            edits.append(SourceEdit(name, layer, tuple(_changes(body))))
     return tuple(edits)
 
 
@@ -95,7 +95,7 @@ def are_compatible(a: str, b: str) -> bool:
     return not any(word in a and word in b for word in about) and not ("missing root" in a + b and "scale" in a + b)
 
 
-def _fits(a: LayerEdit, b: LayerEdit) -> bool:
+def _fits(a: SourceEdit, b: SourceEdit) -> bool:
     source = right_layers()[a.layer]
     first = a.apply(source)
     both = b.apply(first) if first is not None else None
@@ -104,7 +104,7 @@ def _fits(a: LayerEdit, b: LayerEdit) -> bool:
     return both is not None and both == other  # else one edit has taken the place of the other
 
 
-def _wrong(edits: Sequence[LayerEdit]) -> WrongLayer:
+def _wrong(edits: Sequence[SourceEdit]) -> WrongLayer:
     source = right_layers()[edits[0].layer]
     changed: str | None = source
     for edit in edits:

@@ -39,7 +39,7 @@ class FailedLine:
 
 
 @dataclass(frozen=True)
-class Failure:
+class SubmissionFailure:
     """The exception that a submission raised, as its process described it."""
 
     type: str
@@ -56,7 +56,7 @@ class Outcome:
     sentence: str
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     values: Any = None
-    failure: Failure | None = None
+    failure: SubmissionFailure | None = None
     output: str = ""  # stdout and stderr
     seconds: float = 0.0
     cpu_seconds: float | None = None
@@ -69,7 +69,7 @@ class Outcome:
         return self.word == "finished"
 
 
-def read_failure(values: object) -> Failure | None:
+def read_failure(values: object) -> SubmissionFailure | None:
     """The failure that a submission's process reported; None if there is none. ValueError if it is no failure."""
     if values is None:
         return None
@@ -82,7 +82,7 @@ def read_failure(values: object) -> Failure | None:
         if not isinstance(one, list) or len(one) != 3 or type(one[1]) is not int or not 0 <= one[1] < 1 << 31:
             raise ValueError("a line of its failure is not [file, line, function]")
         lines.append(FailedLine(printable_text(one[0], 200), one[1], printable_text(one[2], 200)))
-    return Failure(
+    return SubmissionFailure(
         printable_text(values.get("type"), 200),
         printable_text(values.get("message"), LONGEST_MESSAGE),
         values["stage"],
