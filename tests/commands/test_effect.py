@@ -29,6 +29,12 @@ def test_the_costliest_heads_are_listed_first_with_their_roles():
     assert max(len(line) for line in out.splitlines() if "regard " not in line) <= 80
 
 
+def test_the_next_commands_read_and_cut_as_this_one_did():
+    out = effect(CAT, "--heads", "0.2", "--to", "mean", "--max-tokens", "7")
+    assert f"regard see '{CAT}' --max-tokens 7 --cut 0.2 --to mean\n" in out
+    assert f"regard effect '{CAT}' --max-tokens 7 --to mean -o effect.svg\n" in out
+
+
 def measured(**options):
     return regard.effect(regard.GPT.from_pretrained("tiny"), CAT, **options)
 

@@ -205,3 +205,7 @@ def test_a_page_of_a_cut_opens_the_comparison_and_has_steps_of_the_uncut_run_onl
 def test_a_cut_that_cannot_be_made_says_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         see(CAT, *arguments)
+
+
+def test_titles_escape_control_characters():
+    assert text_titles([None], ["\x1b[31mred\n and \u202ered"]) == [r"“\x1b[31mred and \u202ered”"]

@@ -91,6 +91,7 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
         watch(str(tmp_path / "long.txt"))
     told = watch(str(tmp_path / "long.txt"), "--max-tokens", "512")
     assert "512 tokens" in told
+    assert told.count(f"regard see {tmp_path / 'long.txt'} --max-tokens 512 -") == 2  # what to run next runs as well
 
 
 def test_a_single_word_is_a_text():

@@ -72,7 +72,7 @@ def test_a_page_has_the_words_of_the_text_and_the_name_of_the_model(reader):
 
 def test_a_cut_is_shown_beside_the_uncut_text(reader):
     page = command.page_of("tiny", reader, "The cat sat on the mat. The cat sat", 512, (0, 2)).document
-    assert [one["title"] for one in page["reports"]] == ["tiny", "without 0.2"]
+    assert [one["title"] for one in page["reports"]] == ["uncut", "without 0.2"]
     assert page["start"]["view"] == "compare"
     with pytest.raises(ValueError, match="head 8 does not exist"):
         command.page_of("tiny", reader, "The cat sat", 512, (0, 8))

@@ -15,7 +15,7 @@ def test_the_table_lists_the_largest_cost_first_and_where_it_is():
         "  0.1+1.2                   0.00  cat +1.0",
         "  layer 1                  −1.00  sat −0.5",
         "",
-        "  loss        by how much the loss per token grows without the head, in nats",
+        "  loss        by how much the loss per token grows with the cut, in nats",
         "  costs most  the token whose loss grows most",
     ]
 
@@ -29,6 +29,7 @@ def test_noise_and_chosen_tokens_have_columns_and_noisy_effects_a_mark():
     noisy = Effects(measured(texts=2)).table().splitlines()
     assert [line for line in noisy if "≈ 0 " in line and "0.1+1.2" in line]
     assert all(len(line) <= 80 for line in lines + noisy)
+    assert not any("…" in line for line in lines + noisy)
 
 
 def test_what_is_left_out_is_counted():

@@ -37,3 +37,4 @@ def test_every_statistic_is_explained_within_the_width(seen, width):
     explained = [line.split()[0] for line in legend.splitlines()]
     assert explained == [line.split()[0] for line in table.splitlines()[1:]]
     assert max(map(len, legend.splitlines())) <= width
+    assert ("…" in legend) == (width == 50)

@@ -88,7 +88,7 @@ def effect(
     if as_json:
         print(effects.to_json())
     else:
-        _print(effects, model, texts or [], every)
+        _print(effects, model, texts or [], every, to, max_tokens)
     said = sys.stderr if as_json else sys.stdout
     if output is not None:
         print(f"\n  Wrote {output}", file=said)
@@ -123,7 +123,7 @@ def _flag_before_missing(heads: str | None) -> Iterator[None]:
         raise ValueError(f"--heads {heads}: {error}") from None
 
 
-def _print(effects: Effects, model: str, texts: Sequence[str], every: bool) -> None:
+def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, max_tokens: int | None) -> None:
     from regard.drawing import as_text
     from regard.show.heads import print_heads
     from regard.show.table import terminal_width
@@ -133,9 +133,11 @@ def _print(effects: Effects, model: str, texts: Sequence[str], every: bool) -> N
     worst = effects.order()[0]
     again = "" if len(texts) != 1 else f" {shlex.quote(texts[0])}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
+    again += "" if max_tokens is None else f" --max-tokens {max_tokens}"
+    mean = "" if to == "0" else f" --to {to}"
     if len(texts) <= 1 and len(worst.heads) == 1:
-        print(f"\n  What changes without {worst.name}: regard see{again} --cut {worst.name}")
-        print(f"  As a figure:              regard effect{again} -o effect.svg")
+        print(f"\n  What changes without {worst.name}: regard see{again} --cut {worst.name}{mean}")
+        print(f"  As a figure:              regard effect{again}{mean} -o effect.svg")
 
 
 @contextmanager

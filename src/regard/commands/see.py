@@ -77,7 +77,10 @@ def see(
         bool, typer.Option("--all", help="List every head, not only the clearest.", show_default="off")
     ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write a page to FILE.html.", show_default="none")
+        str | None,
+        typer.Option(
+            "--output", "-o", help="Write a page, .html, or a figure, .svg, .png or .pdf.", show_default="none"
+        ),
     ] = None,
     opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")] = False,
     steps: Annotated[
@@ -151,6 +154,7 @@ def see(
     check_contents(contents, seen)
     again = f"regard see{'' if text is None else f' {shlex.quote(text)}'}"
     again += "" if model == "tiny" else f" --model {shlex.quote(model)}"
+    again += "" if max_tokens is None else f" --max-tokens {max_tokens}"
     chosen = None
     if chosen_layer is not None and chosen_head is not None:
         chosen = seen[chosen_layer, chosen_head].layer, chosen_head

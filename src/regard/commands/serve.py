@@ -92,7 +92,7 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
     seen = watch_text(opened, keep=None, progress=False)
     layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
-    reports = titled_texts(seen, name, steps_of(opened.model, opened.inputs, layers))
+    reports = titled_texts(seen, name if cut is None else "uncut", steps_of(opened.model, opened.inputs, layers))
     if cut is None:
         return page_data(reports, thumbnails=True)
     _ = seen[cut]  # refuses a head that does not exist

@@ -63,7 +63,7 @@ class Statistic:
     averaged: bool = False  # has a mean over the rows of a head
     most: Callable[[int], float] = lambda keys: 1.0  # its largest value for so many keys; comparisons divide by it
     heading: str | None = None  # of its column in the table of heads
-    legend: str = ""  # what the column is, in one short line
+    legend: str = ""  # what it is, in one short line
     compared: bool = False  # has a column in the table of a comparison
 
     @property
@@ -161,6 +161,7 @@ STATISTICS = (
         target=Target(Start.OWN, +1),
         positional=True,
         averaged=True,
+        legend="weight on the token after",
     ),
     Statistic(
         "induction",
@@ -179,6 +180,7 @@ STATISTICS = (
         "The weight on the last earlier occurrence of the current token; NaN where there is none.",
         target=Target(Start.EARLIER),
         averaged=True,
+        legend="weight on the last occurrence of this token",
     ),
     Statistic(
         "largest",

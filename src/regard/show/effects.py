@@ -12,8 +12,8 @@ from regard.show.table import Cell, Signed, html_table, terminal_width, text_tab
 _FEW = 24  # rows unless all are asked for
 _LEGEND = {
     "log p": "change of the chosen tokens' log-probability; −2.3 is a tenth",
-    "loss": "by how much the loss per token grows without the head, in nats",
-    "noise": "standard error over texts; ≈ 0: the effect is within twice the noise",
+    "loss": "by how much the loss per token grows with the cut, in nats",
+    "noise": "standard error over texts; ≈ 0: the effect is within twice it",
     "costs most": "the token whose loss grows most",
 }
 

@@ -97,10 +97,11 @@ def test_a_pin_survives_another_head_and_a_reload(browser, alice):
         assert "looks" not in page.tab.url
 
 
-def test_the_keyboard_alone_finds_where_a_word_looks_in_12_keys(browser, write):
+@pytest.mark.parametrize("again", [[], ["/"]], ids=["in the field", "by its key again"])
+def test_the_keyboard_alone_finds_where_a_word_looks_in_12_keys(browser, write, again):
     file, seen, tokens = write("The cat sat on the mat")
     with opened(browser, file, "head=0.0") as page:
-        keys = ["/", *"4.3", "Enter", *"sat", "Enter"]
+        keys = ["/", *"4.3", "Enter", *again, *"sat", "Enter"]
         assert len(keys) <= 12
         for key in keys:
             page.tab.keyboard.press(key)

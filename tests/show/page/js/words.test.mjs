@@ -6,6 +6,7 @@ import {
   isolated,
   isRightToLeft,
   Names,
+  number,
   readable,
   relation,
   sizes,
@@ -173,4 +174,15 @@ test("facts are about positions", () => {
     ),
     "what came after an earlier “a”",
   );
+});
+
+test("a number has two decimals, the minus sign of the terminal, and no negative zero", () => {
+  assert.deepEqual([0.125, -0.104, -0.004, 0, -1234.5, NaN].map(number), [
+    "0.13",
+    "−0.10",
+    "0.00",
+    "0.00",
+    "−1235",
+    "NaN",
+  ]);
 });

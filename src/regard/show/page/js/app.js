@@ -207,6 +207,7 @@ export class App {
       this.pin(side, matches.find((one) => one > now) ?? matches[0]);
       return ""; // the view says where it looks
     }
+    if (/^\/./.test(text)) return this.find(text.slice(1)); // the key of the field, pressed again inside it
     return `There is no word ${text}.`;
   }
 

@@ -48,7 +48,7 @@ export class Frame {
       h("button", { "data-words": words ? "true" : "false", onclick: () => store.set({ words }) }, text);
     this.modes = h("span.choice", mode("tokens", false), mode("words", true));
     const texts = new Set(page.reports.map(({ sequences }) => JSON.stringify(sequences)));
-    const other = texts.size > 1 ? "other text" : "other model"; // two models may have read one text
+    const other = texts.size > 1 ? "other text" : "other run"; // two models, or one with heads cut, may have read one text
     this.texts = h("button", { onclick: () => store.set(otherReport(page, store.state)) }, other);
     this.theme = h("button", {
       onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),

@@ -2,6 +2,7 @@
 // Words: the names of rows and columns, and what can be said of two positions: facts, never interpretation.
 
 import { abs, floor, max, min } from "./numbers.js";
+import { MINUS } from "./sums.js";
 
 /** @typedef {import("./data.js").Sequence} Sequence */
 /** @typedef {import("./data.js").LayerInfo} LayerInfo */
@@ -257,12 +258,13 @@ export function relation(texts, query, key) {
 }
 
 /**
- * A weight as a person reads it.
- * @param {number} weight
+ * A weight or a mean as a person reads it.
+ * @param {number} value
  * @returns {string}
  */
-export function number(weight) {
-  return abs(weight) < 1000 ? weight.toFixed(2) : weight.toFixed(0);
+export function number(value) {
+  const text = abs(value).toFixed(abs(value) < 1000 ? 2 : 0);
+  return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 
 /**
