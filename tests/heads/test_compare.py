@@ -9,7 +9,7 @@ from heads import dense
 from heads.dense import random_call
 from heads.reports import seen_of, two_layers
 from regard.heads.call import WatchedCall
-from regard.heads.compare import HeadSummary
+from regard.heads.compare import HeadSummary, compare
 from regard.heads.roles import Role
 
 
@@ -56,3 +56,15 @@ def test_a_slice_of_a_comparison_is_a_list_of_changes():
         :2
     ]
     assert comparison.changed(2.0).heads == comparison.heads == 6
+
+
+def summary(**means):
+    return HeadSummary(Role("mixed", False, ""), means, keys=17)
+
+
+def test_a_change_names_the_statistic_that_changed_most():
+    before, after = summary(entropy=1.0, sink=0.2), summary(entropy=1.1, sink=0.7)
+    change = compare({(0, 0): before}, {(0, 0): after})[0]
+    assert (change.most, change.values, change.size) == ("sink", (0.2, 0.7), pytest.approx(0.5))
+    nothing = compare({(0, 0): summary(sink=math.nan)}, {(0, 0): summary(sink=0.5)})[0]
+    assert (nothing.most, nothing.size) == ("", 0.0)

@@ -102,7 +102,7 @@ def test_a_comparison_says_how_many_changes_are_left_out():
     assert lines[0] == "  39 of 39 heads; after − before, the largest change first"
     assert "  … and 15 more: .table(all=True), or fewer: .changed(0.2)" in lines
     assert len(rows_of(comparison.table(all=True))) == 39
-    assert "  change    the largest of the differences, on a scale from 0 to 1" in lines
+    assert "  change    by how much, on a scale from 0 to 1" in lines
     assert "… and 15 more" in comparison._repr_html_()
     assert comparison._repr_html_().count("<tr>") == 1 + 24
 

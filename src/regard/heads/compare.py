@@ -34,6 +34,8 @@ class Change:
     after: Role
     differences: Mapping[str, float]
     size: float  # the largest difference of all, on a scale from 0 to 1
+    most: str  # the statistic of that difference; "" where nothing could be compared
+    values: tuple[float, float]  # its mean before and after
 
     @property
     def role(self) -> str:
@@ -97,6 +99,8 @@ def compare(before: Mapping[tuple[int, int], HeadSummary], after: Mapping[tuple[
         differences = {name: new.means[name] - old.means[name] for name in old.means if name in new.means}
         differences = {name: value for name, value in differences.items() if not math.isnan(value)}
         one, two = old.shares(), new.shares()
-        size = max((abs(two[name] - one[name]) for name in differences), default=0.0)
-        changes.append(Change(layer, head, old.role, new.role, differences, size))
+        sizes = {name: abs(two[name] - one[name]) for name in differences}
+        most = max(sizes, key=sizes.__getitem__, default="")
+        values = (old.means[most], new.means[most]) if most else (math.nan, math.nan)
+        changes.append(Change(layer, head, old.role, new.role, differences, sizes.get(most, 0.0), most, values))
     return Comparison(changes)

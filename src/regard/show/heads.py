@@ -13,7 +13,7 @@ from regard.drawing import as_html, as_text
 from regard.heads.compare import Change, Comparison, HeadSummary
 from regard.heads.head_list import HeadList
 from regard.heads.names import names_in_short
-from regard.heads.registry import STATISTICS
+from regard.heads.registry import BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.show.table import Cell, Signed, html_table, terminal_width, text_table
 
@@ -143,10 +143,19 @@ def _change_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[Cell]]
     """The headings of the columns, and a row for each change."""
     columns = [(one.name, one.heading) for one in STATISTICS if one.heading is not None and one.compared]
     rows: list[list[Cell]] = [
-        [f"{c.layer}.{c.head}", c.role, c.size, *(Signed(c.differences.get(name, math.nan)) for name, _ in columns)]
+        [
+            *(f"{c.layer}.{c.head}", c.role, _most(c), c.size),
+            *(Signed(c.differences.get(name, math.nan)) for name, _ in columns),
+        ]
         for c in changes
     ]
-    return ["head", "role", "change", *(heading for _, heading in columns)], rows
+    return ["head", "role", "most", "change", *(heading for _, heading in columns)], rows
+
+
+def _most(change: Change) -> str:
+    """The statistic that changed most, before and after."""
+    before, after = change.values
+    return f"{BY_NAME[change.most].heading or change.most} {before:.2f} → {after:.2f}" if change.most else "–"
 
 
 def _heading(seen: Seen, width: int) -> str:
@@ -169,7 +178,8 @@ def _heading(seen: Seen, width: int) -> str:
 
 def legend(columns: Sequence[str]) -> dict[str, str]:
     """What these columns of a table of heads are, by heading."""
-    lines = {"change": "the largest of the differences, on a scale from 0 to 1"} if "change" in columns else {}
+    own = {"most": "what changed most", "change": "by how much, on a scale from 0 to 1"}
+    lines = {name: text for name, text in own.items() if name in columns}
     return lines | {one.heading: one.legend for one in STATISTICS if one.heading in columns and one.heading is not None}
 
 
