@@ -59,7 +59,7 @@ def test_a_slice_of_a_comparison_is_a_list_of_changes():
 
 
 def summary(**means):
-    return HeadSummary(Role("mixed", False, ""), means, keys=17)
+    return HeadSummary(Role("mixed", 0.0, 0.0, ""), means, keys=17)
 
 
 def test_a_change_names_the_statistic_that_changed_most():
