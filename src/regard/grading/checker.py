@@ -30,7 +30,7 @@ LARGEST_SOURCE = MiB  # bytes of a file
 MEMORY = 4096 * MiB  # for a check, beyond what torch needs
 
 
-def check_submission(path: Path, worker: Worker, key: GradeKey, seconds: float) -> list[Verdict]:
+def check_submission(path: Path, worker: Worker, key: GradeKey, seconds: float | int) -> list[Verdict]:
     """The verdicts on a submission, one for each layer that was checked; at least one."""
     nothing = Verdict(key.name or path.name, "", file=path.name)
     submission = Submission(path, worker, seconds, (key.file or None) if path.is_dir() else None)

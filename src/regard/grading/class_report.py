@@ -41,11 +41,10 @@ class Grade:
 
     @property
     def says(self) -> str:
-        """The verdict in a line."""
-        if self.problem:
-            return f"could not be checked: {self.problem}"
+        """The verdict in a line: the mistakes, or why it could not be checked, or what it is."""
         named = [f"{one.name}{f' (line {one.line})' if one.line else ''}" for one in self.mistakes]
-        return "; ".join(named) or self.checked
+        warned = [f"but {one.partition(':')[0]}" for one in self.warnings]
+        return self.problem or "; ".join(named) or "; ".join([self.checked, *warned])
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class ClassReport:
         return as_text(self)
 
 
-def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float) -> Grade:
+def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float | int) -> Grade:
     """One grade from the verdicts on all layers of a submission, as JSON: wrong if one is, right if all are."""
     statuses = {one["status"] for one in verdicts}
     status = "wrong" if "wrong" in statuses else "unchecked" if "unchecked" in statuses else "right"
@@ -114,7 +113,7 @@ def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float
     )  # fmt: skip
 
 
-def unchecked(submission: str, problem: str, seconds: float) -> Grade:
+def unchecked(submission: str, problem: str, seconds: float | int) -> Grade:
     """The grade of a submission that could not be checked."""
     return Grade(clean(submission), "unchecked", problem=problem, seconds=round(seconds, 3))
 

@@ -37,31 +37,28 @@ class GradeKey:
     name: str = ""  # the class or function to check
     task: str = ""  # one of TASKS
     file: str = ""  # of a submission that is a folder: the file to import
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the constructor
-    weights: Mapping[str, str] = field(default_factory=dict)  # W_query = "a": which weight is which
+    weights: Mapping[str, Any] = field(default_factory=dict)  # W_query = "a": which weight is which
 
     def __post_init__(self) -> None:
-        if type(self.seed) is not int or not 0 <= self.seed < 1 << 62:
+        if not 0 <= self.seed < 1 << 62:
             raise ValueError(f"seed ({self.seed}) must be a whole number of at least 0")
-        for one in ("name", "file"):
-            if not isinstance(getattr(self, one), str):
-                raise ValueError(f"{one} ({getattr(self, one)}) must be a text")
         if self.task not in TASKS:
             raise ValueError(f"task ({self.task}) must be one of: {', '.join(filter(None, TASKS))}")
-        for one in ("sizes", "arguments", "weights"):
-            if not isinstance(getattr(self, one), Mapping):
-                raise ValueError(f"[{one}] must be a table of names and values")
         for name, value in self.arguments.items():
             if not isinstance(value, (int, float, str, list, dict)):
                 raise ValueError(f"arguments.{name} ({value}) must be a number, a text, a list or a table")
+        for name, value in self.weights.items():
+            if not isinstance(value, str):
+                raise ValueError(f"weights.{name} ({value}) must be a text: the name of a weight")
         if unknown := set(self.sizes) - set(SIZES):
             raise ValueError(f"sizes has no {', '.join(sorted(unknown))}; it may have {', '.join(SIZES)}")
         for size, value in self.sizes.items():
             if type(value) is not int or not 2 <= value <= LARGEST:
                 raise ValueError(f"sizes.{size} ({value}) must be a whole number from 2 to {LARGEST}")
         probe = self.probe()
-        if probe.T > probe.context_length:
+        if probe.context_length < probe.T:
             raise ValueError(f"sizes.tokens ({probe.T}) must not exceed sizes.context_length ({probe.context_length})")
         values = [probe.d_in, probe.num_heads, probe.head_dim, probe.B, probe.T, probe.width]
         if len(set(values)) < len(values):
@@ -83,18 +80,28 @@ class GradeKey:
 
 def read_key(path: Path) -> GradeKey:
     """A key from a TOML file; every name in it must be known."""
-    if sys.version_info < (3, 11):
-        raise ValueError("a key file needs Python 3.11 or newer, which can read TOML")
-    import tomllib
-
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    known = [one.name for one in fields(GradeKey)]
+    values = _parse(path)
+    known = {one.name: one for one in fields(GradeKey)}
     if unknown := [name for name in values if name not in known]:
         raise ValueError(f"{path}: {', '.join(unknown)} is unknown; a key may have {', '.join(known)}")
+    for name, value in values.items():
+        kind, words = {"seed": (int, "a whole number"), "sizes": (dict, "a table"), "arguments": (dict, "a table"),
+                       "weights": (dict, "a table")}.get(name, (str, "a text"))  # fmt: skip
+        if type(value) is not kind:
+            raise ValueError(f"{path}: {name} ({value}) must be {words}")
     try:
         return GradeKey(**values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not TOML: {error}") from None
+    else:
+        raise ValueError("a key file needs Python 3.11 or newer, which can read TOML")

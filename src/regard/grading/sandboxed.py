@@ -53,7 +53,7 @@ class SubmissionStopped(Exception):
 class Submission:
     """A student's file or folder, and the time that is left for running it."""
 
-    def __init__(self, path: Path, worker: Worker, seconds: float, entry: str | None = None) -> None:
+    def __init__(self, path: Path, worker: Worker, seconds: float | int, entry: str | None = None) -> None:
         self.path, self.worker, self.entry = path, worker, entry
         self.seconds = self.left = seconds
 
@@ -102,7 +102,7 @@ class SandboxedSubject:
             raise SubmissionStopped(_malformed(f"{type(error).__name__}: {error}")) from error
 
 
-def default_limits(seconds: float) -> RunLimits:
+def default_limits(seconds: float | int) -> RunLimits:
     """The limits of one run, for submissions that have so many seconds in all."""
     return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
 
