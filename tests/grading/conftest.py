@@ -21,7 +21,7 @@ def graded(tmp_path_factory):
     before = contents(folder)
     told = []
     try:
-        report = grade(folder, CAUSAL, seconds=6, progress=lambda *one: told.append(one))
+        report = grade(folder, CAUSAL, seconds=5, progress=lambda *one: told.append(one))
     except ProtectionMissing as error:
         pytest.skip(str(error))
     return folder, before, report, told

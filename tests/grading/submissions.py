@@ -26,7 +26,7 @@ SUBMISSIONS = {  # name: source, status, a part of what is said
     "ben.py": (NO_SCALE, "wrong", "no scale (line 13)"),
     "cleo.py": (NO_MASK, "wrong", "no causal mask"),
     "dan.py": (WRONG_AXIS, "wrong", "softmax over the queries (line 15)"),
-    "eve.py": (f"{RIGHT}\nwhile True: pass\n", "unchecked", "out of time: It did not end within 6 s."),
+    "eve.py": (f"{RIGHT}\nwhile True: pass\n", "unchecked", "out of time: It did not end within 5 s."),
     "finn.py": (
         RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        import os; os._exit(0)\n"),
         "unchecked",

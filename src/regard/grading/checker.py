@@ -94,7 +94,7 @@ def serve(incoming: IO[str], outgoing: IO[str]) -> None:
     torch.set_num_threads(1)
     options = json.loads(incoming.readline())
     key, seconds = GradeKey(**options["key"]), options["seconds"]
-    protection = Protection.for_others(hidden=options["hidden"], missing_allowed=options["unprotected"])
+    protection = Protection.for_others(missing_allowed=options["unprotected"])
     with Worker(default_limits(seconds), protection) as worker:
         try:
             report = worker.protection

@@ -54,7 +54,7 @@ def grade(
     if workers is not None and workers < 1:
         raise ValueError(f"workers ({workers}) must be at least 1")
     paths = find_submissions(folder)
-    options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "hidden": [], "unprotected": unprotected}
+    options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, Grade | BaseException]] = queue.SimpleQueue()
     for index in range(len(paths)):
