@@ -190,7 +190,7 @@ def test_the_installed_command_answers():
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "see", "serve", "check", "generate", "train", "bench"]
+COMMANDS = ["trace", "see", "serve", "check", "grade", "generate", "train", "bench"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)

@@ -16,6 +16,7 @@ FLOORS = [
     {"commands"},
     {"bench"},
     {"show"},
+    {"grading"},
     {"checking"},
     {"gpt"},
     {"adoption", "heads"},

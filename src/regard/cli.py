@@ -17,6 +17,7 @@ from regard.commands.bench import bench
 from regard.commands.check import check
 from regard.commands.effect import effect
 from regard.commands.generate import generate
+from regard.commands.grade import grade
 from regard.commands.interrupt import STATUS, interruptible
 from regard.commands.see import see
 from regard.commands.serve import serve
@@ -42,7 +43,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, effect, serve, check, train, generate):
+for _command in (trace, see, effect, serve, check, grade, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(bench, name="bench")
 

@@ -128,3 +128,14 @@ def test_grouped_heads_are_read_from_the_constructor():
     result = experiment(LocalSubject(Grouped), GROUPED, 0, Request())
     assert result.is_right
     assert len(result.case.projections["W_key"].weight) == 3 * 7
+
+
+def test_a_seed_of_the_request_gives_other_weights_and_inputs():
+    subject = LocalSubject(ATTENTION[0])
+    first, same, other = (experiment(subject, PROBES[0], 0, Request(seed=seed)) for seed in (3, 3, 4))
+    assert first.tensors
+    for name, value in first.tensors.items():
+        torch.testing.assert_close(same.tensors[name], value, rtol=0, atol=0)
+        assert not value.is_floating_point() or not torch.equal(other.tensors[name], value), name
+    assert first.is_right
+    assert other.is_right

@@ -20,7 +20,6 @@ from regard.checking.building import (
     KV_HEADS,
     OTHER_GROUPED,
     OTHERS,
-    PROBES,
     ProbeSizes,
     choose_arguments,
     takes,
@@ -105,7 +104,7 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
     """The attention inside a block or a model; None where the subject is attention itself."""
     if is_function(subject):
         return None
-    built = None if subject.is_built else choose_arguments(subject.described, PROBES[0], own=request.own)
+    built = None if subject.is_built else choose_arguments(subject.described, request.probes[0], own=request.own)
     if built is not None and built.unknown:
         return None
     seen = subject.run({"build": None if built is None else built.arguments}, {})
@@ -185,8 +184,8 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     first = None
     if is_function(subject):
-        return _experiment(subject, PROBES[0], 0, request)
-    probes = PROBES[:1] if subject.is_built else PROBES
+        return _experiment(subject, request.probes[0], 0, request)
+    probes = request.probes[:1] if subject.is_built else request.probes
     for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
         for square in (False, True):
             result = experiment(subject, sizes, 0, request, square=square)

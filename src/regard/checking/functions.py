@@ -35,8 +35,12 @@ _ROLES = {
 
 def is_known(function: Any) -> bool:
     """Can a function of this name and these arguments be checked?"""
-    names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
-    return kind_of(function.__name__, names) != "" or roles_of(names, function.__name__) is not None
+    return is_known_by(function.__name__, list(function.__code__.co_varnames[: function.__code__.co_argcount]))
+
+
+def is_known_by(name: str, arguments: Sequence[str]) -> bool:
+    """The same, for a function that runs elsewhere."""
+    return kind_of(name, list(arguments)) != "" or roles_of(arguments, name) is not None
 
 
 def roles_of(names: Sequence[str], function: str) -> dict[str, str] | None:
@@ -63,7 +67,7 @@ def function_experiment(
     if roles is None:
         result.problem = "its arguments are not known; name them q, k, v, or x, W_q, W_k, W_v, or x alone"
         return result
-    tensors, case = _tensors(set(roles.values()), parameters, sizes, seed, request)
+    tensors, case = _tensors(set(roles.values()), parameters, sizes, seed + request.seed, request)
     visible = torch.ones(sizes.T, sizes.T, dtype=torch.bool).tril()
     forms = mask_forms(visible, torch.float64, sizes.B) if masked else {}
     result.tensors = {**tensors, **forms}

@@ -51,8 +51,17 @@ def choose(classes: list[Any], functions: list[Any]) -> list[Any]:
     """What to check of a file: attention layers; else all layers; else functions whose names are known."""
     from regard.checking.functions import is_known
 
-    named = [one for one in classes if any(word in one.__name__.lower() for word in _ATTENTION)]
+    named = [one for one in classes if is_named_attention(one.__name__)]
     return named or classes or [one for one in functions if is_known(one)]
+
+
+def is_named_attention(name: str) -> bool:
+    """Does the name of a class say that it is attention?
+
+    >>> is_named_attention("MultiHeadAttention"), is_named_attention("FeedForward")
+    (True, False)
+    """
+    return any(word in name.lower() for word in _ATTENTION)
 
 
 def split_name(spec: str) -> tuple[Path, str]:

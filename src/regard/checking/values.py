@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checking.building import CONTEXT, HEADS, KV_HEADS, ProbeSizes, choose_arguments, has_config, takes
+from regard.checking.building import (
+    CONTEXT,
+    HEADS,
+    KV_HEADS,
+    PROBES,
+    ProbeSizes,
+    choose_arguments,
+    has_config,
+    takes,
+)
 from regard.checking.calling import LAYOUTS, CallForm, call_forms, inputs, mask_argument, mask_forms
 from regard.checking.finding import Assignment, assignments
 from regard.checking.norms import FirstNorm, find_norm
@@ -26,11 +35,16 @@ _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 @dataclass(frozen=True)
 class Request:
-    """What the learner says beside the code: arguments, names of weights, and whether it should hide the future."""
+    """What is said beside the code: arguments, names of weights, and whether it should hide the future.
+
+    A teacher can choose other sizes and weights than everybody knows: `probes`, `seed`.
+    """
 
     causal: bool | None = None
     own: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    probes: tuple[ProbeSizes, ...] = PROBES  # the first at which the layer can be built
+    seed: int = 0  # added to that of every experiment
 
 
 @dataclass(frozen=True)
@@ -130,7 +144,7 @@ def experiment(
     result = Experiment(sizes, first, built, shown, failed=first.failed)
     if first.failed is not None:
         return result
-    weights = known_weights(first.contents, seed)
+    weights = known_weights(first.contents, seed + request.seed)
     readings = list(_readings(subject, first, sizes, weights, request))
     if not readings:
         names = ", ".join(weights) or "none"
@@ -141,7 +155,7 @@ def experiment(
         return result
     d_in = _input_width(readings, sizes, built, subject)
     readings = [one for one in readings if one.assignment is None or _reads(one, d_in)]
-    generator = torch.Generator().manual_seed(seed + 1)
+    generator = torch.Generator().manual_seed(seed + request.seed + 1)
     x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
     result.tensors = {**inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
     plain = _explained(subject, result, readings, request, masked, most)

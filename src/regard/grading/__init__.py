@@ -1,0 +1,1 @@
+"""Grading: the submissions of a class, each checked in a sandbox."""

@@ -1,0 +1,155 @@
+"""A submission as a subject: experiments run in the sandbox; the reference and the mistakes stay in this process.
+
+What comes back was written by a process that ran somebody else's code. It is checked here before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.checking import driver
+from regard.checking.functions import is_known_by
+from regard.checking.source import is_named_attention
+from regard.checking.subject import Observation, read
+from regard.sandbox.limits import RunLimits
+from regard.sandbox.outcome import Outcome
+from regard.sandbox.worker import Job, Worker
+
+# Appended to checking/driver.py, which is what runs beside the submission.
+DRIVE = """
+def drive(submission, tensors, values):
+    torch.set_num_threads(1)
+    if "job" not in values:
+        known = vars(submission).values()
+        modules = {one.__name__ for one in known if isinstance(one, type) and issubclass(one, nn.Module)}
+        described = describe(submission)
+        return {}, described | {"classes": [one for one in described["classes"] if one["name"] in modules]}
+    target = vars(submission).get(values["name"])
+    if target is None:
+        target = next(one for one in vars(submission).values() if getattr(one, "__name__", "") == values["name"])
+    seen, returned = run(target, values["job"], tensors)
+    return returned, seen
+"""
+DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
+MOST_PARAMETERS = 1000
+MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
+MOST_DESCRIBED = 200  # classes or functions of a file, and arguments of each
+
+
+class SubmissionStopped(Exception):
+    """A run of a submission that gave nothing to compare."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"{outcome.word}: {outcome.sentence}")
+        self.outcome = outcome
+
+
+class Submission:
+    """A student's file or folder, and the time that is left for running it."""
+
+    def __init__(self, path: Path, worker: Worker, seconds: float | int, entry: str | None = None) -> None:
+        self.path, self.worker, self.entry = path, worker, entry
+        self.seconds = self.left = seconds
+
+    def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
+        """The class or function of this name; without one, the layers in the file that look like attention."""
+        outcome = self.run({}, {})
+        classes = [_described(one, True) for one in _list(outcome.values, "classes")]
+        functions = [_described(one, False) for one in _list(outcome.values, "functions")]
+        if name:
+            chosen = [one for one in (*classes, *functions) if one["name"] == name][:1]
+        else:
+            named = [one for one in classes if is_named_attention(one["name"])]
+            known = [one for one in functions if is_known_by(one["name"], [p["name"] for p in one["call"]])]
+            chosen = named or classes or known
+        return [SandboxedSubject(self, one, source, file) for one in chosen]
+
+    def run(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> Outcome:
+        """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
+        begin = time.monotonic()
+        left = max(self.left, 0.01)
+        limits = replace(self.worker.limits, wall_seconds=left, cpu_seconds=math.ceil(left) + 1)
+        outcome = self.worker.run(Job(self.path, DRIVER, tensors, values, self.entry, limits))
+        self.left -= time.monotonic() - begin
+        if outcome.word == "out of time":
+            outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s.")
+        if not outcome.finished:
+            raise SubmissionStopped(outcome)
+        return outcome
+
+
+class SandboxedSubject:
+    """A class or function of a submission; every experiment is a process of its own."""
+
+    is_built = False
+
+    def __init__(self, submission: Submission, described: dict[str, Any], source: str, file: str) -> None:
+        self.submission, self.described, self.source, self.file = submission, described, source, file
+
+    def run(self, job: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment in the sandbox."""
+        outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
+        try:
+            _check_contents(outcome.values)
+            return read(outcome.values, dict(outcome.tensors))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SubmissionStopped(_malformed(f"{type(error).__name__}: {error}")) from error
+
+
+def default_limits(seconds: float | int) -> RunLimits:
+    """The limits of one run, for submissions that have so many seconds in all."""
+    return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
+
+
+def _malformed(reason: str) -> Outcome:
+    return Outcome("malformed", f"What it returned is no result: {reason[:200]}.")
+
+
+def _list(values: Any, name: str) -> list[Any]:
+    if not isinstance(values, dict) or not isinstance(values.get(name), list):
+        raise SubmissionStopped(_malformed("its description has no list of " + name))
+    return list(values[name][:MOST_DESCRIBED])
+
+
+def _described(one: Any, is_class: bool) -> dict[str, Any]:
+    """A class or function as driver.describe writes it, and nothing else."""
+    try:
+        parts = ("build", "call") if is_class else ("call",)
+        described: dict[str, Any] = {part: [_argument(p) for p in one[part][:MOST_DESCRIBED]] for part in parts}
+        return {"name": _identifier(one["name"]), **described}
+    except (KeyError, TypeError, ValueError) as error:
+        raise SubmissionStopped(_malformed(f"its description: {type(error).__name__}")) from error
+
+
+def _argument(one: Any) -> dict[str, Any]:
+    default = one["default"]
+    if not isinstance(default, (int, float, str, type(None))):
+        raise TypeError("a default is no plain value")
+    required, kind = bool(one["required"]), _identifier(one["kind"])
+    return {"name": _identifier(one["name"]), "kind": kind, "required": required, "default": default}
+
+
+def _identifier(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > 200 or not name.isidentifier():
+        raise ValueError("a name is no identifier")
+    return name
+
+
+def _check_contents(seen: Any) -> None:
+    """Refuse what would take this process too much memory."""
+    parameters = seen.get("parameters", [])
+    if len(parameters) > MOST_PARAMETERS:
+        raise ValueError(f"it has {len(parameters)} parameters; at most {MOST_PARAMETERS}")
+    numbers = 0
+    for one in parameters:
+        if not isinstance(one["name"], str) or not all(type(n) is int and n >= 0 for n in one["shape"]):
+            raise ValueError("a parameter has no name or no shape")
+        numbers += math.prod(one["shape"])
+    if numbers > MOST_NUMBERS:
+        raise ValueError(f"its parameters have {numbers} numbers; at most {MOST_NUMBERS}")
