@@ -9,16 +9,19 @@ JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
-.PHONY: demo test lint types page base bench clean help
+.PHONY: demo test slow lint types page base bench clean help
 
 demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
 	@$(BIN)/regard see -o page.html
 	@printf '\n  Open page.html in a browser. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
 
-test: $(VENV)/.dev ## Set up .venv and run all tests
-	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled"
+test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
+	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow"
 	$(BIN)/python -m pytest -m compiled
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
+
+slow: $(VENV)/.dev ## Run the slow tests: attacks on the sandbox, notebooks, every view
+	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
 	$(BIN)/ruff check .

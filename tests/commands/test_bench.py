@@ -16,6 +16,7 @@ OWN_OPTION = {
     "generate": "--prompt",
     "train": "--compile",
     "cut": "--tokens",
+    "check": "--pairs",
 }
 
 

@@ -8,6 +8,8 @@ from grading.submissions import RIGHT, SUBMISSIONS
 from regard.grading.grade import Checker, CheckerEnded, find_submissions, grade
 from regard.sandbox.protection import ProtectionMissing, ProtectionReport
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
 def test_every_submission_gets_its_verdict(graded, name):

@@ -19,6 +19,7 @@ from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, WAYS, fill_in, variants
 from sandbox.conftest import SMALL
 from sandbox.torture import PACKAGE, ends_as_it_must, make_victim, states
 
+pytestmark = pytest.mark.slow
 TORTURE = Path(__file__).with_name("torture.py")
 NOBODY = 65534
 MAIN = [

@@ -15,7 +15,7 @@ from regard.show.page.payload import Titled
 from regard.show.page.write import steps_of, write_page
 from regard.tokens import TextTokens
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 VIEWS = ("heads", "head", "steps", "long", "compare")
 ALICE = (

@@ -20,6 +20,7 @@ from chromium import chromium, needs_chromium
 
 MISSING = [name for name in ("jupyterlab", "ipykernel", "anywidget") if importlib.util.find_spec(name) is None]
 pytestmark = [
+    pytest.mark.slow,
     needs_chromium,
     pytest.mark.skipif(
         bool(MISSING) and not os.environ.get("REGARD_NEEDS_JUPYTERLAB"), reason=f"needs {' and '.join(MISSING)}"

@@ -17,7 +17,11 @@ import pytest
 from chromium import chromium, needs_chromium
 
 MISSING = [name for name in ("marimo", "anywidget") if importlib.util.find_spec(name) is None]
-pytestmark = [needs_chromium, pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")]
+pytestmark = [
+    pytest.mark.slow,
+    needs_chromium,
+    pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}"),
+]
 
 SOURCE = Path(__file__).parents[3] / "src"
 NOTEBOOK = """
