@@ -11,7 +11,7 @@ from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 TEXT = "Alice was beginning to get very tired, and Alice was beginning to get very tired of it."
 LAYER, HEAD = 0, 2  # switched off

@@ -14,7 +14,7 @@ from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.tokens import TextTokens
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXT = "The cat sat on the mat, and the cat slept. <b>&\x07"

@@ -12,7 +12,7 @@ from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import trace_layer
 from regard.tokens import TextTokens
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 LONG = "x" * 2**20
 HOSTILE = [

@@ -13,7 +13,7 @@ from regard.gpt.tokenizer import Tokenizer as OurTokenizer
 from regard.show.page.encode import Encoding, decode
 from regard.show.page.payload import Titled, page_data
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 WORDS = ["[pad]", "<s>", "</s>", *(f"w{i}" for i in range(3, 53))]
 UNICODE = "猫が座った 👩‍👩‍👧 مرحبا\n\nThe cat"
