@@ -10,7 +10,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 def test_every_python_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # one of them writes a file
     examples = blocks(README, "python")
-    assert len(examples) >= 4
+    assert len(examples) >= 5
     names = run_python(examples, leave_out={})
     assert names["out"].shape == (2, 17, 768)
     assert names["cache"].length == 17

@@ -227,9 +227,9 @@ def test_a_comparison_shows_signs_and_says_when_nothing_changed():
     model = models.gpt2()
     one, two = (seen_of(model, input_ids=torch.full((1, 7), token)) for token in (3, 4))
     assert str(one.compare(one).changed()) == "  none of 6 heads changed"
-    lines = one.compare(two).table().splitlines()
-    assert lines[2].split() == ["head", "role", "most", "change", "entropy", "distance", "first", "previous"]
-    assert {len(line) for line in lines[2:9]} == {len(lines[2])}  # all six end where their heading ends
+    lines = one.compare(two).table(width=120).splitlines()
+    assert lines[2].split() == ["head", "role", "most", "change", "entropy", "distance", "first", "previous", "self"]
+    assert {len(line) for line in lines[2 : lines.index("", 2)]} == {len(lines[2])}  # all end where their heading ends
 
 
 def test_many_sinks_do_not_hide_the_heads_that_are_rare():

@@ -55,6 +55,11 @@ def test_the_page_carries_at_most_100_kb_of_script(page):
     assert len(packed(script("regardPage.startPage();"))) + len(start) <= 100_000
 
 
+@pytest.mark.xfail(strict=True, reason="125 kB before it is packed, with all five views")
+def test_the_script_itself_is_at_most_100_kb():
+    assert len(script("regardPage.startPage();").encode()) <= 100_000
+
+
 def test_the_policy_allows_the_script_and_what_unpacks_it_and_nothing_else(page):
     *_, start = re.findall(r"<script>([^<]*)</script>", page)
     [sources] = re.findall(r"script-src ([^;]*);", page)
