@@ -19,6 +19,7 @@ from regard.commands.effect import effect
 from regard.commands.generate import generate
 from regard.commands.grade import grade
 from regard.commands.interrupt import STATUS, interruptible
+from regard.commands.notebook import notebook
 from regard.commands.see import see
 from regard.commands.serve import serve
 from regard.commands.trace import trace
@@ -43,7 +44,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, effect, serve, check, grade, train, generate):
+for _command in (trace, see, effect, serve, check, grade, notebook, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(bench, name="bench")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -143,5 +144,7 @@ def _source(target: Any) -> tuple[str, str]:
         file = inspect.getsourcefile(inspect.unwrap(one)) or ""
         lines, _ = inspect.findsource(one)
     except (OSError, TypeError):
-        return "", ""
+        functions = [value for value in vars(one).values() if inspect.isfunction(value)]
+        cells = {function.__code__.co_filename for function in functions}  # the cell of a notebook, which is no file
+        return ("".join(linecache.getlines(cells.pop())), "") if len(cells) == 1 else ("", "")
     return "".join(lines), file

@@ -45,7 +45,7 @@ def _heading(verdict: Verdict, width: int) -> str:
 def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False) -> list[str]:
     blocks = []
     if finding.line:
-        place = f"{Path(verdict.file).name or 'line'}:{finding.line}"
+        place = f"{Path(verdict.file).name}:{finding.line}" if verdict.file else f"line {finding.line}"
         blocks.append(shorten(f"    {place}   {finding.code}", width))
     if says:
         blocks.append(wrapped(finding.says, width, "    "))
