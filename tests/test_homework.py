@@ -4,10 +4,13 @@ import ast
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from chromium import needs_chromium
 from typer.testing import CliRunner
 
 from regard.cli import app
@@ -66,3 +69,19 @@ def test_every_shape_on_the_card_is_that_of_its_line():
             assert tuple(value.shape) == ast.literal_eval(shape[1]), line
             checked += 1
     assert checked == 12
+
+
+def pages(pdf):
+    return len(re.findall(rb"/Type /Page\b", pdf.read_bytes()))
+
+
+def test_the_card_to_print_is_one_page():
+    assert pages(DOCS / "card" / "card.pdf") == 1
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_card_of_today_still_fits_one_page(tmp_path):
+    command = f"import runpy; runpy.run_path({str(DOCS / 'card' / 'print.py')!r})['write_pdf'](Path({str(tmp_path / 'card.pdf')!r}))"
+    subprocess.run([sys.executable, "-c", f"from pathlib import Path; {command}"], check=True, timeout=120)
+    assert pages(tmp_path / "card.pdf") == 1
