@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.usage import RegardCommand
+from regard.commands.usage import RegardCommand, RegardGroup
 
 if TYPE_CHECKING:
     from regard.course.courses import Course, Lesson
     from regard.course.learner import LearnerFolder
 
-learn = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+learn = typer.Typer(cls=RegardGroup, invoke_without_command=True)
 
 CourseOption = Annotated[
     str | None,
