@@ -43,7 +43,9 @@ FILES = {
 
 def write_course(folder: Path, **changes: str | None) -> Path:
     """Write the course; changes replace files, by their paths with __ for / (None leaves a file out)."""
-    files = FILES | {path.replace("__", "/").replace("_py", ".py").replace("_md", ".md"): text for path, text in changes.items()}
+    files = FILES | {
+        path.replace("__", "/").replace("_py", ".py").replace("_md", ".md"): text for path, text in changes.items()
+    }
     for path, text in files.items():
         if text is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,9 @@ def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def read_sections(text: str) -> dict[str, str]:
-    """The sections of a text whose headings are `# name`.
+    r"""The sections of a text whose headings are `# name`.
 
-    >>> read_sections("# where\\nLine 3.\\n\\n# why\\nThe scores grow.\\n")
+    >>> read_sections("# where\nLine 3.\n\n# why\nThe scores grow.\n")
     {'where': 'Line 3.', 'why': 'The scores grow.'}
     """
     parts = re.split(r"^# +(.+?) *$", text, flags=re.MULTILINE)
@@ -179,10 +180,10 @@ def read_sections(text: str) -> dict[str, str]:
 
 
 def definitions(source: str, names: list[str]) -> dict[str, str]:
-    """The text of these functions and classes in a file, with the comments inside them.
+    r"""The text of these functions and classes in a file, with the comments inside them.
 
-    >>> definitions("import math\\n\\ndef f(x):\\n    return x  # as it is\\n", ["f", "g"])
-    {'f': 'def f(x):\\n    return x  # as it is'}
+    >>> definitions("import math\n\ndef f(x):\n    return x  # as it is\n", ["f", "g"])
+    {'f': 'def f(x):\n    return x  # as it is'}
     """
     result, lines = {}, source.splitlines()
     for node in ast.parse(source).body:
@@ -193,15 +194,11 @@ def definitions(source: str, names: list[str]) -> dict[str, str]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if sys.version_info >= (3, 11):
-        import tomllib as reader
-    else:
-        try:
-            import tomli as reader
-        except ImportError:
-            raise ValueError("a course needs Python 3.11 or newer, which can read TOML; or pip install tomli") from None
     try:
-        return reader.loads(text)
-    except reader.TOMLDecodeError as error:
+        reader: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    except ImportError:
+        raise ValueError("a course needs Python 3.11 or newer, which can read TOML; or pip install tomli") from None
+    try:
+        return dict(reader.loads(path.read_text(encoding="utf-8")))
+    except (reader.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
