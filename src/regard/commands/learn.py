@@ -168,20 +168,19 @@ def status(
 @learn.command(cls=RegardCommand)
 def verify(
     context: typer.Context,
-    folder: Annotated[str | None, typer.Argument(metavar="[FOLDER]", help="The course.", show_default="ours")] = None,
-    only: Annotated[
+    folders: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help="One exercise; may be repeated.", show_default="all"),
+        typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
     ] = None,
-    course: CourseOption = None,
 ) -> None:
     """Check a course: every exercise fails unsolved, solutions pass, wrong answers get their names.
 
     Exit status: 0 nothing is wrong with it, 1 something is.
     """
-    from regard.commands.learn_verify import verify_folder
+    from regard.commands.learn_verify import verify_folders
+    from regard.course.courses import OWN_COURSE
 
-    verify_folder(_course(folder or course or context.obj), only or [])
+    verify_folders([Path(one) for one in folders or [str(context.obj or OWN_COURSE)]])
 
 
 @learn.command(cls=RegardCommand)

@@ -9,7 +9,7 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -115,7 +115,7 @@ class Course:
 
     def files(self) -> list[Path]:
         """All files of the course; no hidden ones, and none that Python makes."""
-        return sorted(path for path in self.folder.rglob("*") if path.is_file() and not _is_made(path, self.folder))
+        return files_in(self.folder)
 
     @cached_property
     def hash(self) -> str:
@@ -128,9 +128,11 @@ class Course:
         return total.hexdigest()
 
 
-def _is_made(path: Path, folder: Path) -> bool:
-    parts = path.relative_to(folder).parts
-    return any(part.startswith(".") or part == "__pycache__" for part in parts)
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below; no hidden ones, and none that Python makes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    parts = {path: path.relative_to(folder).parts for path in paths}
+    return [path for path in paths if not any(one.startswith(".") or one == "__pycache__" for one in parts[path])]
 
 
 def read_course(folder: Path) -> Course:
@@ -154,6 +156,14 @@ def read_course(folder: Path) -> Course:
     if missing := [one.name for one in lessons if not one.folder.is_dir()]:
         raise ValueError(f"{file} names {', '.join(missing)}, but there is no such folder in {folder}")
     return Course(folder, title, tuple(lessons))
+
+
+def read_lessons(folders: Sequence[Path]) -> Course:
+    """Exercises alone, each given by its folder, as a course without a course.toml."""
+    lessons = [Lesson(one.resolve().name, number, "", one) for number, one in enumerate(folders, 1)]
+    if missing := [str(one.folder) for one in lessons if not (one.folder / "exercise.py").is_file()]:
+        raise ValueError(f"no exercise.py in {', '.join(missing)}; give a course, or folders of exercises")
+    return Course(folders[0].resolve().parent, "", tuple(lessons))
 
 
 def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
