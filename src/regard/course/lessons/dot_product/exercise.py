@@ -1,0 +1,71 @@
+"""The dot product: compare two vectors."""
+
+import torch
+
+from regard.exercises import Function, Wrong
+
+
+def arguments(random):
+    a, b = torch.randint(10, 100, (2, 5), generator=random) / 10
+    return a, b
+
+
+parts = [
+    Function(
+        "dot",
+        arguments,
+        right=lambda a, b: (a * b).sum(),
+        wrong=[
+            Wrong(
+                "products not added up",
+                "The result is one product for each place; the dot product is one number, their sum.",
+                lambda a, b: a * b,
+            ),
+            Wrong(
+                "only the last product",
+                "Only the last product is left: each turn of the loop replaces the total.",
+                lambda a, b: a[-1] * b[-1],
+                why="`total = …` forgets what was there before; `total += …` adds to it.",
+            ),
+            Wrong(
+                "only the first product",
+                "Only the first product is there: the function returns in the first turn of the loop.",
+                lambda a, b: a[0] * b[0],
+                why="A `return` that is indented into the loop ends it at once.",
+            ),
+            Wrong(
+                "sums multiplied",
+                "Both vectors are added up first, then the two sums are multiplied.",
+                lambda a, b: a.sum() * b.sum(),
+                why="That also multiplies first numbers with second ones. Only numbers in the same place meet.",
+            ),
+            Wrong(
+                "added instead of multiplied",
+                "The numbers of each place are added, not multiplied.",
+                lambda a, b: (a + b).sum(),
+            ),
+            Wrong(
+                "mean of the products",
+                "The products are averaged; the dot product is their sum.",
+                lambda a, b: (a * b).mean(),
+            ),
+            Wrong(
+                "every product",
+                "This is a table of every number of a times every number of b (the outer product).",
+                lambda a, b: torch.outer(a, b),
+                why="The dot product needs the products of equal places only: the diagonal of that table.",
+            ),
+            Wrong(
+                "cosine",
+                "This is the cosine of the angle: the dot product divided by both lengths.",
+                lambda a, b: torch.cosine_similarity(a, b, dim=0),
+                why="Attention does not divide by the lengths: a longer vector may count for more.",
+            ),
+            Wrong(
+                "b is not used",
+                "The result is a · a: b is not used.",
+                lambda a, b: (a * a).sum(),
+            ),
+        ],
+    )
+]
