@@ -6,7 +6,7 @@ A matrix turns every row of x, d_in numbers, into d_out new ones:
     [1 2 3]  @  [0 1]  =  [1·1 + 2·0 + 3·1,  1·0 + 2·1 + 3·1]  =  [4, 5]
                 [1 1]
 
-That row was what a word is. W_query makes of it what the word looks for,
+A row of x says what a word is. W_query makes what the word looks for,
 W_key what it is filed under, W_value what it hands over. The numbers in
 these three matrices are what training learns.
 
