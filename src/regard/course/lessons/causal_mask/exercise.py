@@ -26,6 +26,11 @@ def zeroed(scores):
     return scores.softmax(-1).masked_fill(hidden(scores), 0.0)
 
 
+NUMBERS = Wrong(
+    "numbers instead of bool",
+    "future returns numbers, 0 and 1; a mask for masked_fill and ~ is bool. Add .bool().",
+    raises="bool",
+)
 not_renormalised = "Hidden weights are 0, but the rows no longer add up to 1"
 
 parts = [
@@ -58,8 +63,6 @@ parts = [
                 lambda T: ~hidden(T),
                 why="Both kinds of masks are in use: read which one a function wants.",
             ),
-            Wrong("numbers instead of bool", "These are numbers, 0 and 1; masked_fill needs bool. Add .bool().",
-                  lambda T: hidden(T).float()),
         ],
     ),
     Function(
@@ -67,6 +70,7 @@ parts = [
         arguments,
         right=right,
         wrong=[
+            NUMBERS,
             Wrong(
                 "0 instead of −∞",
                 "Hidden scores are 0, and a score of 0 still gets a weight: exp(0) is 1.",
@@ -89,8 +93,12 @@ parts = [
                 lambda scores: scores.masked_fill(~hidden(scores), -torch.inf).softmax(-1),
                 why="masked_fill(mask, value) writes the value where the mask is True.",
             ),
-            Wrong("nothing hidden", "Nothing is hidden: every query still sees every key.", lambda scores: scores.softmax(-1),
-                  why="masked_fill returns a new tensor, it does not change the old one."),
+            Wrong(
+                "nothing hidden",
+                "Nothing is hidden: every query still sees every key.",
+                lambda scores: scores.softmax(-1),
+                why="masked_fill returns a new tensor, it does not change the old one.",
+            ),
         ],
         picture="weights",
     ),
@@ -99,6 +107,7 @@ parts = [
         arguments,
         right=right,
         wrong=[
+            NUMBERS,
             Wrong(
                 "0 · −∞ is nan",
                 "The result is nan everywhere: the mask was made by a product, and 0 · −∞ is nan.",
@@ -128,12 +137,13 @@ parts = [
         arguments,
         right=right,
         wrong=[
+            NUMBERS,
             Wrong("not divided", f"{not_renormalised}: divide each row by its sum.", zeroed),
             Wrong(
                 "divided by the sums of other rows",
                 "Each row is divided by the sums of all rows, one for each column.",
                 lambda scores: zeroed(scores) / zeroed(scores).sum(-1),
-                why="sum(dim=-1) has shape (T,), and torch lines it up with the columns. keepdim=True keeps it a column, (T, 1).",
+                why="sum(dim=-1) has shape (T,), and torch lines it up with the columns; with keepdim=True it is (T, 1).",
             ),
             Wrong(
                 "columns add up to 1",
@@ -150,7 +160,9 @@ parts = [
                 "A second softmax makes weights out of zeros: exp(0) is 1. Divide by the sum.",
                 lambda scores: zeroed(scores).softmax(-1),
             ),
-            Wrong("nothing hidden", "Nothing is hidden: the future still has weights.", lambda scores: scores.softmax(-1)),
+            Wrong(
+                "nothing hidden", "Nothing is hidden: the future still has weights.", lambda scores: scores.softmax(-1)
+            ),
         ],
     ),
 ]

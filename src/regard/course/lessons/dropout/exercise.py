@@ -71,7 +71,7 @@ def judge_training(result, weights, p, training):
         return Fault(
             "rows divided by their sum",
             "Each row is divided by what is left of it, so that it adds up to exactly 1.",
-            "Dropout divides by 1 − p, the same for all. Otherwise the loss of one weight is made up by its neighbours.",
+            "Dropout divides by 1 − p, the same for all. Otherwise its neighbours make up for a lost weight.",
         )
     return Fault("scale", "The weights that are left are not the old ones divided by 1 − p.")
 

@@ -95,8 +95,11 @@ parts = [
                 "q @ k does not fit, (5, 3) times (5, 3): the second matrix must have the keys as columns.",
                 raises="shapes cannot be multiplied (5x3 and 5x3)",
             ),
-            Wrong("softmax too early", "These are weights already; only scores are asked for here.",
-                  lambda q, k: (q @ k.T).softmax(-1)),
+            Wrong(
+                "softmax too early",
+                "These are weights already; only scores are asked for here.",
+                lambda q, k: (q @ k.T).softmax(-1),
+            ),
         ],
     ),
 ]
