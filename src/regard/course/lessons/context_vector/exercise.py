@@ -37,7 +37,7 @@ WRONG = [
     ),
     Wrong(
         "each word compared with itself",
-        "Each word is compared with itself; it is compared with the query, row {1} of x.",
+        "Each word is compared with itself; compare it with the query, row {1} of x.",
         lambda x, query: (x * x).sum(1).softmax(0) @ x,
         why="Then every query gets the same weights, and the same context.",
     ),

@@ -4,7 +4,7 @@ import torch
 
 from regard.exercises import Function, Wrong
 
-B, H, T, D = 2, 3, 5, 4
+B, H, T, D = 4, 3, 5, 2
 
 
 def arguments(random):
@@ -21,7 +21,7 @@ parts = [
         wrong=[
             Wrong(
                 "view without contiguous",
-                "view fails: after transpose the numbers do not lie in memory as they are read. Call .contiguous() first.",
+                "view fails: after transpose the numbers do not lie as they are read. Call .contiguous() first.",
                 raises="view size is not compatible",
                 why="view cannot move numbers, contiguous copies them into order. reshape does both where it must.",
             ),
@@ -45,7 +45,7 @@ parts = [
             ),
             Wrong(
                 "heads interleaved",
-                "The numbers of the heads alternate: number 0 of every head, then number 1. Each head's part stays together.",
+                "The heads alternate: number 0 of every head, then number 1. Each head's part must stay together.",
                 lambda context: context.permute(0, 2, 3, 1).reshape(B, T, H * D),
             ),
             Wrong(

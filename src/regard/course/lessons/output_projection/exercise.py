@@ -73,12 +73,12 @@ parts = [
                 "rows instead of columns",
                 "Head {2} is multiplied by rows of the weight; it owns columns.",
                 lambda context, weight, h: context[:, h] @ columns(weight.T, h).T,
-                why="A row of the weight makes one number of the output, out of all heads. A column belongs to one number "
-                "of the merged vector, so to one head.",
+                why="A row of the weight makes one number of the output, out of all heads. A column belongs to one "
+                "number of the merged vector, so to one head.",
             ),
             Wrong(
                 "every other column",
-                "Head {2} takes every third column; its columns are neighbours, as its numbers are in the merged vector.",
+                "Head {2} takes every third column; its columns are neighbours, like its numbers after merging.",
                 lambda context, weight, h: context[:, h] @ weight[:, h::H].T,
             ),
             Wrong(

@@ -7,9 +7,9 @@ from regard.exercises import Function, Wrong
 
 def arguments(random):
     return (
-        torch.randn(2, 5, 7, generator=random),
-        torch.randn(2, 3, 7, generator=random),
-        torch.randn(2, 3, 7, generator=random),
+        torch.randn(2, 5, 6, generator=random),
+        torch.randn(2, 3, 6, generator=random),
+        torch.randn(2, 3, 6, generator=random),
     )
 
 
@@ -17,7 +17,7 @@ parts = [
     Function(
         "attention",
         arguments,
-        right=lambda q, k, v: (q @ k.mT / 7**0.5).softmax(-1) @ v,
+        right=lambda q, k, v: (q @ k.mT / 6**0.5).softmax(-1) @ v,
         wrong=[
             Wrong(
                 "no scale",
@@ -28,18 +28,18 @@ parts = [
             Wrong(
                 "missing root",
                 "The scores are divided by head_dim; it is √head_dim.",
-                lambda q, k, v: (q @ k.mT / 7).softmax(-1) @ v,
+                lambda q, k, v: (q @ k.mT / 6).softmax(-1) @ v,
                 why="The variance is head_dim, and dividing by c divides the variance by c². So c is the root.",
             ),
             Wrong(
                 "multiplied",
                 "The scores are multiplied by √head_dim, not divided by it.",
-                lambda q, k, v: (q @ k.mT * 7**0.5).softmax(-1) @ v,
+                lambda q, k, v: (q @ k.mT * 6**0.5).softmax(-1) @ v,
             ),
             Wrong(
                 "scaled after the softmax",
                 "The weights are divided by √head_dim; the scores must be, before the softmax.",
-                lambda q, k, v: (q @ k.mT).softmax(-1) / 7**0.5 @ v,
+                lambda q, k, v: (q @ k.mT).softmax(-1) / 6**0.5 @ v,
                 why="Weights that were divided do not add up to 1, and the softmax has been too sharp already.",
             ),
             Wrong(
@@ -57,35 +57,35 @@ parts = [
             Wrong(
                 "softmax over the queries",
                 "The softmax goes over the queries: for each key, the shares of all queries add up to 1.",
-                lambda q, k, v: (q @ k.mT / 7**0.5).softmax(1) @ v,
+                lambda q, k, v: (q @ k.mT / 6**0.5).softmax(1) @ v,
                 why="A query divides its attention among the keys. They are the last axis, dim=-1.",
             ),
             Wrong(
                 "softmax over the batch",
                 "The softmax goes over the texts of the batch, which have nothing to do with each other.",
-                lambda q, k, v: (q @ k.mT / 7**0.5).softmax(0) @ v,
+                lambda q, k, v: (q @ k.mT / 6**0.5).softmax(0) @ v,
                 why="A query divides its attention among the keys. They are the last axis, dim=-1.",
             ),
             Wrong(
                 "no softmax",
                 "The values are mixed by the scaled scores: softmax is missing.",
-                lambda q, k, v: q @ k.mT / 7**0.5 @ v,
+                lambda q, k, v: q @ k.mT / 6**0.5 @ v,
             ),
             Wrong(
                 "keys mixed",
                 "The keys are mixed; the values must be.",
-                lambda q, k, v: (q @ k.mT / 7**0.5).softmax(-1) @ k,
+                lambda q, k, v: (q @ k.mT / 6**0.5).softmax(-1) @ k,
                 why="Keys are for finding, values are what is handed over.",
             ),
             Wrong(
                 "all axes swapped",
-                "k.T swaps all three axes, (2, 3, 7) becomes (7, 3, 2), and the batch is at the end; k.mT swaps two.",
-                raises="size of tensor a (2) must match the size of tensor b (7)",
+                "k.T swaps all three axes, (2, 3, 6) becomes (6, 3, 2), and the batch is at the end; k.mT swaps two.",
+                raises="size of tensor a (2) must match the size of tensor b (6)",
             ),
             Wrong(
                 "not transposed",
-                "q @ k does not fit, (2, 5, 7) times (2, 3, 7): the keys must be columns.",
-                raises="Expected size for first two dimensions of batch2 tensor to be: [2, 7] but got: [2, 3]",
+                "q @ k does not fit, (2, 5, 6) times (2, 3, 6): the keys must be columns.",
+                raises="Expected size for first two dimensions of batch2 tensor to be: [2, 6] but got: [2, 3]",
             ),
         ],
     )

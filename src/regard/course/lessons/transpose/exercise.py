@@ -110,7 +110,7 @@ parts = [
         wrong=[
             Wrong(
                 "all axes turned round",
-                "All sizes are in reverse order; only axes {1} and {2} are swapped.",
+                "All sizes are in reverse order; swap axes {1} and {2} only.",
                 lambda sizes, a, b: tuple(sizes)[::-1],
             ),
             Wrong(
