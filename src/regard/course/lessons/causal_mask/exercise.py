@@ -143,7 +143,7 @@ parts = [
                 "divided by the sums of other rows",
                 "Each row is divided by the sums of all rows, one for each column.",
                 lambda scores: zeroed(scores) / zeroed(scores).sum(-1),
-                why="sum(dim=-1) has shape (T,), and torch lines it up with the columns; with keepdim=True it is (T, 1).",
+                why="sum(dim=-1) has shape (T,), which torch lines up with the columns. With keepdim=True it is (T, 1).",
             ),
             Wrong(
                 "columns add up to 1",
@@ -154,6 +154,12 @@ parts = [
                 "divided by the sum of all",
                 "Every weight is divided by the sum of the whole matrix; each row has its own sum.",
                 lambda scores: zeroed(scores) / zeroed(scores).sum(),
+            ),
+            Wrong(
+                "the future kept",
+                "The future is kept, and what a query may look at is 0.",
+                lambda scores: scores.softmax(-1).triu(1) / scores.softmax(-1).triu(1).sum(-1, keepdim=True),
+                why="hidden is True where a weight must be 0; ~hidden is the rest.",
             ),
             Wrong(
                 "softmax again",

@@ -21,7 +21,7 @@ def journey(random):
 
 
 def arguments(random):
-    return torch.rand(5, 3, generator=random), int(torch.randint(5, (1,), generator=random))
+    return torch.rand(5, 3, generator=random), int(torch.randint(2, 5, (1,), generator=random))
 
 
 def weights_of(x, query):
@@ -40,6 +40,11 @@ WRONG = [
         "Each word is compared with itself; compare it with the query, row {1} of x.",
         lambda x, query: (x * x).sum(1).softmax(0) @ x,
         why="Then every query gets the same weights, and the same context.",
+    ),
+    Wrong(
+        "number of the row instead of the row",
+        "Each word is multiplied by the number {1}; query is the number of a row, and x[query] is the row.",
+        lambda x, query: (x * query).sum(1).softmax(0) @ x,
     ),
     Wrong(
         "the query's row instead of the word's",

@@ -50,6 +50,22 @@ parts = [
                 lambda a, b: (a * b).mean(),
             ),
             Wrong(
+                "total is still 0",
+                "The result is 0: nothing was added to total.",
+                lambda a, b: 0.0,
+                why="`total + …` computes a sum and forgets it, and 0 times anything is 0; `total += …` keeps it.",
+            ),
+            Wrong(
+                "one number times a whole vector",
+                "Each number of a is multiplied by the whole of b; it meets b[i] only.",
+                lambda a, b: a.sum() * b,
+            ),
+            Wrong(
+                "whole vectors in the loop",
+                "Each turn of the loop adds a * b, all products at once; turn i adds a[i] * b[i].",
+                lambda a, b: len(a) * a * b,
+            ),
+            Wrong(
                 "every product",
                 "This is a table of every number of a times every number of b (the outer product).",
                 lambda a, b: torch.outer(a, b),

@@ -65,6 +65,11 @@ parts = [
                 lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).sum(),
             ),
             Wrong(
+                "max with places",
+                "scores.max(dim=0) returns two things, the largest score and its place; scores.max() only the first.",
+                raises="torch.return_types.max",
+            ),
+            Wrong(
                 "sign turned round",
                 "The smallest score gets the largest share: the scores are subtracted from the maximum.",
                 lambda scores: (-scores).softmax(0),

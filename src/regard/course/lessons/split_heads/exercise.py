@@ -26,8 +26,8 @@ parts = [
                 "split without transpose",
                 "The shape is right, the numbers are not: a head has parts of different words, mixed up.",
                 lambda x, num_heads: x.view(B, H, T, D),
-                why="view keeps the numbers in their order and only counts them anew. Split the last axis by view, then "
-                "swap the axes by transpose.",
+                why="view keeps the numbers in their order and only counts them anew. Split the last axis by view; "
+                "then swap the axes by transpose.",
             ),
             Wrong(
                 "not transposed",
@@ -50,6 +50,17 @@ parts = [
                 "words and numbers swapped",
                 "The result is (B, num_heads, head_dim, T); words come before numbers.",
                 lambda x, num_heads: x.view(B, T, H, D).permute(0, 2, 3, 1),
+            ),
+            Wrong(
+                "transposed before the split",
+                "The axes are swapped before the last one is split, so words and numbers are mixed up.",
+                lambda x, num_heads: x.transpose(1, 2).reshape(B, H, T, D),
+                why="Axis 1 and 2 of x are words and numbers. There is an axis of heads only after view.",
+            ),
+            Wrong(
+                "view after transpose",
+                "view fails on a tensor that was transposed. Split the last axis first, then swap.",
+                raises="view size is not compatible",
             ),
             Wrong(
                 "head_dim is a float",

@@ -120,6 +120,11 @@ parts = [
                 why="Python swaps without a helper: x, y = y, x.",
             ),
             Wrong(
+                "tuple changed",
+                "A tuple cannot be changed. Make a list of it first, swap two entries there, return tuple(…) of it.",
+                raises="'tuple' object does not support item assignment",
+            ),
+            Wrong(
                 "nothing swapped", "The sizes are as before; swap axes {1} and {2}.", lambda sizes, a, b: tuple(sizes)
             ),
             Wrong(
@@ -151,7 +156,7 @@ parts = [
                 "transposed counts as contiguous",
                 "Shape {0} with strides {1} counts as contiguous, but axes 1 and 2 are swapped in memory.",
                 lambda shape, strides: True,
-                why="After transpose(1, 2) the last axis still has stride 1. All strides must be those of a new tensor.",
+                why="The last axis still has stride 1 after transpose(1, 2). All strides must be a new tensor's.",
             )
         ],
     ),

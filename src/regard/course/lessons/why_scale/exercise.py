@@ -42,6 +42,12 @@ def judge(result, head_dim):
             f"{at} {value:.2f}: too small, as if the numbers came from torch.rand.",
             "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
         )
+    if value > 10 * head_dim:
+        return Fault(
+            "added up along the wrong axis",
+            f"{at} {value:.0f}, far too large: more than head_dim products were added up for a score.",
+            "There are 2000 scores, one for each pair. Each is a sum along the last axis, dim=-1.",
+        )
     if abs(value) < 0.1 * head_dim**0.5:
         return Fault("mean", f"{at} {value:.2f}: this is the mean of the scores, around 0; use var().")
     return Fault(
