@@ -1,4 +1,4 @@
-"""Hide the future: a causal mask, in three ways."""
+"""Hide the future, in three ways."""
 
 import torch
 
@@ -43,7 +43,7 @@ parts = [
                 "hidden from itself",
                 "The diagonal is hidden too, so a word cannot look at itself, and the first can look at nothing.",
                 lambda T: hidden(T, 0),
-                why="triu keeps the diagonal unless told diagonal=1. A row that is hidden altogether becomes nan.",
+                why="triu keeps the diagonal by default; pass diagonal=1. A row that is hidden completely becomes nan.",
             ),
             Wrong(
                 "one future word visible",
@@ -59,7 +59,7 @@ parts = [
             ),
             Wrong(
                 "may look instead of hidden",
-                "True is where a query may look; asked for is True where it must not.",
+                "True is where a query may look; it must be True where the key is hidden.",
                 lambda T: ~hidden(T),
                 why="Both kinds of masks are in use: read which one a function wants.",
             ),
@@ -143,7 +143,7 @@ parts = [
                 "divided by the sums of other rows",
                 "Each row is divided by the sums of all rows, one for each column.",
                 lambda scores: zeroed(scores) / zeroed(scores).sum(-1),
-                why="sum(dim=-1) has shape (T,), which torch lines up with the columns. With keepdim=True it is (T, 1).",
+                why="sum(dim=-1) has shape (T,), aligned with the columns; with keepdim=True it is (T, 1).",
             ),
             Wrong(
                 "columns add up to 1",

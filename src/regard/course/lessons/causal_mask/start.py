@@ -1,8 +1,8 @@
 """Hide the future: a causal mask, in three ways.
 
 A model that learns to predict the next word must not read it. So query i may
-look at keys 0 to i, and the weights of later keys are exactly 0. All scores
-alike, for three words:
+look at keys 0 to i, and the weights of later keys are exactly 0. With
+equal scores, for three words:
 
     1.00  0     0           "Your" sees itself only
     0.50  0.50  0

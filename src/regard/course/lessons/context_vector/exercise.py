@@ -1,4 +1,4 @@
-"""One word looks at a sentence: the context vector."""
+"""One word looks at a sentence."""
 
 import torch
 
@@ -54,7 +54,7 @@ WRONG = [
     ),
     Wrong(
         "only the last word",
-        "Only the last word is in the context: each turn of the loop replaces it.",
+        "Only the last word is in the context: each iteration of the loop replaces it.",
         lambda x, query: weights_of(x, query)[-1] * x[-1],
     ),
     Wrong(

@@ -13,7 +13,7 @@ def softmax(scores):
 def context_of(x, query):
     scores = torch.zeros(len(x))
     for i in range(len(x)):
-        scores[i] = dot(x[i], x[query])  # how well does word i fit the query?
+        scores[i] = dot(x[i], x[query])  # how well does word i match the query?
     weights = softmax(scores)
     context = torch.zeros(x.shape[1])
     for i in range(len(x)):

@@ -1,4 +1,4 @@
-"""The dot product: compare two vectors."""
+"""The dot product."""
 
 import torch
 
@@ -18,18 +18,18 @@ parts = [
         wrong=[
             Wrong(
                 "products not added up",
-                "The result is one product for each place; the dot product is one number, their sum.",
+                "The result is one product for each position; the dot product is one number, their sum.",
                 lambda a, b: a * b,
             ),
             Wrong(
                 "only the last product",
-                "Only the last product is left: each turn of the loop replaces the total.",
+                "Only the last product is left: each iteration of the loop replaces the total.",
                 lambda a, b: a[-1] * b[-1],
                 why="`total = …` forgets what was there before; `total += …` adds to it.",
             ),
             Wrong(
                 "only the first product",
-                "Only the first product is there: the function returns in the first turn of the loop.",
+                "Only the first product is there: the function returns in the first iteration of the loop.",
                 lambda a, b: a[0] * b[0],
                 why="A `return` that is indented into the loop ends it at once.",
             ),
@@ -37,11 +37,11 @@ parts = [
                 "sums multiplied",
                 "Both vectors are added up first, then the two sums are multiplied.",
                 lambda a, b: a.sum() * b.sum(),
-                why="That also multiplies first numbers with second ones. Only numbers in the same place meet.",
+                why="That also multiplies first numbers by second ones. Multiply numbers in the same position only.",
             ),
             Wrong(
                 "added instead of multiplied",
-                "The numbers of each place are added, not multiplied.",
+                "The numbers of each position are added, not multiplied.",
                 lambda a, b: (a + b).sum(),
             ),
             Wrong(
@@ -57,19 +57,19 @@ parts = [
             ),
             Wrong(
                 "one number times a whole vector",
-                "Each number of a is multiplied by the whole of b; it meets b[i] only.",
+                "Each number of a is multiplied by all of b; multiply a[i] by b[i] only.",
                 lambda a, b: a.sum() * b,
             ),
             Wrong(
                 "whole vectors in the loop",
-                "Each turn of the loop adds a * b, all products at once; turn i adds a[i] * b[i].",
+                "Each iteration adds a * b, all products at once; iteration i should add a[i] * b[i].",
                 lambda a, b: len(a) * a * b,
             ),
             Wrong(
                 "every product",
                 "This is a table of every number of a times every number of b (the outer product).",
                 lambda a, b: torch.outer(a, b),
-                why="The dot product needs the products of equal places only: the diagonal of that table.",
+                why="The dot product needs the products of equal positions only: the diagonal of that table.",
             ),
             Wrong(
                 "cosine",

@@ -38,13 +38,13 @@ def judge_training(result, weights, p, training):
         return Fault(
             "whole rows",
             "Every row is dropped or kept as a whole.",
-            "Each weight is dropped by itself: the random numbers need the shape of the weights.",
+            "Each weight is dropped independently: the random numbers need the shape of the weights.",
         )
     if (kept == kept[0]).all():
         return Fault(
             "the same keys for every query",
-            "All rows have their zeros in the same places.",
-            "Each weight is dropped by itself: the random numbers need the shape of the weights.",
+            "All rows have their zeros in the same columns.",
+            "Each weight is dropped independently: the random numbers need the shape of the weights.",
         )
     if abs(dropped - (1 - p)) < 0.1:
         return Fault(
@@ -64,7 +64,7 @@ def judge_training(result, weights, p, training):
             f"Divided by 1 − p = {1 - p:.1f} the sum of a row stays 1 on average, as it is without dropout.",
         )
     if same(result[kept], weights[kept] / p):
-        return Fault("divided by p", "The rest is divided by p; it is 1 − p, the share that is left.")
+        return Fault("divided by p", "The rest is divided by p; divide by 1 − p, the share that is kept.")
     if same(result[kept], weights[kept] * (1 - p)):
         return Fault("multiplied by 1 − p", "The rest is multiplied by 1 − p, and gets even smaller; divide by it.")
     if same(result.sum(1), torch.ones(len(result), dtype=torch.double)):

@@ -19,5 +19,5 @@ import torch
 def dropout(weights, p, training):
     if not training:
         return ...
-    keep = ...  # True with probability 1 − p, for each weight by itself
+    keep = ...  # True with probability 1 − p, for each weight separately
     return ...

@@ -1,4 +1,4 @@
-"""All words at once: matrix products for loops."""
+"""All words at once."""
 
 import torch
 
@@ -38,7 +38,7 @@ parts = [
             ),
             Wrong(
                 "not transposed",
-                "x @ x does not fit, (6, 3) times (6, 3): the second matrix must have words as columns.",
+                "The shapes of x @ x do not match, (6, 3) and (6, 3): the second matrix must have words as columns.",
                 raises="shapes cannot be multiplied (6x3 and 6x3)",
                 why="A matrix product takes rows of the first and columns of the second.",
             ),
@@ -68,7 +68,7 @@ parts = [
             ),
             Wrong(
                 "x before the weights",
-                "x @ weights does not fit, (6, 3) times (6, 6): the weights come first.",
+                "The shapes of x @ weights do not match, (6, 3) and (6, 6): the weights come first.",
                 raises="shapes cannot be multiplied (6x3 and 6x6)",
                 why="Each row of the result mixes the rows of x, so x is the second matrix.",
             ),

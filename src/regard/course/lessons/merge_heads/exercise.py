@@ -21,7 +21,7 @@ parts = [
         wrong=[
             Wrong(
                 "view without contiguous",
-                "view fails: after transpose the numbers do not lie as they are read. Call .contiguous() first.",
+                "view fails: after transpose the numbers are not in memory order. Call .contiguous() first.",
                 raises="view size is not compatible",
                 why="view cannot move numbers, contiguous copies them into order. reshape does both where it must.",
             ),

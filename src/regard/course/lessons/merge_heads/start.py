@@ -9,8 +9,8 @@ backwards. With 2 heads and 3 words:
     [8 9]       [10 11]           [ 8  9 10 11]
 
 The heads are put side by side, not added and not averaged: nothing that a
-head brought is lost. context has shape (B, num_heads, T, head_dim).
-Mind the last exercise: after a transpose, view needs contiguous.
+head found is lost. context has shape (B, num_heads, T, head_dim).
+Remember the last exercise: after a transpose, view needs contiguous.
 """
 
 

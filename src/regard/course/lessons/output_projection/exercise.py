@@ -1,4 +1,4 @@
-"""The output projection: heads share what they found."""
+"""The output projection."""
 
 import torch
 
@@ -88,22 +88,22 @@ parts = [
             ),
             Wrong(
                 "all heads",
-                "This is what all heads add together; asked for is head {2} alone.",
+                "This is what all heads add together; return what head {2} adds alone.",
                 lambda context, weight, h: merge(context) @ weight.T,
             ),
             Wrong(
                 "head 0",
-                "This is what head 0 adds; asked for is head {2}.",
+                "This is what head 0 adds; return what head {2} adds.",
                 lambda context, weight, h: context[:, 0] @ columns(weight, 0).T,
             ),
             Wrong(
-                "weight whole",
+                "all columns",
                 "The context of one head has 2 numbers, the weight 6 columns: take the columns of head {2} only.",
                 raises="shapes cannot be multiplied (10x2 and 6x6)",
             ),
             Wrong(
                 "columns not transposed",
-                "The columns are (6, 2), and (5, 2) does not fit in front of them: transpose them.",
+                "The columns are (6, 2), and context[:, h] @ columns needs (2, 6): transpose them.",
                 raises="shapes cannot be multiplied (10x2 and 6x2)",
             ),
         ],

@@ -1,4 +1,4 @@
-"""Queries, keys and values: three matrices."""
+"""Queries, keys and values."""
 
 import torch
 
@@ -51,19 +51,19 @@ parts = [
             ),
             Wrong(
                 "matrix transposed",
-                "x is (5, 3) and W_query is (3, 2); its transpose, (2, 3), does not fit behind x.",
+                "x is (5, 3) and W_query is (3, 2); x @ W_query.T would need 3 rows, and W_query.T has 2.",
                 raises="shapes cannot be multiplied (5x3 and 2x3)",
                 why="These matrices are (d_in, d_out), so x @ W. nn.Linear keeps its weight the other way round, "
                 "(d_out, d_in), and computes x @ weight.T.",
             ),
             Wrong(
                 "matrix before x",
-                "The matrix stands before x, and (3, 2) does not fit (5, 3): x comes first, its rows are the words.",
+                "The matrix comes before x, and (3, 2) and (5, 3) do not match. Put x first: its rows are the words.",
                 raises="shapes cannot be multiplied (3x2 and 5x3)",
             ),
             Wrong(
                 "number by number",
-                "`*` multiplies number by number, and (5, 3) does not fit (3, 2); `@` is the matrix product.",
+                "`*` multiplies number by number, and (5, 3) and (3, 2) do not match; `@` is the matrix product.",
                 raises="The size of tensor a",
             ),
         ],
@@ -81,7 +81,7 @@ parts = [
             ),
             Wrong("queries with queries", "Queries are compared with queries, k is not used.", lambda q, k: q @ q.T),
             Wrong(
-                "only equal places",
+                "only pairs of the same index",
                 "Query i is compared with key i only: 5 numbers. Every query meets every key: (5, 5).",
                 lambda q, k: (q * k).sum(-1),
             ),
@@ -92,12 +92,12 @@ parts = [
             ),
             Wrong(
                 "not transposed",
-                "q @ k does not fit, (5, 3) times (5, 3): the second matrix must have the keys as columns.",
+                "The shapes of q @ k do not match, (5, 3) and (5, 3): the second matrix must have the keys as columns.",
                 raises="shapes cannot be multiplied (5x3 and 5x3)",
             ),
             Wrong(
                 "softmax too early",
-                "These are weights already; only scores are asked for here.",
+                "These are weights already; return the scores, without softmax.",
                 lambda q, k: (q @ k.T).softmax(-1),
             ),
         ],

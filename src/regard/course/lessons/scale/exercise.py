@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, of one head."""
+"""Scaled dot-product attention."""
 
 import torch
 
@@ -23,11 +23,11 @@ parts = [
                 "no scale",
                 "The scores are not divided by √head_dim.",
                 lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
-                why="You measured it: the variance of a score is head_dim. The softmax turns too sharp.",
+                why="You measured it: the variance of a score is head_dim. The softmax becomes too sharp.",
             ),
             Wrong(
                 "missing root",
-                "The scores are divided by head_dim; it is √head_dim.",
+                "The scores are divided by head_dim; divide by √head_dim.",
                 lambda q, k, v: (q @ k.mT / 6).softmax(-1) @ v,
                 why="The variance is head_dim, and dividing by c divides the variance by c². So c is the root.",
             ),
@@ -84,7 +84,7 @@ parts = [
             ),
             Wrong(
                 "not transposed",
-                "q @ k does not fit, (2, 5, 6) times (2, 3, 6): the keys must be columns.",
+                "The shapes of q @ k do not match, (2, 5, 6) and (2, 3, 6): the keys must be columns.",
                 raises="Expected size for first two dimensions of batch2 tensor to be: [2, 6] but got: [2, 3]",
             ),
         ],

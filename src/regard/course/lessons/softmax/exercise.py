@@ -1,4 +1,4 @@
-"""Softmax: turn scores into shares."""
+"""Softmax: scores to shares."""
 
 import torch
 
@@ -29,7 +29,7 @@ parts = [
                 "not divided by the sum",
                 "The exponentials of the shifted scores come back as they are: they do not add up to 1.",
                 lambda scores: (scores - scores.max()).exp(),
-                why="Shares of a whole: each exponential is divided by the sum of all.",
+                why="Weights must sum to 1: divide each exponential by the sum of all.",
             ),
             Wrong(
                 "no exponential",
@@ -65,12 +65,12 @@ parts = [
                 lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).sum(),
             ),
             Wrong(
-                "max with places",
-                "scores.max(dim=0) returns two things, the largest score and its place; scores.max() only the first.",
+                "max with indices",
+                "scores.max(dim=0) returns two things, the largest score and its index; scores.max() only the first.",
                 raises="torch.return_types.max",
             ),
             Wrong(
-                "sign turned round",
+                "sign reversed",
                 "The smallest score gets the largest share: the scores are subtracted from the maximum.",
                 lambda scores: (-scores).softmax(0),
                 why="It is scores minus maximum, not maximum minus scores.",
@@ -79,7 +79,7 @@ parts = [
                 "not divided by the sum, not shifted",
                 "The exponentials come back as they are: they do not add up to 1.",
                 lambda scores: scores.exp(),
-                why="Shares of a whole: each exponential is divided by the sum of all.",
+                why="Weights must sum to 1: divide each exponential by the sum of all.",
             ),
         ],
     ),
@@ -107,6 +107,6 @@ parts = [
                 why="Cutting off loses what differs above the limit. Subtracting the largest loses nothing.",
             ),
         ],
-        tolerance=1e-3,  # numbers around 1000 have few digits behind the point
+        tolerance=1e-3,  # numbers around 1000 have few digits after the point
     ),
 ]

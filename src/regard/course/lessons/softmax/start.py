@@ -6,7 +6,7 @@
 
 The largest score gets the largest share, and none gets less than nothing.
 
-One trap: exp(1000) does not fit into a float; it is inf, and inf / inf is
+One trap: exp(1000) is too large for a float: it becomes inf, and inf / inf is
 nan. So subtract the largest score from all of them first. Then the largest
 exponential is exp(0) = 1, and the shares stay the same.
 

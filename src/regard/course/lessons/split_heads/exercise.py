@@ -1,4 +1,4 @@
-"""Several heads: split the vectors."""
+"""Several heads: split vectors."""
 
 import torch
 
@@ -26,7 +26,7 @@ parts = [
                 "split without transpose",
                 "The shape is right, the numbers are not: a head has parts of different words, mixed up.",
                 lambda x, num_heads: x.view(B, H, T, D),
-                why="view keeps the numbers in their order and only counts them anew. Split the last axis by view; "
+                why="view never moves numbers, it only groups them differently. Split the last axis by view; "
                 "then swap the axes by transpose.",
             ),
             Wrong(
@@ -69,7 +69,7 @@ parts = [
             ),
             Wrong(
                 "head_dim is num_heads",
-                "The sizes do not fit: 2 · 5 · 3 · 3 is not the size of x. head_dim is E divided by num_heads.",
+                "The sizes do not match: 2 · 5 · 3 · 3 is not the size of x. head_dim is E divided by num_heads.",
                 raises="is invalid for input of size",
                 why="view keeps all numbers: the product of the new sizes is the product of the old ones.",
             ),

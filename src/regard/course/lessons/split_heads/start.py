@@ -10,7 +10,7 @@ places at once; each works on its own part of the vectors. With 2 heads,
 
 x has shape (B, T, E), where E = num_heads · head_dim. The result has shape
 (B, num_heads, T, head_dim): heads stand beside the batch, so that `@`
-treats every head by itself. First split the last axis, then swap two axes.
+treats every head separately. First split the last axis, then swap two axes.
 
 Useful: x.view(…), x.transpose(…, …).
 """

@@ -1,4 +1,4 @@
-"""view, transpose, contiguous: what they do in memory."""
+"""view, transpose, contiguous."""
 
 import torch
 
@@ -65,40 +65,40 @@ parts = [
             ),
             Wrong(
                 "size counted too early",
-                "Every stride of {0} holds its own size too; one step along an axis passes the axes behind it.",
+                "Every stride of {0} holds its own size too; one step along an axis skips the axes after it.",
                 lambda shape: tuple(step * size for step, size in zip(right_strides(shape), shape, strict=True)),
                 why="First note the step, then multiply it by the size.",
             ),
             Wrong(
                 "sizes instead of strides",
-                "The result is the shape itself, {0}; a stride is the product of the sizes behind it.",
+                "The result is the shape itself, {0}; a stride is the product of the sizes after it.",
                 lambda shape: tuple(shape),
             ),
             Wrong(
-                "shape turned round",
-                "The result is the shape in reverse order; a stride is the product of the sizes behind it.",
+                "shape reversed",
+                "The result is the shape in reverse order; a stride is the product of the sizes after it.",
                 lambda shape: tuple(shape)[::-1],
             ),
         ],
     ),
     Function(
-        "place",
+        "offset",
         index_and_strides,
         right=lambda index, strides: sum(i * s for i, s in zip(index, strides, strict=True)),
         wrong=[
             Wrong(
                 "indices added up",
-                "The indices are added up; each counts as many places as its stride.",
+                "The indices are added up; multiply each by its stride first.",
                 lambda index, strides: sum(index),
             ),
             Wrong(
                 "not added up",
-                "These are the places along each axis; together they make one number, their sum.",
+                "These are the products for each axis; the offset is one number, their sum.",
                 lambda index, strides: [i * s for i, s in zip(index, strides, strict=True)],
             ),
             Wrong(
                 "counted from 1",
-                "The place is one too high: the first number lies at place 0.",
+                "The offset is one too high: the first number has offset 0.",
                 lambda index, strides: 1 + sum(i * s for i, s in zip(index, strides, strict=True)),
             ),
         ],
@@ -109,7 +109,7 @@ parts = [
         right=right_swap,
         wrong=[
             Wrong(
-                "all axes turned round",
+                "all axes reversed",
                 "All sizes are in reverse order; swap axes {1} and {2} only.",
                 lambda sizes, a, b: tuple(sizes)[::-1],
             ),
@@ -141,7 +141,7 @@ parts = [
         wrong=[
             Wrong(
                 "never contiguous",
-                "A new tensor of shape {0} has strides {1}: its numbers lie as they are read.",
+                "A new tensor of shape {0} has strides {1}: its numbers are in memory order.",
                 lambda shape, strides: False,
                 why="Compare tuples with tuples: (3, 1) == [3, 1] is False.",
             )
@@ -164,7 +164,7 @@ parts = [
         "copies",
         right="c",
         because={
-            "a": "view only counts the numbers anew; a new x lies in order, so the last axis can be split in place.",
+            "a": "view only groups the numbers differently; a new x is in memory order, so no number has to move.",
             "b": "transpose swaps sizes and strides, the numbers stay. You wrote it yourself: swap.",
         },
     ),

@@ -8,8 +8,8 @@ def strides_of(shape):
     return tuple(strides)
 
 
-def place(index, strides):
-    """Where in memory the number with this index lies; (1, 2) and (3, 1) give 5."""
+def offset(index, strides):
+    """The position in memory of t[index]; (1, 2) and (3, 1) give 5."""
     return sum(i * s for i, s in zip(index, strides))
 
 
@@ -21,7 +21,7 @@ def swap(sizes, a, b):
 
 
 def is_contiguous(shape, strides):
-    """Do the numbers lie in memory as they are read? Sizes are 2 or more."""
+    """Are the numbers in memory as they are read? Sizes are 2 or more."""
     return strides == strides_of(shape)
 
 

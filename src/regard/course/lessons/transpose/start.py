@@ -1,15 +1,17 @@
 """view, transpose, contiguous: what they do in memory.
 
-A tensor's numbers lie in one long row. Strides say how many places to go for
-one step along each axis. Shape (2, 3) has strides (3, 1):
+A tensor's numbers lie in one long row. Strides say how many numbers to skip
+for one step along each axis. Shape (2, 3) has strides (3, 1):
 
-    [0 1 2]    in memory: 0 1 2 3 4 5    one row down: 3 places on
-    [3 4 5]                              one column right: 1 place on
+    [0 1 2]    in memory: 0 1 2 3 4 5    one row down: 3 numbers on
+    [3 4 5]                              one column right: 1 number on
 
 transpose moves no number. It swaps the sizes and the strides: shape (3, 2),
 strides (1, 3). Reading it row by row now jumps: 0 3 1 4 2 5.
-view counts the row anew, so it needs numbers that lie as they are read;
-contiguous copies them into that order. A shape is a tuple such as (2, 3).
+view only groups the row differently, so the numbers must be in memory in the
+order in which they are read; contiguous copies them into that order.
+
+Write these four functions on tuples such as (2, 3), then answer the question.
 """
 
 
@@ -22,8 +24,8 @@ def strides_of(shape):
     return tuple(strides)
 
 
-def place(index, strides):
-    """Where in memory the number with this index lies; (1, 2) and (3, 1) give 5."""
+def offset(index, strides):
+    """The position in memory of t[index]; (1, 2) and (3, 1) give 5."""
     return ...
 
 
@@ -33,11 +35,11 @@ def swap(sizes, a, b):
 
 
 def is_contiguous(shape, strides):
-    """Do the numbers lie in memory as they are read? Sizes are 2 or more."""
+    """Are the numbers in memory as they are read? Sizes are 2 or more."""
     return ...
 
 
-# Which of these must copy numbers to new places?
+# Which of these must copy the numbers?
 #    a  x.view(2, 5, 3, 4)      for a new x of shape (2, 5, 12)
 #    b  x.transpose(1, 2)
 #    c  x.transpose(1, 2).contiguous()

@@ -1,4 +1,4 @@
-"""Why attention? Five questions."""
+"""Why attention?"""
 
 from regard.exercises import Question
 
@@ -17,7 +17,7 @@ parts = [
         because={
             "a": "That is how a recurrent network passes a word on, step by step. One layer of attention "
             "compares every word with every other.",
-            "b": "Distance plays no part: scores were computed for all words of the sentence alike.",
+            "b": "Distance plays no part: scores were computed for all words of the sentence in the same way.",
         },
     ),
     Question(

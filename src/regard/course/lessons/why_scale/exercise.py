@@ -1,4 +1,4 @@
-"""Why scale? Measure the variance of scores."""
+"""Why scale? Measure it."""
 
 import torch
 
@@ -23,7 +23,7 @@ def judge(result, head_dim):
         return Fault(
             "1 at every width",
             f"{at} {value:.2f}. Either the products are not added up, or the scores are scaled already.",
-            "A score is a sum of head_dim products; its own variance, before any scaling, is what is asked for.",
+            "A score is a sum of head_dim products; measure its variance before any scaling.",
         )
     if near(head_dim**0.5):
         return Fault(

@@ -2,7 +2,8 @@ import torch
 
 
 def future(T):
-    return torch.tensor([[key > query for key in range(T)] for query in range(T)])
+    keys = range(T)
+    return torch.tensor([[key > query for key in keys] for query in keys])
 
 
 def by_filling(scores):
@@ -13,7 +14,8 @@ def by_filling(scores):
 
 
 def by_adding(scores):
-    return torch.softmax(scores + torch.log((~future(len(scores))).float()), dim=-1)
+    visible = (~future(len(scores))).float()
+    return torch.softmax(scores + visible.log(), dim=-1)  # log(0) is −∞
 
 
 def by_renormalising(scores):

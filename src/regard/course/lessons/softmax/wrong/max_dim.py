@@ -1,4 +1,4 @@
-# named: max with places
+# named: max with indices
 import torch
 
 

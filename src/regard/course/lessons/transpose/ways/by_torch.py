@@ -5,7 +5,7 @@ def strides_of(shape):
     return torch.empty(shape).stride()
 
 
-def place(index, strides):
+def offset(index, strides):
     return int(torch.tensor(index) @ torch.tensor(strides))
 
 

@@ -3,15 +3,16 @@ import operator
 
 
 def strides_of(shape):
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def place(index, strides):
+def offset(index, strides):
     return sum(map(operator.mul, index, strides))
 
 
 def swap(sizes, a, b):
-    return tuple(sizes[{a: b, b: a}.get(axis, axis)] for axis in range(len(sizes)))
+    moved = {a: b, b: a}
+    return tuple(sizes[moved.get(i, i)] for i in range(len(sizes)))
 
 
 def is_contiguous(shape, strides):

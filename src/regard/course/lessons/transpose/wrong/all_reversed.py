@@ -1,4 +1,4 @@
-# named: all axes turned round
+# named: all axes reversed
 def strides_of(shape):
     strides = []
     step = 1
@@ -8,7 +8,7 @@ def strides_of(shape):
     return tuple(strides)
 
 
-def place(index, strides):
+def offset(index, strides):
     return sum(i * s for i, s in zip(index, strides))
 
 

@@ -8,7 +8,7 @@ def strides_of(shape):
     return tuple(strides)
 
 
-def place(index, strides):
+def offset(index, strides):
     return sum(i * s for i, s in zip(index, strides))
 
 

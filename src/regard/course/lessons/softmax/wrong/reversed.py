@@ -1,4 +1,4 @@
-# named: sign turned round
+# named: sign reversed
 import torch
 
 
