@@ -1,0 +1,6 @@
+# named: only the first product
+def dot(a, b):
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+        return total

@@ -1,0 +1,3 @@
+# named: products not added up
+def dot(a, b):
+    return a * b

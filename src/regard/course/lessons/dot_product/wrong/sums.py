@@ -1,0 +1,3 @@
+# named: sums multiplied
+def dot(a, b):
+    return a.sum() * b.sum()

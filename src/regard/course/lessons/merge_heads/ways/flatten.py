@@ -1,0 +1,2 @@
+def merge_heads(context):
+    return context.transpose(1, 2).flatten(2)

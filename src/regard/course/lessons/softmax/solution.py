@@ -1,0 +1,7 @@
+import torch
+
+
+def softmax(scores):
+    shifted = scores - scores.max()
+    exponentials = torch.exp(shifted)
+    return exponentials / exponentials.sum()

@@ -1,0 +1,2 @@
+def softmax(scores):
+    return (scores - scores.logsumexp(dim=0)).exp()

@@ -1,0 +1,3 @@
+# named: no exponential
+def softmax(scores):
+    return scores / scores.sum()

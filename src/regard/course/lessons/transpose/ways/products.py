@@ -1,0 +1,27 @@
+import math
+import operator
+
+
+def strides_of(shape):
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def offset(index, strides):
+    return sum(map(operator.mul, index, strides))
+
+
+def swap(sizes, a, b):
+    moved = {a: b, b: a}
+    return tuple(sizes[moved.get(i, i)] for i in range(len(sizes)))
+
+
+def is_contiguous(shape, strides):
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+copies = "c"

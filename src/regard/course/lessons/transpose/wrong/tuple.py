@@ -1,0 +1,24 @@
+# named: tuple changed
+def strides_of(shape):
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= size
+    return tuple(strides)
+
+
+def offset(index, strides):
+    return sum(i * s for i, s in zip(index, strides))
+
+
+def swap(sizes, a, b):
+    sizes[a], sizes[b] = sizes[b], sizes[a]
+    return sizes
+
+
+def is_contiguous(shape, strides):
+    return strides == strides_of(shape)
+
+
+copies = "c"

@@ -1,0 +1,12 @@
+# named: 1 at every width
+import torch
+
+
+def variance_of_scores(head_dim):
+    q = torch.randn(2000, head_dim)
+    k = torch.randn(2000, head_dim)
+    scores = q * k
+    return scores.var()
+
+
+divided_by = "b"
