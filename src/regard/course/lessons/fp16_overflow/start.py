@@ -2,7 +2,7 @@
 
 Run this file with python:
 
-    RuntimeError: value cannot be converted to type at::Half without overflow
+    RuntimeError: value cannot be converted to type c10::Half without overflow
 
 float16, in which many models run, has 16 bits for a number; the lowest is
 −65504. −1e9 was meant as "lower than every score", and does not exist
