@@ -9,7 +9,7 @@ other. nn.Linear keeps a weight as (out, in), so for d_model = 2:
     qkv      [[1, 2], [3, 4], [5, 6], [7, 8], [9, 9], [0, 0]]
 
 1. combine: make that weight, in the order queries, keys, values.
-2. forward: take q, k and v out of the one product again.
+2. take_apart: get q, k and v out of the one product again.
 One large product keeps a GPU busier than three small ones, and many
 models, GPT-2 among them, are stored like this.
 """
@@ -22,6 +22,11 @@ def combine(W_query, W_key, W_value):  # (d_model, d_model) each
     return ...  # (3 * d_model, d_model)
 
 
+def take_apart(qkv):  # (B, T, 3 * d_model)
+    q, k, v = ...
+    return q, k, v  # (B, T, d_model) each
+
+
 class FastMultiHeadAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -31,8 +36,7 @@ class FastMultiHeadAttention(nn.Module):
 
     def forward(self, x):
         B, T, E = x.shape
-        qkv = self.qkv_proj(x)  # (B, T, 3 * E)
-        q, k, v = ...  # (B, T, E) each
+        q, k, v = take_apart(self.qkv_proj(x))
         heads = (B, T, self.num_heads, self.head_dim)
         q, k, v = (t.reshape(heads).transpose(1, 2) for t in (q, k, v))
         weights = torch.softmax(q @ k.mT / self.head_dim**0.5, dim=-1)

@@ -48,7 +48,7 @@ def judge(letters):
             return Fault("no such layer", f"{letter!r} is none of A, B, C, D and E; return a list of letters.")
         return Fault(
             f"{letter} accused",
-            f"{letter} does not leak: print(sensitivity({letter!r}, torch.randn(4, 3))) is 0 above the diagonal.",
+            f"{letter} does not leak: its matrix is 0 above the diagonal, for any x.",
         )
     missing = set("BCE") - found
     if missing:
@@ -56,7 +56,7 @@ def judge(letters):
         return Fault(
             f"{len(missing)} missed",
             f"{count}; look above the diagonal of each matrix, also for small numbers.",
-            "for letter in LAYERS: print(letter, sensitivity(letter, torch.randn(4, 3)), sep='\\n')",
+            "Print them all, for example: for letter in LAYERS: print(letter, sensitivity(letter, torch.randn(4, 3)))",
         )
     return None
 

@@ -6,6 +6,11 @@ def combine(W_query, W_key, W_value):  # (d_model, d_model) each
     return torch.stack([W_query, W_key, W_value]).flatten(0, 1)  # (3 * d_model, d_model)
 
 
+def take_apart(qkv):  # (B, T, 3 * d_model)
+    q, k, v = qkv.unflatten(-1, (3, -1)).unbind(-2)  # (B, T, 3, d_model)
+    return q, k, v  # (B, T, d_model) each
+
+
 class FastMultiHeadAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -15,8 +20,7 @@ class FastMultiHeadAttention(nn.Module):
 
     def forward(self, x):
         B, T, E = x.shape
-        qkv = self.qkv_proj(x)  # (B, T, 3 * E)
-        q, k, v = qkv.view(B, T, 3, E).unbind(2)  # (B, T, E) each
+        q, k, v = take_apart(self.qkv_proj(x))
         heads = (B, T, self.num_heads, self.head_dim)
         q, k, v = (t.reshape(heads).transpose(1, 2) for t in (q, k, v))
         weights = torch.softmax(q @ k.mT / self.head_dim**0.5, dim=-1)

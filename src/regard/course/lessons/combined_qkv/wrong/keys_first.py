@@ -1,10 +1,15 @@
-# named: q, k, v swapped: the queries are made with W_key and the keys are made with W_value and the values are made with W_query
+# named: keys first
 import torch
 from torch import nn
 
 
 def combine(W_query, W_key, W_value):  # (d_model, d_model) each
     return torch.cat([W_query, W_key, W_value])  # (3 * d_model, d_model)
+
+
+def take_apart(qkv):  # (B, T, 3 * d_model)
+    k, q, v = qkv.chunk(3, dim=-1)
+    return q, k, v  # (B, T, d_model) each
 
 
 class FastMultiHeadAttention(nn.Module):
@@ -16,8 +21,7 @@ class FastMultiHeadAttention(nn.Module):
 
     def forward(self, x):
         B, T, E = x.shape
-        qkv = self.qkv_proj(x)  # (B, T, 3 * E)
-        v, q, k = qkv.chunk(3, dim=-1)  # (B, T, E) each
+        q, k, v = take_apart(self.qkv_proj(x))
         heads = (B, T, self.num_heads, self.head_dim)
         q, k, v = (t.reshape(heads).transpose(1, 2) for t in (q, k, v))
         weights = torch.softmax(q @ k.mT / self.head_dim**0.5, dim=-1)
