@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.commands.usage import RegardCommand
+from regard.commands.usage import RegardCommand, RegardGroup
 
 if TYPE_CHECKING:
     from regard.course.courses import Course, Lesson
     from regard.course.learner import LearnerFolder
 
-learn = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+learn = typer.Typer(cls=RegardGroup, invoke_without_command=True)
 
 CourseOption = Annotated[
     str | None,
@@ -144,9 +144,7 @@ def status(
         str | None,
         typer.Option(metavar="FILE", help="Check a certificate, and run its answers again.", show_default="off"),
     ] = None,
-    answers: Annotated[
-        str, typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.")
-    ] = ".",
+    answers: Annotated[str, typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.")] = ".",
     course: CourseOption = None,
 ) -> None:
     """Show how far you are.
@@ -170,21 +168,19 @@ def status(
 @learn.command(cls=RegardCommand)
 def verify(
     context: typer.Context,
-    folder: Annotated[
-        str | None, typer.Argument(metavar="[FOLDER]", help="The course.", show_default="ours")
+    folders: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
     ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="One exercise; may be repeated.", show_default="all")
-    ] = None,
-    course: CourseOption = None,
 ) -> None:
     """Check a course: every exercise fails unsolved, solutions pass, wrong answers get their names.
 
     Exit status: 0 nothing is wrong with it, 1 something is.
     """
-    from regard.commands.learn_verify import verify_folder
+    from regard.commands.learn_verify import verify_folders
+    from regard.course.courses import OWN_COURSE
 
-    verify_folder(_course(folder or course or context.obj), only or [])
+    verify_folders([Path(one) for one in folders or [str(context.obj or OWN_COURSE)]])
 
 
 @learn.command(cls=RegardCommand)
@@ -202,12 +198,14 @@ def solution(
     record = folder.progress.record(lesson.name)
     if not record.is_done and not give_up:
         left = len(lesson.hints) - record.hints
-        hints = f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}" if left > 0 else "no hint is left"
+        hints = (
+            f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}" if left > 0 else "no hint is left"
+        )
         raise ValueError(f"{lesson.name} is not done yet ({hints}); to see its solution anyway, add --give-up")
     folder.note_solution(lesson)
     typer.echo(lesson.text("solution.py"), nl=False)
     if sys.stdout.isatty():
-        typer.echo(f"\n  Go on: regard learn{'' if record.is_done else f'   (try to write it in your own words)'}")
+        typer.echo(f"\n  Go on: regard learn{'' if record.is_done else '   (try to write it in your own words)'}")
 
 
 def _course(folder: str | None) -> Course:

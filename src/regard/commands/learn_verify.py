@@ -8,25 +8,26 @@ from pathlib import Path
 import typer
 
 from regard.course.answers import AnswerChecker
-from regard.course.courses import Course
+from regard.course.courses import Course, read_course, read_lessons
 from regard.show.lessons import colored
 from regard.show.table import terminal_width, text_table, wrapped
 
 _SIGNS = {"right": "✓", "changed": "!", "wrong": "✗", "missing": "✗", "unchecked": "?"}
 
 
-def verify_folder(course: Course, only: list[str]) -> None:
-    """Check a course, and print a line for each exercise, then what is wrong; exit status 1 if anything is."""
+def verify_folders(folders: list[Path]) -> None:
+    """Check a course, or exercises alone, and print what is wrong; exit status 1 if anything is."""
     from regard.course.verification import LessonReport, verify_course, verify_lesson
 
-    lessons = [course.lesson(name) for name in only] or list(course.lessons)
-    general = [] if only else verify_course(course)
+    is_course = len(folders) == 1 and not (folders[0] / "exercise.py").exists()
+    course = read_course(folders[0]) if is_course else read_lessons(folders)
+    general = verify_course(course) if is_course else []
     reports: list[LessonReport] = []
     with AnswerChecker() as checker:
-        for lesson in lessons:
+        for lesson in course.lessons:
             if sys.stderr.isatty():
                 typer.echo(f"\r\x1b[K  {lesson.number} of {len(course.lessons)}: {lesson.name}", nl=False, err=True)
-            reports.append(verify_lesson(course, lesson, checker))
+            reports.append(verify_lesson(lesson, checker))
     if sys.stderr.isatty():
         typer.echo("\r\x1b[K", nl=False, err=True)
     width = terminal_width()

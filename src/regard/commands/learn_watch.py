@@ -111,7 +111,7 @@ class WatchMode:
             blocks += [hints_text(self.lesson, self.hints, width)] if self.hints and not self.is_done else []
         blocks += [wrapped(self.message, width)] if self.message else []
         if self.is_done and not self.is_list:
-            blocks.append(next_step(self.folder, width, after=self.lesson))
+            blocks.append(next_step(self.folder, width, after=self.lesson, how="press n"))
         blocks += [f"  {self._keys()}"] if self.checked or self.is_list or self.message != "checking…" else []
         clear = "\n" if os.environ.get("TERM") == "dumb" else _CLEAR
         typer.echo(clear + "\n" + colored("\n\n".join(blocks)))

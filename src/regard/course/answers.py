@@ -65,8 +65,8 @@ class AnswerChecker:
         from regard.exercises.answer import check_answer
 
         torch.set_num_threads(1)  # the tensors are small, and threads would wait for one another
-        worker = self._started()
-        exercise = self.exercise(lesson)
+        worker, exercise = self._started(), self.exercise(lesson)
+        _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         verdict = check_answer(exercise, worker, path, seed)
         return CheckedAnswer(verdict, tuple(exercise.part_names), time.perf_counter() - begin)

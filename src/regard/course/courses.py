@@ -9,9 +9,10 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ class Course:
 
     def files(self) -> list[Path]:
         """All files of the course; no hidden ones, and none that Python makes."""
-        return sorted(path for path in self.folder.rglob("*") if path.is_file() and not _is_made(path, self.folder))
+        return files_in(self.folder)
 
     @cached_property
     def hash(self) -> str:
@@ -127,9 +128,11 @@ class Course:
         return total.hexdigest()
 
 
-def _is_made(path: Path, folder: Path) -> bool:
-    parts = path.relative_to(folder).parts
-    return any(part.startswith(".") or part == "__pycache__" for part in parts)
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below; no hidden ones, and none that Python makes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    parts = {path: path.relative_to(folder).parts for path in paths}
+    return [path for path in paths if not any(one.startswith(".") or one == "__pycache__" for one in parts[path])]
 
 
 def read_course(folder: Path) -> Course:
@@ -155,6 +158,14 @@ def read_course(folder: Path) -> Course:
     return Course(folder, title, tuple(lessons))
 
 
+def read_lessons(folders: Sequence[Path]) -> Course:
+    """Exercises alone, each given by its folder, as a course without a course.toml."""
+    lessons = [Lesson(one.resolve().name, number, "", one) for number, one in enumerate(folders, 1)]
+    if missing := [str(one.folder) for one in lessons if not (one.folder / "exercise.py").is_file()]:
+        raise ValueError(f"no exercise.py in {', '.join(missing)}; give a course, or folders of exercises")
+    return Course(folders[0].resolve().parent, "", tuple(lessons))
+
+
 def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
     """The exercises of a chapter, each with the title of the chapter."""
     if not isinstance(table, dict) or set(table) != {"title", "exercises"}:
@@ -169,9 +180,9 @@ def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def read_sections(text: str) -> dict[str, str]:
-    """The sections of a text whose headings are `# name`.
+    r"""The sections of a text whose headings are `# name`.
 
-    >>> read_sections("# where\\nLine 3.\\n\\n# why\\nThe scores grow.\\n")
+    >>> read_sections("# where\nLine 3.\n\n# why\nThe scores grow.\n")
     {'where': 'Line 3.', 'why': 'The scores grow.'}
     """
     parts = re.split(r"^# +(.+?) *$", text, flags=re.MULTILINE)
@@ -179,10 +190,10 @@ def read_sections(text: str) -> dict[str, str]:
 
 
 def definitions(source: str, names: list[str]) -> dict[str, str]:
-    """The text of these functions and classes in a file, with the comments inside them.
+    r"""The text of these functions and classes in a file, with the comments inside them.
 
-    >>> definitions("import math\\n\\ndef f(x):\\n    return x  # as it is\\n", ["f", "g"])
-    {'f': 'def f(x):\\n    return x  # as it is'}
+    >>> definitions("import math\n\ndef f(x):\n    return x  # as it is\n", ["f", "g"])
+    {'f': 'def f(x):\n    return x  # as it is'}
     """
     result, lines = {}, source.splitlines()
     for node in ast.parse(source).body:
@@ -193,15 +204,11 @@ def definitions(source: str, names: list[str]) -> dict[str, str]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if sys.version_info >= (3, 11):
-        import tomllib as reader
-    else:
-        try:
-            import tomli as reader
-        except ImportError:
-            raise ValueError("a course needs Python 3.11 or newer, which can read TOML; or pip install tomli") from None
     try:
-        return reader.loads(text)
-    except reader.TOMLDecodeError as error:
+        reader: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    except ImportError:
+        raise ValueError("a course needs Python 3.11 or newer, which can read TOML; or pip install tomli") from None
+    try:
+        return dict(reader.loads(path.read_text(encoding="utf-8")))
+    except (reader.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None

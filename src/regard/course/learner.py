@@ -63,7 +63,9 @@ class LearnerFolder:
     def current(self) -> Lesson | None:
         """The first exercise that is not done; None if all are."""
         records = self.progress.records()
-        return next((one for one in self.course.lessons if one.name not in records or not records[one.name].is_done), None)
+        return next(
+            (one for one in self.course.lessons if one.name not in records or not records[one.name].is_done), None
+        )
 
     def after(self, lesson: Lesson) -> Lesson | None:
         """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.course.answers import AnswerChecker
-from regard.course.courses import LEVELS, Course, Lesson
+from regard.course.courses import LEVELS, Course, Lesson, files_in
 
 FILES = {"start.py", "solution.py", "exercise.py", "hints.md", "after.md"}
 FOLDERS = {"wrong", "ways"}
@@ -37,10 +37,10 @@ def verify_course(course: Course) -> list[str]:
     return [f"{one} is not named in course.toml" for one in sorted(found - allowed)]
 
 
-def verify_lesson(course: Course, lesson: Lesson, checker: AnswerChecker) -> LessonReport:
+def verify_lesson(lesson: Lesson, checker: AnswerChecker) -> LessonReport:
     """Everything about one exercise. Each fault is a sentence with what to do."""
     report = LessonReport(lesson.name)
-    inside = [path.relative_to(lesson.folder) for path in course.files() if lesson.folder in path.parents]
+    inside = [path.relative_to(lesson.folder) for path in files_in(lesson.folder)]
     report.faults += _stray(inside)
     if missing := FILES - {str(path) for path in inside}:
         report.faults.append(f"missing: {', '.join(sorted(missing))}")
@@ -123,11 +123,11 @@ def _names(source: str) -> set[str]:
 
 def _wrong_acts(lesson: Lesson, checker: AnswerChecker) -> Iterator[str]:
     """Wrong answers of a function must differ from the right one and from each other, or their names mean nothing."""
+    import torch
+
     from regard.exercises.answer import call_own
     from regard.exercises.comparing import is_same
     from regard.exercises.parts import Function
-
-    import torch
 
     for part in checker.exercise(lesson).parts:
         if not isinstance(part, Function):

@@ -57,13 +57,15 @@ def course_status(folder: LearnerFolder, width: int) -> str:
     return "\n".join([*lines, "", next_step(folder, width)])
 
 
-def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None) -> str:
-    """What to do next, with the command; `after` an exercise that was just done."""
+def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, how: str = "Go on: regard learn") -> str:
+    """What to do next, with the command or key; `after` an exercise that was just done."""
     lesson = folder.current() if after is None else folder.after(after)
     if lesson is None:
-        return wrapped(f"All {len(folder.course.lessons)} exercises are done. For your teacher: "
-                       "regard learn status --json > certificate.json", width)  # fmt: skip
-    return wrapped(f"Next: {shown_path(folder.file_of(lesson))}, {lesson.title}. Go on: regard learn", width)
+        count = len(folder.course.lessons)
+        return wrapped(f"All {count} exercises are done. For your teacher: regard learn status --json", width)
+    then = split_after(after.after)[1] if after is not None and lesson.number == after.number + 1 else ""
+    said = then or f"{lesson.title}."
+    return f"{wrapped(f'Next: {said}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
 
 
 def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task: bool) -> str:
@@ -79,6 +81,10 @@ def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task:
 def result_text(lesson: Lesson, checked: CheckedAnswer, width: int) -> str:
     """The verdict; after success also the explanation, other ways, and the learner's own weights."""
     verdict = checked.verdict
+    if checked.is_untouched:  # no mistake yet, so no red cross
+        first = verdict.findings[0]
+        place = shorten(f"    {Path(verdict.file).name}:{first.line}   {first.code}", width)
+        return f"{wrapped(f'· {first.says}', width)}\n\n{place}"
     blocks = [_printed(verdict.printed, width), as_text(verdict, width)]
     if verdict.is_right:
         explanation, _ = split_after(lesson.after)
@@ -88,9 +94,9 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int) -> str:
 
 
 def split_after(text: str) -> tuple[str, str]:
-    """The explanation of after.md, and what its last line says is next.
+    r"""The explanation of after.md, and what its last line says is next.
 
-    >>> split_after("Rows sum to 1.\\n\\nNext: the mask.")
+    >>> split_after("Rows sum to 1.\n\nNext: the mask.")
     ('Rows sum to 1.', 'the mask.')
     """
     explanation, found, then = f"\n{text}".rpartition("\nNext:")
@@ -141,9 +147,9 @@ def ways_text(lesson: Lesson, names: Sequence[str], width: int) -> str:
 
 
 def indented(text: str, width: int, indent: str = "  ", wrap: bool = True) -> str:
-    """A text whose lines stay as they are; those that are too long are wrapped, or shortened where it is code.
+    r"""A text whose lines stay as they are; those that are too long are wrapped, or shortened where it is code.
 
-    >>> print(indented("x = 1\\n\\nA line that is long.", 16))
+    >>> print(indented("x = 1\n\nA line that is long.", 16))
       x = 1
     <BLANKLINE>
       A line that is
@@ -191,5 +197,3 @@ def _used(record: ExerciseRecord) -> str:
     words += ["solution seen"] if record.solution else []
     words += [f"{record.attempts} attempts"] if record.attempts > 1 else []
     return ", ".join(words)
-
-
