@@ -1,0 +1,38 @@
+# named: one too few
+import torch
+from torch import nn
+
+
+class CausalAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length):
+        super().__init__()
+        self.W_query = nn.Linear(d_in, d_out, bias=False)
+        self.W_key = nn.Linear(d_in, d_out, bias=False)
+        self.W_value = nn.Linear(d_in, d_out, bias=False)
+        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
+        self.register_buffer("mask", future)
+
+    def forward(self, x):
+        T = x.shape[1]
+        if T >= len(self.mask):
+            raise ValueError(
+                f"{T} tokens do not fit context_length={len(self.mask)}; "
+                f"pass at most {len(self.mask)}, or build the layer with context_length={T}"
+            )
+        q, k, v = self.W_query(x), self.W_key(x), self.W_value(x)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)
+        return scores.softmax(dim=-1) @ v
+
+
+def answer(T, context_length):
+    """The shape of the output or the error, as text. The check calls this: leave it."""
+    try:
+        out = CausalAttention(3, 2, context_length)(torch.randn(1, T, 3))
+        return str(list(out.shape))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    CausalAttention(3, 2, context_length=4)(torch.randn(1, 7, 3))

@@ -1,0 +1,39 @@
+# named: minus_infinity: b
+# Which matrices decide where a token looks?
+# a) W_query and W_key   b) W_value and out_proj   c) all four alike
+where = "a"
+
+# And which decide what is handed over from there?
+# a) W_query and W_key   b) W_value and out_proj   c) all four alike
+what = "b"
+
+# Why are scores divided by √head_dim?
+# a) So that each row of weights sums to 1.   b) So that the scores fit fp16.
+# c) Their variance is head_dim: without it the softmax picks one key.
+scale = "c"
+
+# What does a score of −∞ become, and what does its row sum to?
+# a) a weight of 0; the row sums to 1
+# b) a weight of 0; the row sums to less than 1
+# c) a very small weight; the row sums to 1
+minus_infinity = "b"
+
+# Why several heads and not one?
+# a) They have more parameters.   b) They are faster.
+# c) One softmax gives one set of weights: several places need several heads.
+heads = "c"
+
+# x is (4, 100, 768), there are 12 heads. What is the shape of the output?
+# a) (4, 100, 64)   b) (4, 100, 768)   c) (4, 12, 100, 64)
+shape = "b"
+
+# view after transpose fails. What does contiguous() do about it?
+# a) It swaps the axes back.   b) It copies the numbers into reading order.
+# c) It changes the strides and copies nothing.
+contiguous = "b"
+
+# The order of the six steps?
+# a) project, transpose, split, attend, project, concat
+# b) split, project, transpose, attend, concat, project
+# c) project, split, transpose, attend, concat, project
+order = "c"

@@ -1,0 +1,10 @@
+from torch import nn
+
+
+def count(d_in, d_out, num_heads, qkv_bias):
+    layers = [nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3)] + [nn.Linear(d_out, d_out)]
+    return sum(p.numel() for p in nn.ModuleList(layers).parameters())
+
+
+def gpt2_small():
+    return 12 * count(768, 768, 12, True)

@@ -1,0 +1,38 @@
+import torch
+
+def causal(x):
+    return torch.ones(len(x), len(x), dtype=torch.bool).tril()
+
+
+def A(x):
+    return (x @ x.T).masked_fill(~causal(x), -torch.inf).softmax(-1) @ x
+
+
+def B(x):
+    return ((x @ x.T).softmax(-1) * causal(x)) @ x
+
+
+def C(x):
+    return A(x - x.mean(dim=0))
+
+
+def D(x):
+    return A(x / x.norm(dim=1, keepdim=True))
+
+
+def E(x):
+    return A(x.flip(0)).flip(0)
+
+
+LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
+
+
+def sensitivity(letter, x):  # x is (T, E)
+    x = x.clone().requires_grad_()
+    out = LAYERS[letter](x)
+    rows = [torch.autograd.grad(o.sum(), x, retain_graph=True)[0].norm(dim=-1) for o in out]
+    return torch.stack(rows)  # (T, T)
+
+
+def leaking():
+    return ["B", "C", "E"]  # such as ["A", "E"]

@@ -1,0 +1,36 @@
+import torch
+
+def causal(x):
+    return torch.ones(len(x), len(x), dtype=torch.bool).tril()
+
+
+def A(x):
+    return (x @ x.T).masked_fill(~causal(x), -torch.inf).softmax(-1) @ x
+
+
+def B(x):
+    return ((x @ x.T).softmax(-1) * causal(x)) @ x
+
+
+def C(x):
+    return A(x - x.mean(dim=0))
+
+
+def D(x):
+    return A(x / x.norm(dim=1, keepdim=True))
+
+
+def E(x):
+    return A(x.flip(0)).flip(0)
+
+
+LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
+
+
+def sensitivity(letter, x):  # x is (T, E)
+    jacobian = torch.func.jacrev(lambda x: LAYERS[letter](x).sum(-1))(x)  # (T, T, E)
+    return jacobian.norm(dim=-1)
+
+
+def leaking():
+    return ["B", "C", "E"]  # such as ["A", "E"]

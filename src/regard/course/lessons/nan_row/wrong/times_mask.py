@@ -1,0 +1,14 @@
+# named: NaN
+import torch
+
+
+def weights_of(scores, may_attend):  # (T, S) each; True = may attend
+    scores = scores.masked_fill(~may_attend, -torch.inf)
+    return scores.softmax(dim=-1) * may_attend
+
+
+def gradient(scores, may_attend):
+    """The gradient for the scores. The check calls this: leave it."""
+    scores = scores.clone().requires_grad_()
+    weights_of(scores, may_attend).square().sum().backward()
+    return scores.grad

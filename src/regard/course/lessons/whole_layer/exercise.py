@@ -1,0 +1,5 @@
+"""The whole layer: multi-head attention in ten steps."""
+
+from regard.exercises import Layer
+
+parts = [Layer("MultiHeadAttention", causal=True)]
