@@ -92,8 +92,9 @@ def _settle(spec: Mapping[str, Any]) -> None:
     folder = spec["folder"]
     os.environ["TMPDIR"] = folder
     tempfile.tempdir = None
-    for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
-        del sys.modules[name]
+    if not spec["imported"]:
+        for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
+            del sys.modules[name]
     if spec["confined"]:
         os.environ["HOME"] = folder
         os.chdir(folder)

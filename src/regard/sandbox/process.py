@@ -69,6 +69,7 @@ class WorkerProcess:
         self.messages = Messages(ours)
         path = [str(Path(torch.__file__).parents[1])] if protection.confined else [os.path.abspath(p) for p in sys.path]
         config = {"path": path, "layers": protection.layers, "hidden": protection.hidden, "forks": forks}
+        config["imported"] = protection.imported
         with suppress(OSError):  # it has died already, which wait_until_ready will say
             self.messages.send(config)
 

@@ -80,13 +80,16 @@ class Worker:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
-        self._process: WorkerProcess | None = WorkerProcess(self._wanted, forks)
+        self._process: WorkerProcess | None = self._started()
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _started(self) -> WorkerProcess:
+        return WorkerProcess(self._wanted, self._forks)
 
     def stop(self) -> None:
         """End a run that another thread waits for; there, it raises WorkerDied. The worker is not to be used again."""
@@ -103,7 +106,7 @@ class Worker:
     @property
     def protection(self) -> ProtectionReport:
         """The layers of protection that work here, and those that are missing; waits for the worker to start."""
-        self._process = self._process or WorkerProcess(self._wanted, self._forks)
+        self._process = self._process or self._started()
         return self._process.wait_until_ready()
 
     def run(self, job: Job) -> Outcome:
@@ -124,7 +127,7 @@ class Worker:
         finally:
             if not self._forks and not self._stopped:
                 self.close()
-                self._process = WorkerProcess(self._wanted, self._forks)  # warm for the next
+                self._process = self._started()  # warm for the next
 
     def _run_again(self, job: Job, entry: str | None) -> Outcome:
         """A second time, in a new worker: its process may have died for another reason than the submission."""
@@ -136,7 +139,7 @@ class Worker:
             return Outcome("not run", f"It was not run: {printable_text(str(error), 2000)}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
-        self._process = self._process or WorkerProcess(self._wanted, self._forks)
+        self._process = self._process or self._started()
         self._number += 1
         try:
             with temporary_folder() as folder:
@@ -156,6 +159,7 @@ class Worker:
             "folder": str(folder),
             "working_folder": os.getcwd(),
             "confined": self._wanted.confined,
+            "imported": bool(self._wanted.imported),
             "limits": asdict(limits),
         }
         received = Received()
