@@ -1,0 +1,94 @@
+"""Break it: write the input that exposes a wrong layer."""
+
+import torch
+
+from regard.exercises import Fault, Judged
+
+
+def scores_of(q, k, divisor):
+    T = q.shape[0]
+    return (q @ k.T / divisor).masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
+
+
+def attention(q, k, v):
+    return scores_of(q, k, q.shape[1] ** 0.5).softmax(-1) @ v
+
+
+def layer_1(q, k, v):
+    weights = scores_of(q, k, q.shape[1] ** 0.5).exp()
+    return weights / weights.sum(-1, keepdim=True) @ v
+
+
+def layer_2(q, k, v):
+    return scores_of(q, k, q.shape[0] ** 0.5).softmax(-1) @ v
+
+
+def layer_3(q, k, v):
+    scores = (q @ k.T / q.shape[1] ** 0.5).tril()
+    return scores.masked_fill(scores == 0, -torch.inf).softmax(-1) @ v
+
+
+def overflow(low, high, T, D):
+    return Fault(
+        "scores too small",
+        f"layer_1 is right here: the scores on your input lie between {low:.1f} and {high:.1f}.",
+        why="exp of these is an ordinary number. How large must a score be so that it is not?",
+    )
+
+
+def square(low, high, T, D):
+    if T != D:
+        return None
+    return Fault(
+        "T equals D",
+        f"layer_2 is right here: your input has T = {T} tokens and head_dim D = {D}.",
+        why="Sizes that are equal hide whatever mixes them up.",
+    )
+
+
+def no_zero(low, high, T, D):
+    return Fault(
+        "no score is 0",
+        "layer_3 is right here: no token of your input has a score of exactly 0 with a key that it may see.",
+        why="Random numbers practically never give exactly 0; choose q and k by hand.",
+    )
+
+
+def judge(layer, reason):
+    def judged(result):
+        tensors = result if isinstance(result, (tuple, list)) and len(result) == 3 else ()
+        shapes = {tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor)}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2 or not all(isinstance(t, torch.Tensor) for t in tensors):
+            return Fault("not q, k, v", "Return three tensors q, k, v of one shape (T, D): `return q, k, v`.")
+        q, k, v = (t.float() for t in tensors)
+        right, wrong = attention(q, k, v), layer(q, k, v)
+        if not all(t.isfinite().all() for t in (q, k, v, right)):
+            return Fault(
+                "attention fails, too",
+                "On your input `attention` itself gives inf or NaN. Use smaller numbers.",
+                why="An input on which the right layer fails says nothing about the wrong one.",
+            )
+        if not torch.allclose(wrong, right, atol=1e-3):
+            return None
+        T, D = q.shape
+        scores = (q @ k.T / D**0.5)[torch.ones(T, T, dtype=torch.bool).tril()]
+        same = (v - v[:1]).abs().max() < 1e-3 or (scores - scores[0]).abs().max() < 1e-3
+        found = None if same and layer is layer_2 and T != D else reason(scores.min(), scores.max(), T, D)
+        return found or Fault(
+            "nothing to weigh",
+            "Whatever the weights are, the output is the same: all scores or all values of your input are alike.",
+            why="Random values make every difference of the weights visible.",
+        )
+
+    return judged
+
+
+def nothing(random):
+    return ()
+
+
+parts = [
+    Judged("break_1", nothing, judge(layer_1, overflow)),
+    Judged("break_2", nothing, judge(layer_2, square)),
+    Judged("break_3", nothing, judge(layer_3, no_zero)),
+]

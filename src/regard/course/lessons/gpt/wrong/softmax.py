@@ -1,0 +1,44 @@
+# named: softmax
+"""GPT: from token ids to a score for every possible next token."""
+
+import torch
+import torch.nn.functional as F
+
+H = 2  # heads
+QKV = ("W_query", "W_key", "W_value")
+
+
+def norm(x, scale_and_shift):
+    """Each vector gets mean 0 and variance 1, then a learned scale and shift."""
+    scale, shift = scale_and_shift
+    return F.layer_norm(x, x.shape[-1:], scale, shift)
+
+
+def attention(x, w):
+    """The layer that you wrote: causal, H heads, with output projection."""
+    B, T, E = x.shape
+    q, k, v = ((x @ w[name]).view(B, T, H, E // H).transpose(1, 2) for name in QKV)
+    hidden = torch.ones(T, T, dtype=torch.bool).triu(1)
+    scores = (q @ k.mT / (E // H) ** 0.5).masked_fill(hidden, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, E) @ w["out_proj"]
+
+
+def block(x, w):
+    x = x + attention(norm(x, w["norm_1"]), w)
+    return x + F.gelu(norm(x, w["norm_2"]) @ w["up"]) @ w["down"]
+
+
+def embed(ids, w):
+    return w["token_table"][ids] + w["position_table"][: ids.shape[1]]
+
+
+def gpt(ids, w):
+    x = embed(ids, w)
+    for weights in w["blocks"]:
+        x = block(x, weights)
+    logits = norm(x, w["final_norm"]) @ w["token_table"].T
+    return logits.softmax(-1)
+
+
+def next_token(ids, w):
+    return gpt(ids, w)[:, -1].argmax(-1)

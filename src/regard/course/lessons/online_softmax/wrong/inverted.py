@@ -1,0 +1,25 @@
+# named: correction inverted
+"""Online softmax: attention that reads the keys block by block."""
+
+import torch
+
+
+def update(largest, total, context, scores, v):
+    # largest (T,), total (T,), context (T, D); a block of n keys: scores (T, n), v (n, D)
+    new_largest = torch.maximum(largest, scores.amax(-1))  # (T,)
+    correction = (new_largest - largest).exp()  # (T,): what the old sums must be multiplied by
+    terms = (scores - new_largest[:, None]).exp()  # (T, n): exp of the scores, against new_largest
+    total = total * correction + terms.sum(-1)
+    context = context * correction[:, None] + terms @ v
+    return new_largest, total, context
+
+
+def attend_in_blocks(q, k, v, block):
+    T, D = q.shape
+    largest = torch.full((T,), -torch.inf)
+    total, context = torch.zeros(T), torch.zeros(T, D)
+    for start in range(0, len(k), block):
+        scores = q @ k[start : start + block].T / D**0.5
+        values = v[start : start + block]
+        largest, total, context = update(largest, total, context, scores, values)
+    return context / total[:, None]

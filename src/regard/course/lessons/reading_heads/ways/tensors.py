@@ -1,0 +1,25 @@
+"""Reading heads: what do the 48 heads of a trained model look at?"""
+
+import regard
+import torch
+
+
+def watch(text):
+    model = regard.GPT.from_pretrained("tiny")
+    ids = torch.tensor([model.tokenizer.encode(text)])
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    return seen
+
+
+def reading_heads(text):
+    seen = watch(text)
+    previous = torch.cat([layer.previous[0].nanmean(-1) for layer in seen]).argmax()  # of 48
+    first = torch.cat([layer.sink[0].mean(-1) for layer in seen]).argmax()
+    return divmod(int(previous), 8), divmod(int(first), 8)
+
+
+if __name__ == "__main__":
+    text = "My uncle had bought this little house before I was born."
+    print(watch(text))
+    print(reading_heads(text))
