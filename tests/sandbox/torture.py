@@ -28,12 +28,21 @@ from regard.sandbox.worker import Job
 from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, fill_in, variants
 
 PACKAGE = Path(regard.__file__).parent
+LARGEST = 10 * MiB  # of a file that is compared byte by byte
 
 
 def states(folder: Path) -> dict[str, object]:
     """Everything about the files of a folder that could be changed."""
+
+    def contents(path: Path, found: os.stat_result) -> bytes | str | None:
+        if path.is_symlink():
+            return os.readlink(path)
+        if not path.is_file() or found.st_size > LARGEST:  # its time of change tells, too
+            return None
+        return path.read_bytes()
+
     return {
-        str(path): (found.st_mode, found.st_uid, found.st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        str(path): (found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, contents(path, found))
         for path in sorted([folder, *folder.rglob("*")])
         if (found := path.lstat())
     }
