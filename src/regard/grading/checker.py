@@ -18,9 +18,9 @@ from typing import IO, Any
 import torch
 
 from regard.checking.check import check_subject
+from regard.checking.sandboxed import Submission, SubmissionStopped, default_limits
 from regard.checking.verdict import Finding, Verdict
 from regard.grading.key import TASKS, GradeKey
-from regard.grading.sandboxed import Submission, SubmissionStopped, default_limits
 from regard.sandbox.limits import MiB, used_memory
 from regard.sandbox.outcome import SubmissionFailure
 from regard.sandbox.protection import Protection, ProtectionMissing

@@ -17,7 +17,7 @@ from regard.checking import driver
 from regard.checking.functions import is_known_by
 from regard.checking.source import is_named_attention
 from regard.checking.subject import Observation, read
-from regard.sandbox.limits import RunLimits
+from regard.sandbox.limits import MiB, RunLimits
 from regard.sandbox.outcome import Outcome
 from regard.sandbox.worker import Job, Worker
 
@@ -70,12 +70,12 @@ class Submission:
             chosen = named or classes or known
         return [SandboxedSubject(self, one, source, file) for one in chosen]
 
-    def run(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> Outcome:
+    def run(self, values: dict[str, Any], tensors: dict[str, Tensor], driver_source: str = DRIVER) -> Outcome:
         """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
         begin = time.monotonic()
         left = max(self.left, 0.01)
         limits = replace(self.worker.limits, wall_seconds=left, cpu_seconds=math.ceil(left) + 1)
-        outcome = self.worker.run(Job(self.path, DRIVER, tensors, values, self.entry, limits))
+        outcome = self.worker.run(Job(self.path, driver_source, tensors, values, self.entry, limits))
         self.left -= time.monotonic() - begin
         if outcome.word == "out of time":
             outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s.")
@@ -99,7 +99,7 @@ class SandboxedSubject:
             _check_contents(outcome.values)
             return read(outcome.values, dict(outcome.tensors))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SubmissionStopped(_malformed(f"{type(error).__name__}: {error}")) from error
+            raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
 
 
 def default_limits(seconds: float | int) -> RunLimits:
@@ -107,13 +107,22 @@ def default_limits(seconds: float | int) -> RunLimits:
     return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
 
 
-def _malformed(reason: str) -> Outcome:
+def own_limits(seconds: float | int) -> RunLimits:
+    """The limits for a person's own file: of time, of memory, and of what it prints."""
+    return RunLimits(
+        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=2048 * MiB, file_bytes=1 << 40,
+        folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
+    )  # fmt: skip
+
+
+def malformed(reason: str) -> Outcome:
+    """The outcome of a run that returned what the driver does not write."""
     return Outcome("malformed", f"What it returned is no result: {reason[:200]}.")
 
 
 def _list(values: Any, name: str) -> list[Any]:
     if not isinstance(values, dict) or not isinstance(values.get(name), list):
-        raise SubmissionStopped(_malformed("its description has no list of " + name))
+        raise SubmissionStopped(malformed("its description has no list of " + name))
     return list(values[name][:MOST_DESCRIBED])
 
 
@@ -124,7 +133,7 @@ def _described(one: Any, is_class: bool) -> dict[str, Any]:
         described: dict[str, Any] = {part: [_argument(p) for p in one[part][:MOST_DESCRIBED]] for part in parts}
         return {"name": _identifier(one["name"]), **described}
     except (KeyError, TypeError, ValueError) as error:
-        raise SubmissionStopped(_malformed(f"its description: {type(error).__name__}")) from error
+        raise SubmissionStopped(malformed(f"its description: {type(error).__name__}")) from error
 
 
 def _argument(one: Any) -> dict[str, Any]:
