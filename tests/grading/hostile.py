@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grading.submissions import NO_MASK, NO_SCALE, RIGHT, WRONG_AXIS
-from sandbox.attacks import fill_in, variants
+from sandbox.attacks import aim, variants, with_f
 
 HONEST = {"right": (RIGHT, "right"), "no scale": (NO_SCALE, "wrong"), "no mask": (NO_MASK, "wrong"), "wrong axis": (WRONG_AXIS, "wrong")}  # fmt: skip
 
@@ -205,8 +205,8 @@ LAYERS: dict[str, str] = {
             "methods": "seen['methods'] = ['reset_cache', 7, '__class__'] * 1000",
             "dropouts": "seen['dropouts'] = [float('nan'), 10**400, 'x']",
             "dropped": "seen['dropped'] = [{'p': 'x', 'line': 'y'}] * 3; returned.update({f'dropped.{i}': torch.zeros(0) for i in range(3)})",
-            "changed": "[one.update(changed=[7, None]) for one in seen['calls']]",
-            "changed names": f"[one.update(changed=['{TEXT}']) for one in seen['calls']]",
+            "changed": "[one.update(after={}) for one in seen['calls']]",
+            "changed names": f"[one.update(after=['{TEXT}']) for one in seen['calls']]",
             "a failure": f"seen['failed'] = {{'type': '{TEXT}', 'message': '{TEXT}', 'line': 3, 'function': '{TEXT}'}}",
             "a failure of no kind": "seen['failed'] = {'type': 7}",
             "an empty failure": "seen['failed'] = {'type': '', 'message': '', 'line': 0, 'function': ''}",
@@ -341,7 +341,7 @@ NAMES = [
     "=cmd|'-c calc'!A1", "+1+1", "-1+1", "@SUM(A1)", "a;=1+1", 'a",=1+1', "a\t=1+1", "a\r=1+1", "a\n=1+1", "\t=1", " =1",
     "\x1b[2J\x1b[31mred", "\x1b]0;title\x07", "\x9b31m", "<script>alert(1)<!--", "<img src=x onerror=alert(1)>", "&lt;b&gt;",
     "\u202egpj", "e" + "\u0301" * 90, "\ufeffbom", "\u2028line", "long" * 60, "%s%n{0}{x!r}", "$(touch x)", "`touch x`",
-    "a'; drop table", "--csv=x", "-rf", "a b  c", "ünïcödé-ß-中文", "\udcff\udcfe", "regard", "torch", "con", "..a",
+    "a'; drop table", "--csv=x", "-rf", "a b  c", "ünïcödé-ß-中文", "\udcff\udcfe", "regard", "torch", "con", "a..b",
     "a\\b", "*", "?", "[a-z]", "~", "null\\0", "a.py", "__init__x", "\uff1d1+1", "'=1+1", '"=1+1"', "a\x00b".replace("\x00", "%00"),
 ]  # fmt: skip
 
@@ -456,7 +456,7 @@ ODD_FILES: dict[str, Callable[[Path, Path], None]] = {
 
 def of_attack(source: str) -> str:
     """A source with an f, as tests/sandbox runs it, and a layer whose forward calls f."""
-    return f"{source}\n{layer(forward='f(x)')}"
+    return f"{with_f(source)}\n{layer(forward='f(x)')}"
 
 
 def make_class(folder: Path, victim: Path, count: int, seed: int, supervisor: int, package: Path) -> dict[str, str]:
@@ -466,7 +466,8 @@ def make_class(folder: Path, victim: Path, count: int, seed: int, supervisor: in
     """
     chance = random.Random(seed)
     honest = [(f"honest: {name}", source) for name, (source, _) in HONEST.items()]
-    attacks = [(name, of_attack(fill_in(source, victim, supervisor, package))) for name, source in variants()]
+    aimed = variants(lambda source: aim(source, victim, supervisor, package))
+    attacks = [(name, of_attack(source)) for name, source in aimed]
     layers, odd = list(LAYERS.items()), list(ODD_FILES.items())
     for some in (attacks, layers, odd):
         chance.shuffle(some)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from regard.sandbox.worker import Job
-from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, WAYS, fill_in, variants
+from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, WAYS, aim, variants, with_f
 from sandbox.conftest import SMALL
 from sandbox.torture import PACKAGE, ends_as_it_must, make_victim, states
 
@@ -48,7 +48,7 @@ def test_an_attack_ends_as_it_must(attack, worker, tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_TEST_SECRET", "thirteen")
     submission = tmp_path / "submissions" / "homework.py"
     submission.parent.mkdir()
-    submission.write_text(fill_in(attack.source, make_victim(tmp_path / "victim"), os.getpid(), PACKAGE))
+    submission.write_text(with_f(aim(attack.source, make_victim(tmp_path / "victim"), os.getpid(), PACKAGE)))
     before, x = states(tmp_path), torch.randn(3, 5)
     # Time is short only for those that use it up: the others must not run out of it on a busy machine.
     limits = replace(SMALL, wall_seconds=0.4) if attack.ends in ("out of time", "*") else SMALL

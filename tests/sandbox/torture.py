@@ -25,7 +25,7 @@ from regard.sandbox.outcome import WORDS
 from regard.sandbox.pool import run_all
 from regard.sandbox.protection import Protection
 from regard.sandbox.worker import Job
-from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, fill_in, variants
+from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, aim, variants, with_f
 
 PACKAGE = Path(regard.__file__).parent
 LARGEST = 10 * MiB  # of a file that is compared byte by byte
@@ -70,21 +70,25 @@ def main() -> int:
     parser.add_argument("--names", nargs="*", help="only these attacks, as they are, each with its exact outcome")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     options = parser.parse_args()
-    sources = list(variants())
-    random.Random(options.seed).shuffle(sources)
-    sources = [(name, BY_NAME[name].source) for name in options.names] if options.names else sources[: options.count]
-
     os.environ["REGARD_TEST_SECRET"] = "thirteen"
     x, begin, wrong = torch.randn(3, 5), time.monotonic(), []
     limits = RunLimits(wall_seconds=options.wall, cpu_seconds=2, memory_bytes=400 * MiB, result_bytes=MiB)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         victim = make_victim(folder / "victim")
-        jobs = []
+
+        def aimed(source: str) -> str:
+            return aim(source, victim, os.getpid(), PACKAGE)
+
+        sources = list(variants(aimed))
+        random.Random(options.seed).shuffle(sources)
+        if options.names:
+            sources = [(name, aimed(BY_NAME[name].source)) for name in options.names]
+        sources, jobs = sources[: len(options.names or ()) or options.count], []
         for number, (_, source) in enumerate(sources):
             path = folder / "submissions" / str(number) / "homework.py"
             path.parent.mkdir(parents=True)
-            path.write_text(fill_in(source, victim, os.getpid(), PACKAGE))
+            path.write_text(with_f(source))
             jobs.append(Job(path, DRIVER, {"x": x}))
         before, mine = states(folder), (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
         outcomes = run_all(
