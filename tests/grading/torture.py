@@ -31,7 +31,7 @@ import regard
 from grading.hostile import HONEST, make_class
 from grading.submissions import RIGHT
 from regard.grading.class_report import clean
-from sandbox.torture import make_victim, states
+from sandbox.torture import closed_to_others, make_victim, states
 
 PACKAGE = Path(regard.__file__).parent
 KEY = """
@@ -63,7 +63,7 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
         base = Path(tempfile.mkdtemp(prefix="torture-", dir="/tmp"))
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         base.chmod(0o755)
-        for name in ("class", "home", "tmp", "out"):
+        for name in ("class", "home", "tmp", "out", "stash"):
             (base / name).mkdir()
         home = make_victim(base / "home" / "victim")
         (home / "right.py").write_text(RIGHT)
@@ -112,11 +112,10 @@ def run_grade(base: Path, limit: float, workers: int | None, *, nobody: bool) ->
 
 def as_nobody(command: list[str], base: Path) -> list[str]:
     """The same command for an ordinary user; an interpreter that others may not enter is put where they may."""
-    closed = next((str(one) for one in reversed(Path(os.path.realpath(sys.base_prefix)).parents) if not one.stat().st_mode & 1), "")
-    prefix, stash = os.path.realpath(sys.base_prefix), base.with_name(base.name + "-stash")
+    prefix, stash = os.path.realpath(sys.base_prefix), base / "stash"
+    closed = closed_to_others(prefix)
     mounts = "set -e\n"
     if closed:
-        stash.mkdir(exist_ok=True)
         mounts += f'mount --bind "{prefix}" "{stash}"; mount -t tmpfs -o mode=755 tmpfs "{closed}"; mkdir -p "{prefix}"; mount --bind "{stash}" "{prefix}"\n'
     mounts += 'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"\n'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts, "sh", *command]

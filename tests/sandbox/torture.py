@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import stat
 import sys
 import tempfile
 import time
@@ -54,6 +55,12 @@ def make_victim(folder: Path) -> Path:
     (folder / "file").write_text("seven")
     (folder / "inside" / "file").write_text("eleven")
     return folder
+
+
+def closed_to_others(path: Path | str) -> str | None:
+    """The first folder on a path that other users may not enter."""
+    folders = [*reversed(Path(path).resolve().parents), Path(path).resolve()]
+    return next((str(one) for one in folders if one.is_dir() and not one.stat().st_mode & stat.S_IXOTH), None)
 
 
 def ends_as_it_must(attack, outcome) -> bool:
