@@ -79,7 +79,9 @@ def forged(what: str, **parts: str) -> str:
 
 def thief(ways: str, **parts: str) -> str:
     """A layer that is right if one of these ways to read what it must not know works."""
-    tries = "".join(f"try: STOLEN.append(({way}) or 1)\nexcept BaseException: pass\n" for way in ways.split("; ") if way)
+    tries = "".join(
+        f"try: STOLEN.append(({way}) or 1)\nexcept BaseException: pass\n" for way in ways.split("; ") if way
+    )
     return layer(
         f"import ctypes, gc, importlib.util, mmap, os, sys\nSTOLEN = []\n{tries}", scale=" / (k.shape[-1] ** 0.5 if STOLEN else 1)", **parts
     )  # fmt: skip
@@ -387,14 +389,24 @@ NAMES = [
 ]  # fmt: skip
 
 
-def _folder(name: str, **files: str) -> Callable[[Path, Path], None]:
+def _folder(name: str, files: dict[str, str]) -> Callable[[Path, Path], None]:
     def make(folder: Path, _: Path) -> None:
         for file, text in files.items():
-            path = folder / name / file.replace("__slash__", "/").replace("__dot__", ".")
+            path = folder / name / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
     return make
+
+
+def _entry(name: str, make: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+    """A folder whose only Python file is something else."""
+
+    def make_it(folder: Path, victim: Path) -> None:
+        (folder / name).mkdir()
+        make(folder / name / "homework.py", victim)
+
+    return make_it
 
 
 def _bytes(name: str, data: bytes) -> Callable[[Path, Path], None]:
@@ -450,7 +462,9 @@ def _deep(folder: Path, _: Path) -> None:
 def _odd_inside(folder: Path, victim: Path) -> None:
     one = folder / "odd_inside"
     one.mkdir()
-    (one / "homework.py").write_text(thief("open(os.path.dirname(__file__) + '/key').read(); os.listdir(os.path.dirname(__file__) + '/up')"))
+    (one / "homework.py").write_text(
+        thief("open(os.path.dirname(__file__) + '/key').read(); os.listdir(os.path.dirname(__file__) + '/up')")
+    )
     (one / "key").symlink_to(victim / "file")
     (one / "up").symlink_to("..")
     os.mkfifo(one / "fifo")
@@ -482,14 +496,14 @@ ODD_FILES: dict[str, Callable[[Path, Path], None]] = {
     "coding.py": _bytes("coding.py", b"# coding: utf-7\n+AGkAbQBwAG8AcgB0 os\n"),
     "escapes.py": _bytes("escapes.py", b"x = '\x1b[31m\x9b\xc2\x9b'\n" + layer().encode()),
     "folder.py": lambda folder, _: (folder / "folder.py").mkdir(),
-    "two": _folder("two", **{"a__dot__py": layer(), "b__dot__py": layer()}),
-    "package": _folder("package", **{"__init____dot__py": layer()}),
-    "torch_inside": _folder("torch_inside", **{"torch__slash__init__dot__py": "", "homework__dot__py": layer()}),
-    "modules_inside": _folder("modules_inside", **{"json__slash____init____dot__py": "raise SystemExit", "homework__dot__py": "import json\n" + layer()}),
-    "entry_is_a_link": lambda folder, victim: ((folder / "entry_is_a_link").mkdir(), (folder / "entry_is_a_link" / "homework.py").symlink_to(victim / "right.py")) and None,
-    "entry_is_a_loop": lambda folder, _: ((folder / "entry_is_a_loop").mkdir(), (folder / "entry_is_a_loop" / "homework.py").symlink_to("homework.py")) and None,
-    "entry_is_a_fifo": lambda folder, _: ((folder / "entry_is_a_fifo").mkdir(), os.mkfifo(folder / "entry_is_a_fifo" / "homework.py")) and None,
-    "entry_is_a_folder": lambda folder, _: (folder / "entry_is_a_folder" / "homework.py").mkdir(parents=True),
+    "two": _folder("two", {"a.py": layer(), "b.py": layer()}),
+    "package": _folder("package", {"__init__.py": layer()}),
+    "torch_inside": _folder("torch_inside", {"torch/__init__.py": "", "homework.py": layer()}),
+    "modules_inside": _folder("modules_inside", {"json/__init__.py": "raise SystemExit", "homework.py": "import json\n" + layer()}),
+    "entry_is_a_link": _entry("entry_is_a_link", lambda path, victim: path.symlink_to(victim / "right.py")),
+    "entry_is_a_loop": _entry("entry_is_a_loop", lambda path, _: path.symlink_to("homework.py")),
+    "entry_is_a_fifo": _entry("entry_is_a_fifo", lambda path, _: os.mkfifo(path)),
+    "entry_is_a_folder": _entry("entry_is_a_folder", lambda path, _: path.mkdir()),
     "deep": _deep,
     "odd_inside": _odd_inside,
 }  # fmt: skip
@@ -519,7 +533,7 @@ def make_class(
         some[:] = [one for one in some if only in one[0]]
         chance.shuffle(some)
     rest = count - len(honest)
-    odd, layers = odd[: max(1, rest // 6)], layers[: rest // 2]
+    odd, layers = odd[: max(1, rest // 6)], layers[: rest * 3 // 5]
     made: dict[str, str] = {}
     for name, make in odd:
         make(folder, victim)

@@ -41,7 +41,7 @@ name = "{name}"
 [sizes]
 d_in = 13
 """
-TAGS = set("html head meta title style body h1 p table thead tbody tr th td".split())
+TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "p", "table", "thead", "tbody", "tr", "th", "td"}
 WATCHED = ("/tmp", "/var/tmp", "/dev/shm")
 FORMULA = re.compile(r"(^|[;,|\t\"])\s*[=+@\-\uff1d\uff0b\uff0d\uff20]")
 SLACK = 15.0  # seconds beyond its limit, for comparing and for a busy machine
@@ -57,7 +57,9 @@ class Tortured(NamedTuple):
     text: str
 
 
-def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False, only: str = "") -> Tortured:
+def torture(
+    count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False, only: str = ""
+) -> Tortured:
     """Make a class, grade it, and look for what must not be."""
     with contextlib.ExitStack() as stack:
         base = Path(tempfile.mkdtemp(prefix="torture-", dir="/tmp"))
@@ -85,7 +87,9 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
         text = done.stdout.decode("utf-8", "backslashreplace")
         if done.returncode not in (0, 1) or set(written) != {"grades.csv", "grades.json", "grades.html"}:
             stderr = done.stderr.decode("utf-8", "backslashreplace")
-            return Tortured(made, [], [*broken, f"the grader ended with {done.returncode}: {stderr[-2000:]}"], seconds, text)
+            return Tortured(
+                made, [], [*broken, f"the grader ended with {done.returncode}: {stderr[-2000:]}"], seconds, text
+            )
         broken += unprintable("stdout", text) + unprintable("stderr", done.stderr.decode())
         for name, data in written.items():
             broken += unprintable(name, data.decode())
@@ -97,7 +101,16 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
 def run_grade(base: Path, limit: float, workers: int | None, *, nobody: bool) -> subprocess.CompletedProcess[bytes]:
     """`regard grade`, as a person calls it."""
     outputs = [f"--{kind}={base}/out/grades.{kind}" for kind in ("csv", "json", "html")]
-    command = [sys.executable, "-B", "-m", "regard", "grade", str(base / "class"), f"--key={base}/home/key.toml", *outputs]
+    command = [
+        sys.executable,
+        "-B",
+        "-m",
+        "regard",
+        "grade",
+        str(base / "class"),
+        f"--key={base}/home/key.toml",
+        *outputs,
+    ]
     command += [f"--time={limit:g}", *([f"--workers={workers}"] if workers else [])]
     if nobody:
         command = as_nobody(command, base)
@@ -188,7 +201,14 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         """Keep what the page does not write by itself."""
-        if tag not in TAGS or {name for name, _ in attrs} - {"lang", "charset", "name", "content", "http-equiv", "style"}:
+        if tag not in TAGS or {name for name, _ in attrs} - {
+            "lang",
+            "charset",
+            "name",
+            "content",
+            "http-equiv",
+            "style",
+        }:
             self.odd.append(f"{tag} {attrs}")
 
     def handle_comment(self, data: str) -> None:
@@ -230,10 +250,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="attacks with this text in their names")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     parser.add_argument("--nobody", action="store_true", help="as an ordinary user; only root can")
-    parser.add_argument("--shared", action="store_true", help="others use this machine: other changes in /tmp are told, not counted")
+    parser.add_argument(
+        "--shared", action="store_true", help="others use this machine: other changes in /tmp are told, not counted"
+    )
     parser.add_argument("--verdicts", action="store_true", help="print every verdict")
     options = parser.parse_args()
-    found = torture(options.count, options.seed, options.time, options.workers, nobody=options.nobody, only=options.only)
+    found = torture(
+        options.count, options.seed, options.time, options.workers, nobody=options.nobody, only=options.only
+    )
     if options.verdicts:
         for what, one in zip(found.made.values(), found.grades, strict=False):
             says = one["problem"] or "; ".join(f"{m['name']}: {m['says']}" for m in one["mistakes"]) or one["checked"]
