@@ -110,7 +110,7 @@ def default_limits(seconds: float | int) -> RunLimits:
 def own_limits(seconds: float | int) -> RunLimits:
     """The limits for a person's own file: of time, of memory, and of what it prints."""
     return RunLimits(
-        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=2048 * MiB, file_bytes=1 << 40,
+        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=4096 * MiB, file_bytes=1 << 40,
         folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
     The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which gets
-    the imported submission and returns a dict of tensors, or such a dict and JSON values.
+    the imported submission (its path, unless `loads`) and returns a dict of tensors, or such a dict and JSON values.
     """
 
     submission: Path | str
@@ -45,6 +45,7 @@ class Job:
     values: Any = None
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
     limits: RunLimits | None = None  # in place of those of the worker
+    loads: bool = True  # import the submission before the driver runs
 
     def driver_source(self) -> str:
         """The driver's text."""
@@ -71,16 +72,22 @@ class Worker:
     ...     worker.run(Job(path, driver, {"x": torch.arange(3)})).tensors
     {'out': tensor([0, 2, 4])}
 
-    The worker may be used by one thread at a time. If its process dies, the next run starts another.
+    The worker may be used by one thread at a time. If its process dies, the next run starts another. `process` is one
+    that was started already, for this protection.
     """
 
     def __init__(
-        self, limits: RunLimits | None = None, protection: Protection | None = None, *, forks: bool = FORKS
+        self,
+        limits: RunLimits | None = None,
+        protection: Protection | None = None,
+        *,
+        forks: bool = FORKS,
+        process: WorkerProcess | None = None,
     ) -> None:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
-        self._process: WorkerProcess | None = self._started()
+        self._process: WorkerProcess | None = process or self._started()
 
     def __enter__(self) -> Worker:
         return self
@@ -154,6 +161,7 @@ class Worker:
         values = {
             "submission": os.path.abspath(job.submission),
             "entry": entry,
+            "loads": job.loads,
             "driver": job.driver_source(),
             "values": job.values,
             "folder": str(folder),
