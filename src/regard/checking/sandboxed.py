@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.checking import driver
 from regard.checking.functions import is_known_by
+from regard.checking.observed import check_observed
 from regard.checking.source import is_named_attention
 from regard.checking.subject import Observation, read
 from regard.sandbox.limits import MiB, RunLimits
@@ -37,8 +38,6 @@ def drive(submission, tensors, values):
     return returned, seen
 """
 DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
-MOST_PARAMETERS = 1000
-MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
 MOST_DESCRIBED = 200  # classes or functions of a file, and arguments of each
 
 
@@ -96,10 +95,10 @@ class SandboxedSubject:
         """Run one experiment in the sandbox."""
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
-            _check_contents(outcome.values)
-            return read(outcome.values, dict(outcome.tensors))
+            check_observed(outcome.values, outcome.tensors, job)
+            return read(outcome.values, dict(outcome.tensors), tensors)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
+            raise SubmissionStopped(malformed(str(error))) from error
 
 
 def default_limits(seconds: float | int) -> RunLimits:
@@ -148,17 +147,3 @@ def _identifier(name: Any) -> str:
     if not isinstance(name, str) or len(name) > 200 or not name.isidentifier():
         raise ValueError("a name is no identifier")
     return name
-
-
-def _check_contents(seen: Any) -> None:
-    """Refuse what would take this process too much memory."""
-    parameters = seen.get("parameters", [])
-    if len(parameters) > MOST_PARAMETERS:
-        raise ValueError(f"it has {len(parameters)} parameters; at most {MOST_PARAMETERS}")
-    numbers = 0
-    for one in parameters:
-        if not isinstance(one["name"], str) or not all(type(n) is int and n >= 0 for n in one["shape"]):
-            raise ValueError("a parameter has no name or no shape")
-        numbers += math.prod(one["shape"])
-    if numbers > MOST_NUMBERS:
-        raise ValueError(f"its parameters have {numbers} numbers; at most {MOST_NUMBERS}")

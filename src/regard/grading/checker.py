@@ -44,9 +44,12 @@ def check_submission(path: Path, worker: Worker, key: GradeKey, seconds: float |
         if not subjects:
             nothing.problem = f"it defines no {key.name}" if key.name else "it defines no attention layer"
     except SubmissionStopped as stopped:
-        outcome = stopped.outcome
-        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            nothing.findings = [_does_not_run(outcome.failure, source)]
+        outcome, failure = stopped.outcome, stopped.outcome.failure
+        if failure is not None and failure.stage == "load" and outcome.word == "failed":
+            if failure.type == "PermissionError" and not failure.lines:  # no privileges there, not even for root
+                nothing.problem = f"the sandbox cannot read it: {failure.message}; let everybody read it (chmod a+rX)"
+            else:
+                nothing.findings = [_does_not_run(failure, source)]
         else:
             nothing.problem = f"{outcome.word}: {outcome.sentence}"
     except ValueError as error:
@@ -60,13 +63,14 @@ def read_source(path: Path, entry: str | None) -> str:
     """The text of the file that is imported; no link is followed out of a submission."""
     name = find_entry(path, entry, links=False)
     file = path if name is None else path / name
-    size = file.stat().st_size
-    if size > LARGEST_SOURCE:
-        raise ValueError(f"{file.name} has {size} bytes; at most {LARGEST_SOURCE}")
     try:
+        if (size := file.stat().st_size) > LARGEST_SOURCE:
+            raise ValueError(f"{file.name} has {size} bytes; at most {LARGEST_SOURCE}")
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{file.name} is not UTF-8 text") from None
+    except OSError as error:
+        raise ValueError(f"{file.name} cannot be read: {error.strerror}") from None
 
 
 def _does_not_run(failure: SubmissionFailure, source: str) -> Finding:

@@ -230,12 +230,15 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
             raise ValueError(f"{shown} is a file, so it has no {entry}")
         return None
     if not path.is_dir():
-        raise ValueError(f"{shown} does not exist")
-    files = sorted(file.name for file in path.glob("*.py")) if entry is None else [entry]
+        raise ValueError(f"{shown} {'is no file and no folder' if os.path.lexists(path) else 'does not exist'}")
+    try:
+        files = sorted(name for name in os.listdir(path) if name.endswith(".py")) if entry is None else [entry]
+    except OSError as error:
+        raise ValueError(f"{shown} cannot be read: {error.strerror}") from None
     if len(files) != 1:
         raise ValueError(f"{shown} has {len(files)} Python files; name the one to import")
-    inside = (path / files[0]).resolve()
-    if not inside.is_file() or path.resolve() not in inside.parents:
+    inside = os.path.realpath(path / files[0])  # of links in a circle, it is one of them
+    if not os.path.isfile(inside) or not inside.startswith(os.path.realpath(path) + os.sep):
         raise ValueError(f"{shown} has no file {printable_text(files[0], 200)}")
     return files[0]
 
