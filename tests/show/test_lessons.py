@@ -1,8 +1,6 @@
 """The course in a terminal."""
 
-import io
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -102,7 +100,7 @@ def test_of_another_way_only_what_is_not_as_in_the_solution_is_shown(tmp_path):
 
 
 def test_the_next_step_is_that_of_the_explanation_where_it_follows(learner):
-    hello, twice, choose = learner.course.lessons
+    hello, _, choose = learner.course.lessons
     assert (
         next_step(learner, 80, after=hello, how="press n")
         == "  Next: write something.\n  answers/02_twice.py   press n"
@@ -135,10 +133,9 @@ def test_a_path_is_shown_from_here_or_in_full(tmp_path, monkeypatch):
 def test_only_verdicts_have_color_and_only_in_a_terminal(monkeypatch):
     text = "  ✓ right\n  ✗ wrong\n  text"
     assert colored(text) == text
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("os.environ", SimpleNamespace(get=lambda name: None))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert colored(text) == "\x1b[32m  ✓ right\x1b[0m\n\x1b[31m  ✗ wrong\x1b[0m\n  text"
-    monkeypatch.setattr("os.environ", SimpleNamespace(get=lambda name: "1" if name == "NO_COLOR" else None))
+    monkeypatch.setenv("NO_COLOR", "1")
     assert colored(text) == text
