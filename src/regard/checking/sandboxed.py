@@ -18,8 +18,9 @@ from regard.checking.functions import is_known_by
 from regard.checking.observed import check_observed
 from regard.checking.source import is_named_attention
 from regard.checking.subject import Observation, read
+from regard.checking.verdict import Finding
 from regard.sandbox.limits import MiB, RunLimits
-from regard.sandbox.outcome import Outcome
+from regard.sandbox.outcome import Outcome, SubmissionFailure
 from regard.sandbox.worker import Job, Worker
 
 # Appended to checking/driver.py, which is what runs beside the submission.
@@ -101,6 +102,25 @@ class SandboxedSubject:
             raise SubmissionStopped(malformed(str(error))) from error
 
 
+def does_not_run(failure: SubmissionFailure) -> Finding:
+    """The finding on a file that cannot be imported."""
+    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
+    line = failure.lines[-1].line if failure.lines else 0
+    return Finding("does not run", f"The file does not run: {message}.", line=line)
+
+
+def what_is_missing(failure: SubmissionFailure) -> str:
+    """Why a file that cannot be imported may be right elsewhere: a package or a file that is not here; else ""."""
+    message = failure.message.splitlines()[0] if failure.message else ""
+    if failure.type == "ModuleNotFoundError":
+        return f"it imports what is not installed here: {message}"
+    if failure.type == "FileNotFoundError":
+        return f"it reads a file that is not here: {message}"
+    if failure.type == "PermissionError" and not failure.lines:  # no privileges there, not even for root
+        return f"the sandbox cannot read it: {message}; let everybody read it (chmod a+rX)"
+    return ""
+
+
 def default_limits(seconds: float | int) -> RunLimits:
     """The limits of one run, for submissions that have so many seconds in all."""
     return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
@@ -109,7 +129,7 @@ def default_limits(seconds: float | int) -> RunLimits:
 def own_limits(seconds: float | int) -> RunLimits:
     """The limits for a person's own file: of time, of memory, and of what it prints."""
     return RunLimits(
-        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=2048 * MiB, file_bytes=1 << 40,
+        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=4096 * MiB, file_bytes=1 << 40,
         folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
     )  # fmt: skip
 

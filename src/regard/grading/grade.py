@@ -16,6 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from regard.exercises.exercise import load_exercise
+from regard.exercises.soundness import unsound
 from regard.grading.class_report import ClassReport, Grade, as_grade, unchecked
 from regard.grading.key import GradeKey
 from regard.sandbox.folders import remove_left_by
@@ -55,6 +57,8 @@ def grade(
         raise ValueError(f"seconds ({seconds:g}) must be greater than 0")
     if workers is not None and workers < 1:
         raise ValueError(f"workers ({workers}) must be at least 1")
+    if key.exercise:
+        check_exercise(Path(key.exercise), folder)
     paths = find_submissions(folder)
     options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -100,6 +104,14 @@ def grade(
         for thread in threads:
             thread.join()
     return ClassReport([grades[index] for index in range(len(paths))], reports[0])
+
+
+def check_exercise(path: Path, folder: Path) -> None:
+    """Raise ValueError if a teacher's own exercise is not sound, or lies where it would be graded."""
+    if folder.resolve() in path.resolve().parents:
+        raise ValueError(f"{path} is in the folder of the submissions, {folder}; put it elsewhere")
+    if problems := unsound(load_exercise(path)):
+        raise ValueError(f"{path} cannot be used: {'; '.join(problems)}")
 
 
 def find_submissions(folder: Path) -> list[Path]:
