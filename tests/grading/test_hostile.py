@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from grading.hostile import LAYERS, NAMES, ODD_FILES, make_class
+from grading.hostile import make_class
+from grading.hostile_files import NAMES, ODD_FILES
+from grading.hostile_layers import LAYERS
 from grading.torture import PACKAGE, torture, unprintable, wrong_csv, wrong_grades, wrong_html
 from sandbox.conftest import kernel_has_every_layer
 from sandbox.torture import closed_to_others, make_victim
