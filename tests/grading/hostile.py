@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 from grading.hostile_files import NAMES, ODD_FILES
+from grading.hostile_functions import FUNCTIONS, RIGHT_SCALE
 from grading.hostile_layers import LAYERS, layer
 from grading.submissions import NO_MASK, NO_SCALE, RIGHT, WRONG_AXIS
 from sandbox.attacks import aim, variants, with_f
@@ -24,11 +25,18 @@ def of_attack(source: str) -> str:
 
 
 def make_class(
-    folder: Path, victim: Path, count: int, seed: int, supervisor: int, package: Path, only: str = ""
+    folder: Path,
+    victim: Path,
+    count: int,
+    seed: int,
+    supervisor: int,
+    package: Path,
+    only: str = "",
+    by_exercise: bool = False,
 ) -> dict[str, str]:
     """Write so many submissions: odd files, layers, attacks in the ways to hide them, and honest ones.
 
-    With `only`, those that have this text in their names.
+    With `only`, those that have this text in their names. `by_exercise`: functions too, for a teacher's own exercise.
 
     Returns what each is, by the name of its file, in the order of their names.
     """
@@ -38,6 +46,11 @@ def make_class(
     attacks = [(name, of_attack(source)) for name, source in aimed]
     layers = [(name, aim(source, victim, supervisor, package)) for name, source in LAYERS.items()]
     odd = list(ODD_FILES.items())
+    if by_exercise:
+        honest, attacks, layers = (
+            [(name, source + RIGHT_SCALE) for name, source in some] for some in (honest, attacks, layers)
+        )
+        layers += FUNCTIONS.items()
     for some in (attacks, layers, odd):
         some[:] = [one for one in some if only in one[0]]
         chance.shuffle(some)

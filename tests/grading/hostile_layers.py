@@ -41,12 +41,12 @@ import sys
 frame = sys._getframe()
 while "names" not in frame.f_locals: frame = frame.f_back
 names = frame.f_locals["names"]
-real = names["run"]
+real = names.get("run")  # another driver has another name for it
 def run(target, job, tensors):
     seen, returned = real(target, job, tensors)
     FORGERY
     return seen, returned
-names["run"] = run
+if real: names["run"] = run
 """
 WRITTEN = """
 import json, os

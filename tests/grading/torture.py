@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import regard
 from grading.hostile import HONEST, make_class
+from grading.hostile_functions import EXERCISE
 from grading.submissions import RIGHT
 from regard.grading.class_report import clean
 from sandbox.torture import closed_to_others, make_victim, states
@@ -36,7 +37,6 @@ from sandbox.torture import closed_to_others, make_victim, states
 PACKAGE = Path(regard.__file__).parent
 KEY = """
 seed = 52711
-name = "{name}"
 
 [sizes]
 d_in = 13
@@ -58,7 +58,14 @@ class Tortured(NamedTuple):
 
 
 def torture(
-    count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False, only: str = ""
+    count: int,
+    seed: int,
+    limit: float,
+    workers: int | None,
+    *,
+    nobody: bool = False,
+    only: str = "",
+    by_exercise: bool = False,
 ) -> Tortured:
     """Make a class, grade it, and look for what must not be."""
     with contextlib.ExitStack() as stack:
@@ -69,8 +76,9 @@ def torture(
             (base / name).mkdir()
         home = make_victim(base / "home" / "victim")
         (home / "right.py").write_text(RIGHT)
-        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE, only)
-        (base / "home" / "key.toml").write_text(KEY.format(name=""))
+        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE, only, by_exercise)
+        (base / "home" / "exercise.py").write_text(EXERCISE)
+        (base / "home" / "key.toml").write_text('exercise = "exercise.py"\nseed = 5\n' if by_exercise else KEY)
         if nobody:
             for path in [base, *base.rglob("*")]:
                 os.chown(path, 65534, 65534, follow_symlinks=False)
@@ -247,6 +255,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="how many submissions [default: 500]")
     parser.add_argument("--seed", type=int, default=7, help="which attacks [default: 7]")
     parser.add_argument("--time", type=float, default=5.0, help="seconds for each submission [default: 5.0]")
+    parser.add_argument("--exercise", action="store_true", help="by a teacher's own exercise")
     parser.add_argument("--only", default="", help="attacks with this text in their names")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     parser.add_argument("--nobody", action="store_true", help="as an ordinary user; only root can")
@@ -256,7 +265,13 @@ def main() -> int:
     parser.add_argument("--verdicts", action="store_true", help="print every verdict")
     options = parser.parse_args()
     found = torture(
-        options.count, options.seed, options.time, options.workers, nobody=options.nobody, only=options.only
+        options.count,
+        options.seed,
+        options.time,
+        options.workers,
+        nobody=options.nobody,
+        only=options.only,
+        by_exercise=options.exercise,
     )
     if options.verdicts:
         for what, one in zip(found.made.values(), found.grades, strict=False):
