@@ -108,3 +108,13 @@ def test_another_version_of_the_course_is_refused(done, checker, tmp_path):
     other = read_course(write_course(tmp_path / "other", {"twice/after.md": "Other.\n\nNext: x.\n"}))
     with pytest.raises(ValueError, match="of another version of the course"):
         recheck(make_certificate(done), done.path, other, checker)
+
+
+def test_an_answer_that_imports_regard_is_run_outside_of_the_sandbox_only(done, checker):
+    file = done.file_of(done.course.lesson("twice"))
+    file.write_text("import regard.steps\n\n\ndef twice(x):\n    return x + x\n")
+    certificate = make_certificate(done)
+    told = recheck(certificate, done.path, done.course, checker)[1]
+    assert (told.status, told.says) == ("unchecked", "it imports regard, which the sandbox hides")
+    with AnswerChecker() as trusting:
+        assert statuses(certificate, done, trusting)["twice"] == "right"

@@ -38,7 +38,7 @@ class AnswerChecker:
     """
 
     def __init__(self, *, confined: bool = False) -> None:
-        self._confined = confined
+        self.is_confined = confined
         self._worker: Worker | None = None
         self._exercises: dict[Path, Exercise] = {}
 
@@ -60,28 +60,33 @@ class AnswerChecker:
 
     def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
         """Check a file. The first check waits for the import of torch."""
+        worker = self._started()
         import torch
 
         from regard.exercises.answer import check_answer
 
         torch.set_num_threads(1)  # the tensors are small, and threads would wait for one another
-        worker, exercise = self._started(), self.exercise(lesson)
+        exercise = self.exercise(lesson)
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         verdict = check_answer(exercise, worker, path, seed)
         return CheckedAnswer(verdict, tuple(exercise.part_names), time.perf_counter() - begin)
 
     def _started(self) -> Worker:
+        """The worker; its process is started before torch is imported here, because both imports take seconds."""
         if self._worker is None:
-            from regard.exercises.answer import SECONDS, own_worker
+            from regard.sandbox.process import WorkerProcess
+            from regard.sandbox.protection import Protection
 
-            if self._confined:
-                from regard.checking.sandboxed import default_limits
-                from regard.sandbox.worker import Worker
+            own = Protection.for_own_file(imported=("regard.public",))
+            protection = Protection.for_others() if self.is_confined else own
+            process = WorkerProcess(protection)
+            from regard.checking.sandboxed import default_limits, own_limits
+            from regard.exercises.answer import SECONDS
+            from regard.sandbox.worker import Worker
 
-                self._worker = Worker(default_limits(SECONDS))
-            else:
-                self._worker = own_worker()
+            limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
+            self._worker = Worker(limits, protection, process=process)
         return self._worker
 
 

@@ -125,7 +125,7 @@ def _wrong_acts(lesson: Lesson, checker: AnswerChecker) -> Iterator[str]:
     """Wrong answers of a function must differ from the right one and from each other, or their names mean nothing."""
     import torch
 
-    from regard.exercises.answer import call_own
+    from regard.exercises.calling import call_own
     from regard.exercises.comparing import is_same
     from regard.exercises.parts import Function
 
