@@ -41,12 +41,9 @@ FILES = {
 }
 
 
-def write_course(folder: Path, **changes: str | None) -> Path:
-    """Write the course; changes replace files, by their paths with __ for / (None leaves a file out)."""
-    files = FILES | {
-        path.replace("__", "/").replace("_py", ".py").replace("_md", ".md"): text for path, text in changes.items()
-    }
-    for path, text in files.items():
+def write_course(folder: Path, changes: dict[str, str | None] | None = None) -> Path:
+    """Write the course; changes replace or add files, by their paths (None leaves a file out)."""
+    for path, text in (FILES | (changes or {})).items():
         if text is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
