@@ -22,4 +22,4 @@ def by_renormalising(scores):
     hidden = future(len(scores))
     weights = torch.softmax(scores, dim=-1)
     weights = weights.masked_fill(hidden, 0.0)  # 0 where hidden
-    return weights / weights.sum(dim=-1, keepdim=True)  # each row divided by what it still adds up to
+    return weights / weights.sum(dim=-1, keepdim=True)

@@ -60,7 +60,7 @@ def at_width(head_dim):
     return lambda random: (head_dim,)
 
 
-parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in (4, 64, 1024)] + [
+parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in (64, 4, 1024)] + [
     Question(
         "divided_by",
         right="b",
