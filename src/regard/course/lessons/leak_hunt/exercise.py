@@ -42,7 +42,9 @@ def gradients(letter, x):
 
 
 def judge(letters):
-    found = {str(letter).strip().upper() for letter in letters} if isinstance(letters, (list, tuple, set, str)) else set()
+    found = (
+        {str(letter).strip().upper() for letter in letters} if isinstance(letters, (list, tuple, set, str)) else set()
+    )
     for letter in sorted(found - set("BCE")):
         if letter not in LAYERS:
             return Fault("no such layer", f"{letter!r} is none of A, B, C, D and E; return a list of letters.")

@@ -1,5 +1,6 @@
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 

@@ -1,5 +1,6 @@
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 
@@ -28,8 +29,8 @@ LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
 def sensitivity(letter, x):  # x is (T, E)
-    jacobian = torch.func.jacrev(lambda x: LAYERS[letter](x).sum(-1))(x)  # (T, T, E)
-    return jacobian.norm(dim=-1)
+    jacobian = torch.func.jacrev(lambda x: LAYERS[letter](x).sum(-1))
+    return jacobian(x).norm(dim=-1)  # of (T, T, E)
 
 
 def leaking():
