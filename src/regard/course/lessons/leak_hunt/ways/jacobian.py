@@ -29,8 +29,8 @@ LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
 def sensitivity(letter, x):  # x is (T, E)
-    jacobian = torch.func.jacrev(lambda x: LAYERS[letter](x).sum(-1))
-    return jacobian(x).norm(dim=-1)  # of (T, T, E)
+    sums = lambda x: LAYERS[letter](x).sum(-1)
+    return torch.autograd.functional.jacobian(sums, x).norm(dim=-1)
 
 
 def leaking():
