@@ -38,7 +38,7 @@ class AnswerChecker:
     """
 
     def __init__(self, *, confined: bool = False) -> None:
-        self._confined = confined
+        self.is_confined = confined
         self._worker: Worker | None = None
         self._exercises: dict[Path, Exercise] = {}
 
@@ -75,7 +75,7 @@ class AnswerChecker:
         if self._worker is None:
             from regard.exercises.answer import SECONDS, own_worker
 
-            if self._confined:
+            if self.is_confined:
                 from regard.checking.sandboxed import default_limits
                 from regard.sandbox.worker import Worker
 

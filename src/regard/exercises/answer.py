@@ -5,6 +5,7 @@ The learner's code runs in a process of its own and returns values. What is righ
 
 from __future__ import annotations
 
+import ast
 import copy
 import secrets
 from collections.abc import Callable, Sequence
@@ -16,27 +17,19 @@ import torch
 from torch import Tensor
 
 from regard.checking.check import check_subject
-from regard.checking.sandboxed import Submission, SubmissionStopped, malformed, own_limits
+from regard.checking.sandboxed import Submission, SubmissionStopped, does_not_run, own_limits
 from regard.checking.subject import Failure
 from regard.checking.values import Request
-from regard.checking.verdict import Finding, Verdict
-from regard.exercises import plain_calls
+from regard.checking.verdict import Finding, Verdict, with_code
+from regard.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
 from regard.exercises.comparing import describe_value, first_difference, is_same
 from regard.exercises.exercise import Exercise
 from regard.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
-from regard.exercises.plain_calls import read_plain, write_plain
 from regard.exercises.questions import answer_finding
 from regard.exercises.unwritten import unwritten_lines
-from regard.sandbox.outcome import SubmissionFailure
 from regard.sandbox.protection import Protection
 from regard.sandbox.worker import Worker
 
-DRIVER = Path(plain_calls.__file__).read_text(encoding="utf-8") + (
-    "\n\ndef drive(submission, tensors, values):\n"
-    "    torch.set_num_threads(1)\n"
-    "    seen, returned = call_by_name(submission, values, tensors)\n"
-    "    return returned, seen\n"
-)
 SECONDS = 20.0  # for all parts together
 
 
@@ -57,19 +50,9 @@ class AnswerVerdict(Verdict):
         return super().as_json()
 
 
-@dataclass
-class Called:
-    """What came of calling a learner's function: results, and why the last call failed."""
-
-    results: list[Any] = field(default_factory=list)
-    failed: Failure | None = None
-    is_callable: bool = True
-    is_missing: bool = False
-
-
 def own_worker(seconds: float | int = SECONDS) -> Worker:
     """A warm process for a person's own files: limits of time and memory, and regard can be imported."""
-    return Worker(own_limits(seconds), Protection.for_own_file())
+    return Worker(own_limits(seconds), Protection.for_own_file(imported=("regard.public",)))
 
 
 def check_answer(
@@ -81,41 +64,40 @@ def check_answer(
     not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in another way.
     """
     path = Path(path)
+    nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
     try:
         source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"{error.strerror}"
-        return AnswerVerdict(path.name, exercise.title, file=str(path), problem=problem)
-    return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+        return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+    except UnicodeDecodeError:
+        nothing.problem = "it is not UTF-8 text"
+    except OSError as error:
+        nothing.problem = f"it cannot be read: {error.strerror}"
+    except SubmissionStopped as stopped:
+        outcome = stopped.outcome
+        nothing.printed = outcome.output
+        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
+            nothing.findings = with_code([does_not_run(outcome.failure)], source)
+        else:
+            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+    return nothing
 
 
 def check_source(
     exercise: Exercise, submission: Submission, source: str, file: str, seed: int | None = None
 ) -> AnswerVerdict:
-    """The same for a file or folder that runs elsewhere, whose source is known."""
+    """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     findings = _before_running(source)
     if findings:
         verdict.name = Path(file).name
-    try:
-        for part in () if findings else exercise.parts:
-            verdict.name = exercise.name if isinstance(part, Question) else part.name
-            findings = _checked(part, submission, source, seed, verdict)
-            if any(not one.is_warning for one in findings) or verdict.problem:
-                break
-            verdict.name = exercise.name
-    except SubmissionStopped as stopped:
-        outcome = stopped.outcome
-        verdict.printed = verdict.printed or outcome.output
-        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            verdict.name, findings = Path(file).name, [_does_not_run(outcome.failure)]
-        else:
-            verdict.problem = f"{outcome.word}: {outcome.sentence}"
-    lines = source.splitlines()
-    verdict.findings = [
-        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in findings
-    ]
+    for part in () if findings else exercise.parts:
+        verdict.name = exercise.name if isinstance(part, Question) else part.name
+        findings = _checked(part, submission, source, seed, verdict)
+        if any(not one.is_warning for one in findings) or verdict.problem:
+            break
+        verdict.name = exercise.name
+    verdict.findings = with_code(findings, source)
     return verdict
 
 
@@ -133,14 +115,21 @@ def _before_running(source: str) -> list[Finding]:
     return [Finding("not written yet", f"Line {lines[0]} is not written yet{more}.", line=lines[0])]
 
 
+def only_line(source: str, name: str) -> int:
+    r"""The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
+
+    >>> only_line("def double(x):\n    return x * x", "double")
+    2
+    """
+    for one in ast.parse(source).body:
+        if isinstance(one, ast.FunctionDef) and one.name == name:
+            body = one.body[1:] if ast.get_docstring(one) is not None else one.body
+            return body[0].lineno if len(body) == 1 else 0
+    return 0
+
+
 def _listed(lines: Sequence[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
-
-
-def _does_not_run(failure: SubmissionFailure) -> Finding:
-    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
-    line = failure.lines[-1].line if failure.lines else 0
-    return Finding("does not run", f"The file does not run: {message}.", line=line)
 
 
 def _checked(part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
@@ -148,10 +137,12 @@ def _checked(part: Part, submission: Submission, source: str, seed: int, verdict
     if isinstance(part, Layer):
         return _check_layer(part, submission, source, seed, verdict)
     if isinstance(part, Question):
-        called = _call(part.name, [()], submission, seed, verdict)
+        called = read_learner(part.name, submission)
+        verdict.printed = verdict.printed or called.printed
         return [_not_defined(part)] if called.is_missing else answer_finding(part, called.results)
-    runs = [_arguments(part, seed + run) for run in range(part.runs)]
-    called = _call(part.name, runs, submission, seed, verdict)
+    runs = [arguments_of(part, seed + run) for run in range(part.runs)]
+    called = call_learner(part.name, runs, submission, seed)
+    verdict.printed = verdict.printed or called.printed
     if called.is_missing:
         return [_not_defined(part)]
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
@@ -159,53 +150,21 @@ def _checked(part: Part, submission: Submission, source: str, seed: int, verdict
         return [Finding("not a function", says)]
     check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
     finding = check(part, called, runs, seed)
+    if finding is not None and not finding.line:
+        finding = replace(finding, line=only_line(source, part.name))
     if finding is None and isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
         verdict.pictures.append(called.results[0])
     return [] if finding is None else [finding]
-
-
-def _arguments(part: Function | Judged, seed: int) -> tuple[Any, ...]:
-    if part.arguments is None:
-        return ()
-    return tuple(part.arguments(torch.Generator().manual_seed(seed)))
 
 
 def _not_defined(part: Part) -> Finding:
     return Finding("not defined", f"It defines no {part.name}.")
 
 
-def _call(
-    name: str, runs: Sequence[Sequence[Any]], submission: Submission, seed: int, verdict: AnswerVerdict
-) -> Called:
-    """Call a function of the learner's in its process, once for every run."""
-    tensors: dict[str, Tensor] = {}
-    calls = [
-        {"arguments": [write_plain(one, tensors) for one in arguments], "seed": seed + run}
-        for run, arguments in enumerate(runs)
-    ]
-    outcome = submission.run({"name": name, "calls": calls}, tensors, DRIVER)
-    verdict.printed = verdict.printed or outcome.output
-    try:
-        seen = outcome.values
-        if seen.get("missing"):
-            return Called(is_missing=True)
-        results, failed = [], None
-        for one in seen["calls"]:
-            if "failed" in one:
-                failed = Failure(**one["failed"])
-            else:
-                results.append(read_plain(one["result"], dict(outcome.tensors)))
-        if len(results) != len(runs) and failed is None:
-            raise ValueError("results are missing")
-        return Called(results, failed, bool(seen["callable"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
-
-
 def _check_function(part: Function, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
     if called.failed is not None:
-        return _failing(part.wrong, called.failed, runs[0])
-    pairs = [(arguments, seen) for arguments, seen in zip(runs, called.results, strict=True)]
+        return _failing(part.wrong, called.failed, runs[len(called.results)])
+    pairs = list(zip(runs, called.results, strict=True))
     for run, (arguments, seen) in enumerate(pairs):
         expected = call_own(part.right, arguments, seed + run)
         difference = first_difference(seen, expected, part.tolerance)
@@ -219,15 +178,6 @@ def _check_function(part: Function, called: Called, runs: Sequence[tuple[Any, ..
             return Finding(wrong.name, wrong.says.format(*arguments), wrong.why, example=example, step="result")
         return Finding(difference.name, difference.says, example=example, step="result")
     return None
-
-
-def call_own(function: Callable[..., Any], arguments: Sequence[Any], seed: int) -> Any:
-    """Call a teacher's function with copies of the arguments; its result as the learner's comes back."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        value = function(*copy.deepcopy(arguments))
-    tensors: dict[str, Tensor] = {}
-    return read_plain(write_plain(value, tensors), tensors)
 
 
 def _explains(wrong: Wrong, part: Function, pairs: Sequence[tuple[tuple[Any, ...], Any]], seed: int) -> bool:
@@ -258,7 +208,7 @@ def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) 
 
 def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
     if called.failed is not None:
-        return _failing((), called.failed, runs[0])
+        return _failing((), called.failed, runs[len(called.results)])
     for run, (arguments, seen) in enumerate(zip(runs, called.results, strict=True)):
         try:
             with torch.random.fork_rng(devices=[]):
@@ -296,6 +246,9 @@ def _check_layer(part: Layer, submission: Submission, source: str, seed: int, ve
     own, weights = dict(part.arguments or {}), dict(part.weights or {})
     request = Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
     checked = check_subject(subjects[0], request)
-    verdict.problem, verdict.sizes = checked.problem, checked.sizes
+    verdict.problem = checked.problem
     verdict.notes += checked.notes
+    if checked.sizes and checked.mistakes:
+        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
+        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
     return checked.findings

@@ -83,7 +83,8 @@ def call_by_name(
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Call what a file defines by this name, or read it where it is no function, and return the plain results.
 
-    The job: name; calls, each with a list of written arguments and a seed. After a call that fails there are no more.
+    The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
+    possible. After a call that fails there are no more.
     """
     if job["name"] not in vars(module):
         return {"missing": True}, {}
@@ -96,7 +97,7 @@ def call_by_name(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                value = target(*arguments) if callable(target) else target
+                value = target(*arguments) if callable(target) and not job["read"] else target
             results.append({"result": write_plain(value, returned)})
         except Exception as error:
             results.append({"failed": _describe(error, str(module.__file__))})

@@ -44,8 +44,9 @@ def course_status(folder: LearnerFolder, width: int) -> str:
     records = folder.progress.records()
     lessons = folder.course.lessons
     done = [one for one in lessons if one.name in records and records[one.name].is_done]
-    filled = _BAR * len(done) // len(lessons)
-    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (_BAR - filled)}  {_count(folder)}", ""]
+    bar = min(_BAR, max(width - 20, 5))
+    filled = bar * len(done) // len(lessons)
+    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(folder)}", ""]
     rows = []
     for chapter in dict.fromkeys(one.chapter for one in lessons):
         inside = [one for one in lessons if one.chapter == chapter]
@@ -120,7 +121,8 @@ def _picture(weights: Tensor, width: int) -> str:
     matrix = weights.reshape(-1, *weights.shape[-2:])[0]
     queries, keys = ([f"{name} {i}" for i in range(size)] for name, size in zip("qk", matrix.shape, strict=True))
     table = weights_table(matrix, queries, keys, width)
-    return f"  Your weights, a row for each query, a column for each key (· is 0):\n{table}"
+    about = wrapped("Your weights, a row for each query, a column for each key (· is 0):", width)
+    return f"{about}\n{table}"
 
 
 def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:
