@@ -28,7 +28,7 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
+def sensitivity(letter, x):  # x is (T, width)
     x = x.clone().requires_grad_()
     out = LAYERS[letter](x)
     grads = [torch.autograd.grad(o.sum(), x, retain_graph=True)[0] for o in out]

@@ -9,7 +9,7 @@ You have written each step. Now put them together; for x (2, 5, 12) and
 
 The constructor is given. Replace every `...` in forward; the text may be
 shorter than context_length, so use only a part of self.mask.
-This is the layer of GPT-2, with the names that the book gives it.
+This is the layer inside GPT-2, with the names of Raschka's book.
 """
 
 import torch

@@ -28,7 +28,7 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
+def sensitivity(letter, x):  # x is (T, width)
     sums = lambda x: LAYERS[letter](x).sum(-1)
     return torch.autograd.functional.jacobian(sums, x).norm(dim=-1)
 
