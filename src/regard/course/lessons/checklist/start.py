@@ -2,8 +2,8 @@
 
 No code here: read each question, and write the letter of the answer in
 place of the `...`, for example  first = "a"
-A wrong answer is told why it is wrong. All can be answered from what you
-have written; where you are not sure, try it in Python first.
+For a wrong answer you are told why it is wrong. What you have written so
+far answers all of them; where you are not sure, try it in Python first.
 """
 
 # Which matrices decide where a token looks?
@@ -16,7 +16,7 @@ what = ...
 
 # Why are scores divided by √head_dim?
 # a) So that each row of weights sums to 1.   b) So that the scores fit fp16.
-# c) Their variance is head_dim: without it the softmax picks one key.
+# c) Their variance is head_dim; undivided, the softmax picks one key.
 scale = ...
 
 # What does a score of −∞ become, and what does its row sum to?

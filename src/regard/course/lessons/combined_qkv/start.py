@@ -10,8 +10,8 @@ other. nn.Linear keeps a weight as (out, in), so for d_model = 2:
 
 1. combine: make that weight, in the order queries, keys, values.
 2. take_apart: get q, k and v out of the one product again.
-One large product keeps a GPU busier than three small ones, and many
-models, GPT-2 among them, are stored like this.
+One large product keeps a GPU busier than three small ones; many models,
+GPT-2 among them, have one projection in place of three.
 """
 
 import torch

@@ -70,7 +70,12 @@ parts = [
             Wrong(
                 "masked as (T, T)",
                 "The scores are (T, S), not (T, T), and nothing has to be hidden in them.",
-                raises="must match the size",
+                raises="at non-singleton dimension 2",
+            ),
+            Wrong(
+                "k.T of three axes",
+                "k.T turns the order of all three axes round, the batch too; k.mT swaps the last two.",
+                raises="at non-singleton dimension 0",
             ),
         ],
     ),

@@ -17,7 +17,9 @@ def judge(text):
     if len({one.lineno for one in body}) < len(body):
         return Fault("two statements in a line", "Two statements stand in one line, with a semicolon between them.")
     if longest := [line for line in lines if len(line) > WIDEST]:
-        return Fault("line too long", f"A line has {len(longest[0])} characters; at most {WIDEST}: {longest[0].strip()[:40]} …")
+        return Fault(
+            "line too long", f"A line has {len(longest[0])} characters; at most {WIDEST}: {longest[0].strip()[:40]} …"
+        )
     if len(lines) > MOST:
         return Fault(
             f"more than {MOST} lines",

@@ -20,6 +20,11 @@ def filled(scores, value):
     return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), value).softmax(-1)
 
 
+infinite = Wrong(
+    "wrong sign of infinity",
+    "Hidden scores become +∞, which gives NaN; exp(−∞) is 0, exp(+∞) is ∞.",
+    lambda scores: filled(scores, torch.inf),
+)
 overflow = Wrong(
     "does not fit",
     "The number for hidden scores does not fit float16, whose largest is 65504.",
@@ -49,6 +54,7 @@ parts = [
         lambda scores: filled(scores, -torch.inf),
         wrong=[
             overflow,
+            infinite,
             seen,
             zero,
             after,

@@ -1,5 +1,7 @@
 """Leak hunt: which of five layers looks into the future?"""
 
+import re
+
 import torch
 
 from regard.exercises import Fault, Function, Judged, Wrong
@@ -42,7 +44,10 @@ def gradients(letter, x):
 
 
 def judge(letters):
-    found = {str(letter).strip().upper() for letter in letters} if isinstance(letters, (list, tuple, set, str)) else set()
+    if not isinstance(letters, (list, tuple, str)):
+        return Fault("no letters", 'leaking() must return a list of letters, such as ["A", "E"].')
+    texts = [str(one).strip().upper() for one in ([letters] if isinstance(letters, str) else letters)]
+    found = {letter for text in texts for letter in re.findall(r"\b[A-Z]\b", text) or text}
     for letter in sorted(found - set("BCE")):
         if letter not in LAYERS:
             return Fault("no such layer", f"{letter!r} is none of A, B, C, D and E; return a list of letters.")

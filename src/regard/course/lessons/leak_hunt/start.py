@@ -14,6 +14,7 @@ it: ∂out_i/∂x_j must be 0 for j > i. For A and x = [[1, 0], [0, 1], [1, 1]]:
 
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 
@@ -41,7 +42,7 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
+def sensitivity(letter, x):  # x is (T, width)
     x = x.clone().requires_grad_()
     out = LAYERS[letter](x)
     rows = ...

@@ -77,6 +77,12 @@ parts = [
                 "masked_fill stops it, because hidden scores are not used.",
             ),
             Wrong(
+                "changed in place",
+                "The weights are overwritten after the softmax, whose gradient still needs them; make a new tensor.",
+                raises="modified by an inplace operation",
+                why="weights[mask] = 0 and masked_fill_ write into the tensor; masked_fill and torch.where return a new one.",
+            ),
+            Wrong(
                 "no gradient",
                 "The gradient is 0 everywhere: the weights were cut off from the scores.",
                 lambda scores, may: torch.zeros_like(scores),

@@ -16,9 +16,9 @@ Without the mask, a text's answer would depend on its neighbours' lengths.
 import torch
 
 
-def padding_mask(lengths, S):
+def padding_mask(lengths, S):  # lengths is (B,); True = may attend
     positions = torch.arange(S)  # 0, 1, … S - 1
-    return ...  # lengths is (B,); the result is (B, S), True = may attend
+    return ...  # (B, S)
 
 
 def attend(q, k, v, lengths):

@@ -8,7 +8,7 @@ For x (4, 100, 768) and 12 heads, the five shapes are
 
 Write each for any sizes: B texts of T tokens, width E, H heads. Return a
 tuple. It is checked with other sizes every time, so no number will do.
-Whoever can do this finds most mistakes before running anything.
+Who can do this finds many mistakes before running anything.
 """
 
 

@@ -9,7 +9,7 @@ You have written each step. Now put them together; for x (2, 5, 12) and
 
 The constructor is given. Replace every `...` in forward; the text may be
 shorter than context_length, so use only a part of self.mask.
-This is the layer of GPT-2, with the names that the book gives it.
+This is the layer inside GPT-2, with the names of Raschka's book.
 """
 
 import torch
@@ -25,18 +25,27 @@ class MultiHeadAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)  # True = future
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
         B, T, _ = x.shape  # 1 dimensions
-        q, k, v = ...  # 2 project: (B, T, d_out) each
-        q, k, v = ...  # 3 split: (B, T, H, D) each
-        q, k, v = ...  # 4 transpose: (B, H, T, D) each
-        scores = ...  # 5 every query against every key: (B, H, T, T)
-        scores = ...  # 6 mask: −∞ where a key is in the future
-        weights = ...  # 7 scale and softmax
-        weights = ...  #   then dropout
-        context = ...  # 8 the values, mixed by the weights: (B, H, T, D)
-        concat = ...  # 9 the heads side by side again: (B, T, d_out)
-        return ...  # 10 the output projection
+        # 2 project: (B, T, d_out) each
+        q, k, v = ...
+        # 3 split: (B, T, H, D) each
+        q, k, v = ...
+        # 4 transpose: (B, H, T, D) each
+        q, k, v = ...
+        # 5 every query against every key: (B, H, T, T)
+        scores = ...
+        # 6 mask: −∞ where a key is in the future
+        scores = ...
+        # 7 scale and softmax, then dropout
+        weights = ...
+        weights = ...
+        # 8 the values, mixed by the weights: (B, H, T, D)
+        context = ...
+        # 9 the heads side by side again: (B, T, d_out)
+        concat = ...
+        # 10 the output projection
+        return ...

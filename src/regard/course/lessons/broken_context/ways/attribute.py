@@ -5,19 +5,18 @@ from torch import nn
 class CausalAttention(nn.Module):
     def __init__(self, d_in, d_out, context_length):
         super().__init__()
+        self.context_length = context_length
         self.W_query = nn.Linear(d_in, d_out, bias=False)
         self.W_key = nn.Linear(d_in, d_out, bias=False)
         self.W_value = nn.Linear(d_in, d_out, bias=False)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)
-        self.context_length = context_length
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
         T = x.shape[1]
         if T > self.context_length:
-            raise ValueError(
-                f"the text has {T} tokens, context_length is {self.context_length}: shorten it, or use a longer context"
-            )
+            rule = f"{T} tokens, but context_length is {self.context_length}"
+            raise ValueError(f"{rule}; shorten the text, or use a longer context")
         q, k, v = self.W_query(x), self.W_key(x), self.W_value(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)
@@ -25,7 +24,7 @@ class CausalAttention(nn.Module):
 
 
 def answer(T, context_length):
-    """The shape of the output or the error, as text. The check calls this: leave it."""
+    """The output's shape or the error, as text. The check calls this: leave it."""
     try:
         out = CausalAttention(3, 2, context_length)(torch.randn(1, T, 3))
         return str(list(out.shape))

@@ -9,16 +9,14 @@ class CausalAttention(nn.Module):
         self.W_query = nn.Linear(d_in, d_out, bias=False)
         self.W_key = nn.Linear(d_in, d_out, bias=False)
         self.W_value = nn.Linear(d_in, d_out, bias=False)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
         T = x.shape[1]
         if T >= len(self.mask):
-            raise ValueError(
-                f"{T} tokens do not fit context_length={len(self.mask)}; "
-                f"pass at most {len(self.mask)}, or build the layer with context_length={T}"
-            )
+            rule = f"{T} tokens do not fit context_length={len(self.mask)}"
+            raise ValueError(f"{rule}; pass fewer, or build the layer with {T}")
         q, k, v = self.W_query(x), self.W_key(x), self.W_value(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)
@@ -26,7 +24,7 @@ class CausalAttention(nn.Module):
 
 
 def answer(T, context_length):
-    """The shape of the output or the error, as text. The check calls this: leave it."""
+    """The output's shape or the error, as text. The check calls this: leave it."""
     try:
         out = CausalAttention(3, 2, context_length)(torch.randn(1, T, 3))
         return str(list(out.shape))

@@ -7,10 +7,8 @@ class Heads(nn.Module):
         super().__init__()
         head_dim, rest = divmod(d_out, num_heads)
         if rest != 0:
-            raise ValueError(
-                f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); "
-                f"with heads of {head_dim + 1}, d_out is {(head_dim + 1) * num_heads}"
-            )
+            rule = f"d_out ({d_out}) must be divisible by num_heads ({num_heads})"
+            raise ValueError(f"{rule}; try d_out={d_out - rest}, heads of {head_dim}")
         self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
 

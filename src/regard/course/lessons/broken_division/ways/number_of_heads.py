@@ -7,10 +7,8 @@ class Heads(nn.Module):
         super().__init__()
         if d_out % num_heads:
             heads = [n for n in range(1, d_out + 1) if d_out % n == 0]
-            raise ValueError(
-                f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); "
-                f"numbers of heads that work: {heads[1:]}"
-            )
+            rule = f"d_out ({d_out}) must be divisible by num_heads ({num_heads})"
+            raise ValueError(f"{rule}; heads that work: {heads[1:]}")
         self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
 

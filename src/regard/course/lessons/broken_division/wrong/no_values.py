@@ -8,9 +8,8 @@ class Heads(nn.Module):
         super().__init__()
         if d_out % num_heads:
             below = d_out - d_out % num_heads
-            raise ValueError(
-                "d_out must be divisible by num_heads; "
-            )
+            rule = "d_out must be divisible by num_heads"
+            raise ValueError(rule)
         self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
 

@@ -4,7 +4,7 @@ from torch import nn
 
 class SelfAttention(nn.Module):
     def __init__(self, d_in, d_out):
-        super(SelfAttention, self).__init__()  # as in Python 2; still seen in old code
+        super(SelfAttention, self).__init__()  # as in old code
         self.W_query = nn.Linear(d_in, d_out, bias=False)
         self.W_key = nn.Linear(d_in, d_out, bias=False)
         self.W_value = nn.Linear(d_in, d_out, bias=False)

@@ -5,7 +5,7 @@ from torch import nn
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_in, d_out, num_heads):
         super().__init__()
-        self.d_out, self.num_heads, self.head_dim = d_out, num_heads, d_out // num_heads
+        self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
         self.W_key = nn.Linear(d_in, d_out)
         self.W_value = nn.Linear(d_in, d_out)

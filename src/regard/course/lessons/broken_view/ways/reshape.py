@@ -5,7 +5,7 @@ from torch import nn
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_in, d_out, num_heads):
         super().__init__()
-        self.d_out, self.num_heads, self.head_dim = d_out, num_heads, d_out // num_heads
+        self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
         self.W_key = nn.Linear(d_in, d_out)
         self.W_value = nn.Linear(d_in, d_out)
@@ -19,7 +19,7 @@ class MultiHeadAttention(nn.Module):
         v = self.W_value(x).view(heads).transpose(1, 2)
         weights = torch.softmax(q @ k.mT / self.head_dim**0.5, dim=-1)
         context = weights @ v  # (B, H, T, D)
-        concat = context.transpose(1, 2).reshape(B, T, self.d_out)
+        concat = context.transpose(1, 2).reshape(B, T, -1)
         return self.out_proj(concat)
 
 

@@ -27,7 +27,7 @@ class TwoLayers(nn.Module):
 
 
 def run(x, d_out):
-    """The shape of the output, and unused layers. The check calls this: leave it."""
+    """The output's shape, and unused layers. The check calls this: leave it."""
     model = TwoLayers(x.shape[-1], d_out)
     out = model(x)
     out.sum().backward()

@@ -2,8 +2,9 @@ from torch import nn
 
 
 def count(d_in, d_out, num_heads, qkv_bias):
-    layers = [nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3)] + [nn.Linear(d_out, d_out)]
-    return sum(p.numel() for p in nn.ModuleList(layers).parameters())
+    layers = [nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3)]
+    layers.append(nn.Linear(d_out, d_out))
+    return sum(p.numel() for layer in layers for p in layer.parameters())
 
 
 def gpt2_small():

@@ -2,4 +2,5 @@ from torch.nn import functional as F
 
 
 def cross_attention(x, other, W_query, W_key, W_value):
-    return F.scaled_dot_product_attention(x @ W_query, other @ W_key, other @ W_value)
+    q, k, v = x @ W_query, other @ W_key, other @ W_value
+    return F.scaled_dot_product_attention(q, k, v)

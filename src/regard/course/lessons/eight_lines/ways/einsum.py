@@ -13,17 +13,19 @@ class MultiHeadAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)  # True = future
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in (self.W_query, self.W_key, self.W_value))
+        matrices = self.W_query, self.W_key, self.W_value
+        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
         scores = torch.einsum("bthd,bshd->bhts", q, k) / self.head_dim**0.5
         future = self.mask[: x.shape[1], : x.shape[1]]
-        weights = self.dropout(scores.masked_fill(future, -torch.inf).softmax(dim=-1))
-        return self.out_proj(torch.einsum("bhts,bshd->bthd", weights, v).flatten(2))
+        weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+        context = torch.einsum("bhts,bshd->bthd", self.dropout(weights), v)
+        return self.out_proj(context.flatten(2))
 
 
 def forward_text():
-    """The text of forward, whose lines are counted. The check calls this: leave it."""
+    """The text of forward, to count its lines. The check calls this: leave it."""
     return inspect.getsource(MultiHeadAttention.forward)

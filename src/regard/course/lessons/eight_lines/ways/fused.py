@@ -14,17 +14,18 @@ class MultiHeadAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)  # True = future
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in (self.W_query, self.W_key, self.W_value))
+        matrices = self.W_query, self.W_key, self.W_value
+        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         p = self.dropout.p if self.training else 0.0
-        context = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)
+        context = F.scaled_dot_product_attention(q, k, v, None, p, is_causal=True)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
 
 def forward_text():
-    """The text of forward, whose lines are counted. The check calls this: leave it."""
+    """The text of forward, to count its lines. The check calls this: leave it."""
     return inspect.getsource(MultiHeadAttention.forward)

@@ -14,8 +14,8 @@ class MultiHeadAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)  # True = future
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
         B, T, _ = x.shape
@@ -38,5 +38,5 @@ class MultiHeadAttention(nn.Module):
 
 
 def forward_text():
-    """The text of forward, whose lines are counted. The check calls this: leave it."""
+    """The text of forward, to count its lines. The check calls this: leave it."""
     return inspect.getsource(MultiHeadAttention.forward)

@@ -4,7 +4,7 @@ import torch
 def causal_weights(scores):  # (T, T), in float16, bfloat16 or float32
     future = torch.ones_like(scores, dtype=torch.bool).triu(1)
     hidden = scores.float().masked_fill(future, float("-inf"))
-    return hidden.softmax(dim=-1).to(scores.dtype)  # the softmax in float32, as many models do
+    return hidden.softmax(dim=-1).to(scores.dtype)
 
 
 if __name__ == "__main__":

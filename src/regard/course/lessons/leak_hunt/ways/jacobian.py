@@ -1,5 +1,6 @@
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 
@@ -27,9 +28,9 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
-    jacobian = torch.func.jacrev(lambda x: LAYERS[letter](x).sum(-1))(x)  # (T, T, E)
-    return jacobian.norm(dim=-1)
+def sensitivity(letter, x):  # x is (T, width)
+    sums = lambda x: LAYERS[letter](x).sum(-1)
+    return torch.autograd.functional.jacobian(sums, x).norm(dim=-1)
 
 
 def leaking():

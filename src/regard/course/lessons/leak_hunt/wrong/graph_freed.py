@@ -1,6 +1,7 @@
 # named: graph freed
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 
@@ -28,10 +29,11 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
+def sensitivity(letter, x):  # x is (T, width)
     x = x.clone().requires_grad_()
     out = LAYERS[letter](x)
-    rows = [torch.autograd.grad(o.sum(), x)[0].norm(dim=-1) for o in out]
+    grads = [torch.autograd.grad(o.sum(), x)[0] for o in out]
+    rows = [grad.norm(dim=-1) for grad in grads]
     return torch.stack(rows)  # (T, T)
 
 

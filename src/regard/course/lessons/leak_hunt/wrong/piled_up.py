@@ -1,6 +1,7 @@
 # named: gradients pile up
 import torch
 
+
 def causal(x):
     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
 
@@ -28,7 +29,7 @@ def E(x):
 LAYERS = {"A": A, "B": B, "C": C, "D": D, "E": E}
 
 
-def sensitivity(letter, x):  # x is (T, E)
+def sensitivity(letter, x):  # x is (T, width)
     x = x.clone().requires_grad_()
     out = LAYERS[letter](x)
     rows = []

@@ -1,9 +1,9 @@
 import torch
 
 
-def padding_mask(lengths, S):
+def padding_mask(lengths, S):  # lengths is (B,); True = may attend
     positions = torch.arange(S)  # 0, 1, … S - 1
-    return positions.expand(len(lengths), S) < lengths.unsqueeze(1)  # lengths is (B,); the result is (B, S), True = may attend
+    return positions.expand(len(lengths), S) < lengths.unsqueeze(1)  # (B, S)
 
 
 def attend(q, k, v, lengths):

@@ -1,9 +1,9 @@
 import torch
 
 
-def padding_mask(lengths, S):
+def padding_mask(lengths, S):  # lengths is (B,); True = may attend
     positions = torch.arange(S)  # 0, 1, … S - 1
-    return torch.stack([positions < length for length in lengths])  # a loop over texts  # lengths is (B,); the result is (B, S), True = may attend
+    return torch.stack([positions < length for length in lengths])  # (B, S)
 
 
 def attend(q, k, v, lengths):

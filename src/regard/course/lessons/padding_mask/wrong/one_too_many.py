@@ -2,9 +2,9 @@
 import torch
 
 
-def padding_mask(lengths, S):
+def padding_mask(lengths, S):  # lengths is (B,); True = may attend
     positions = torch.arange(S)  # 0, 1, … S - 1
-    return positions <= lengths[:, None]  # lengths is (B,); the result is (B, S), True = may attend
+    return positions <= lengths[:, None]  # (B, S)
 
 
 def attend(q, k, v, lengths):

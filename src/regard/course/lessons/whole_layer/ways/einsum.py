@@ -11,12 +11,13 @@ class MultiHeadAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        future = torch.ones(context_length, context_length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", future)  # True = future
+        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in (self.W_query, self.W_key, self.W_value))
-        scores = torch.einsum("bthd,bshd->bhts", q, k) / self.head_dim**0.5  # no transpose needed
+        matrices = self.W_query, self.W_key, self.W_value
+        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
+        scores = torch.einsum("bthd,bshd->bhts", q, k) / self.head_dim**0.5
         hidden = self.mask[: x.shape[1], : x.shape[1]]
         weights = self.dropout(scores.masked_fill(hidden, -torch.inf).softmax(-1))
         return self.out_proj(torch.einsum("bhts,bshd->bthd", weights, v).flatten(2))

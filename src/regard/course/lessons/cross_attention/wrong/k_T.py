@@ -1,0 +1,10 @@
+# named: k.T of three axes
+import torch
+
+
+def cross_attention(x, other, W_query, W_key, W_value):  # each W is (E, D): x @ W
+    q = x @ W_query  # (B, T, D)
+    k = other @ W_key  # (B, S, D)
+    v = other @ W_value  # (B, S, D)
+    weights = torch.softmax(q @ k.T / q.shape[-1] ** 0.5, dim=-1)  # (B, T, S)
+    return weights @ v
