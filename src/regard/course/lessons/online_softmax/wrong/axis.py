@@ -5,7 +5,7 @@ import torch
 
 
 def update(largest, total, context, scores, v):
-    # largest (T,), total (T,), context (T, D); a block of n keys: scores (T, n), v (n, D)
+    # largest, total (T,); context (T, D); n new keys: scores (T, n), v (n, D)
     new_largest = torch.maximum(largest, scores.amax(-1))  # (T,)
     correction = (largest - new_largest).exp()  # (T,): what the old sums must be multiplied by
     terms = (scores - new_largest[:, None]).exp()  # (T, n): exp of the scores, against new_largest
