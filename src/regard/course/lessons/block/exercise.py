@@ -111,7 +111,7 @@ parts = [
         wrong=[
             Wrong(
                 "post-norm",
-                "The norms come after the sums. Here they come before attention and feed-forward.",
+                "The norms come after the sums. They belong before attention and before feed-forward, inside the residual.",
                 post_norm,
                 why="That is the block of 2017. GPT-2 and nearly all models since norm the copy that a part reads.",
             ),

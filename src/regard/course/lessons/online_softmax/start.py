@@ -2,8 +2,8 @@
 
 Scores 1, 3 and then 2, with the values 10, 20 and then 30. Keep three numbers:
 
-                  largest   total                   context
-    after 1, 3    3         e^(1−3) + e^0 = 1.135   .135·10 + 1·20 = 21.35
+                  largest   total                    context
+    after 1, 3    3         e^(1−3) + e^0 = 1.135    .135·10 + 1·20 = 21.35
     after 2       3         1.135 + e^(2−3) = 1.503  21.35 + .368·30 = 32.39
 
 At the end context / total = 21.55, the same as softmax([1, 3, 2]) · values.

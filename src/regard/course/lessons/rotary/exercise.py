@@ -7,7 +7,7 @@ from regard.exercises import Function, Question, Wrong
 
 def arguments(random):
     T, start = 5, int(torch.randint(2, 9, (), generator=random))
-    return torch.randn(3, T, 8, generator=random), torch.arange(start, start + T)
+    return torch.randn(3, T, 6, generator=random), torch.arange(start, start + T)
 
 
 def make_rotate(exponent=2, sign=1, interleaved=False, turn=None):
@@ -33,7 +33,7 @@ parts = [
                 "neighbours paired",
                 "Number 2i is paired with 2i + 1. Here i goes with i + D/2.",
                 make_rotate(interleaved=True),
-                why="Both are in use: Llama's code pairs halves, the paper pairs neighbours. Weights fit only one.",
+                why="Both are in use: the paper pairs neighbours, transformers pairs halves. Weights fit only one of them.",
             ),
             Wrong(
                 "turned backwards",

@@ -6,7 +6,7 @@ from regard.exercises import Function, Wrong
 
 
 def logits_of(random):
-    return torch.randn(11, generator=random) * 2
+    return torch.randn(6, generator=random) * 1.5
 
 
 def number_between(random, low, high):
@@ -44,7 +44,7 @@ def not_sorted(logits, p):
     return normalised(probabilities * (probabilities.cumsum(-1) - probabilities < p))
 
 
-NOT_ONE = "The probabilities that are left no longer sum to 1."
+NOT_ONE = "The result does not sum to 1."
 parts = [
     Function(
         "greedy",
@@ -83,7 +83,7 @@ parts = [
     ),
     Function(
         "top_k",
-        lambda random: (logits_of(random), int(torch.randint(2, 6, (), generator=random))),
+        lambda random: (logits_of(random), int(torch.randint(2, 5, (), generator=random))),
         top_k,
         wrong=[
             Wrong(
