@@ -74,7 +74,7 @@ def test_a_wrong_course_file_says_what_is_wrong(tmp_path, text, message):
 
 
 def test_a_folder_without_a_course_says_so(tmp_path):
-    with pytest.raises(ValueError, match="is no course: it has no course.toml"):
+    with pytest.raises(ValueError, match=r"is no course: it has no course\.toml"):
         read_course(tmp_path)
 
 
@@ -91,7 +91,9 @@ def test_the_hash_is_that_of_all_files_and_their_names(tmp_path):
     first, same, other, renamed = (tmp_path / name for name in ("a", "b", "c", "d"))
     changes = {"twice/after.md": "2·x is x + x.\n\nNext: a question.\n"}
     write_course(other, changes)
-    write_course(renamed, {"twice/ways/by_product.py": None, "twice/ways/by_products.py": "def twice(x):\n    return 2 * x\n"})
+    write_course(
+        renamed, {"twice/ways/by_product.py": None, "twice/ways/by_products.py": "def twice(x):\n    return 2 * x\n"}
+    )
     for folder in (first, same):
         write_course(folder)
     (same / "twice" / "__pycache__").mkdir()

@@ -122,7 +122,9 @@ def test_the_folder_is_found_from_inside_and_from_above(learner, tmp_path):
     assert find_folder(learner.path) == find_folder(tmp_path) == learner
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "progress.txt").write_text(f"{HEADING}\ncourse: regard\n")
-    with pytest.raises(ValueError, match="several courses here: answers, other; go into one of them, as in: cd answers"):
+    with pytest.raises(
+        ValueError, match="several courses here: answers, other; go into one of them, as in: cd answers"
+    ):
         find_folder(tmp_path)
 
 

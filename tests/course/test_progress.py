@@ -73,7 +73,9 @@ ADD = (
 
 def test_two_processes_lose_nothing_of_each_other(progress):
     command = [sys.executable, "-c", ADD, str(progress.path)]
-    running = [subprocess.Popen([*command, name, "40"], stdout=subprocess.DEVNULL) for name in ("scale", "scale", "mask")]
+    running = [
+        subprocess.Popen([*command, name, "40"], stdout=subprocess.DEVNULL) for name in ("scale", "scale", "mask")
+    ]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert {name: one.attempts for name, one in progress.records().items()} == {"scale": 80, "mask": 40}
 

@@ -129,7 +129,7 @@ def test_results_to_be_drawn_come_along_but_not_into_json(checked):
 def test_a_file_that_cannot_be_read_is_not_checked(exercise, worker, tmp_path):
     (tmp_path / "latin.py").write_bytes(b"# gr\xf6sse")
     assert check_answer(exercise, worker, tmp_path / "latin.py").problem == "it is not UTF-8 text"
-    assert check_answer(exercise, worker, tmp_path / "no.py").problem == "No such file or directory"
+    assert check_answer(exercise, worker, tmp_path / "no.py").problem == "it cannot be read: No such file or directory"
 
 
 def test_a_function_of_several_statements_has_no_only_line():

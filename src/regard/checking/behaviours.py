@@ -23,6 +23,7 @@ from regard.checking.verdict import Finding
 from regard.mistakes.search import same
 from regard.traces.arrangements import Numbers
 
+LONGEST_LINE = 1000  # characters: searching a line takes the square of its length at worst
 _IN_PLACE = ("iadd", "imul", "isub", "itruediv", "setitem", "iand", "ior")
 
 
@@ -361,7 +362,8 @@ def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
 
 
 def _line_with(source: str, pattern: str) -> int:
-    return next((i for i, line in enumerate(source.splitlines(), 1) if re.search(pattern, line)), 0)
+    lines = enumerate(source.splitlines(), 1)
+    return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)
 
 
 BEHAVIOURS = (

@@ -31,10 +31,11 @@ from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
 from regard.checking.locating import line_of
+from regard.checking.remedies import in_python
 from regard.checking.small_functions import check_small, kind_of
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
-from regard.checking.verdict import Finding, Verdict
+from regard.checking.verdict import Finding, Verdict, with_code
 from regard.mistakes.search import Variant
 from regard.traces.failures import describe_argument
 
@@ -72,7 +73,7 @@ def check(
         raise ValueError(f"check() takes a class, a module or a function of yours, not {describe_argument(target)}")
     request = Request(causal, dict(arguments or {}), dict(names or {}))
     verdict = check_subject(LocalSubject(target), request)
-    verdict.shows_fix = solution
+    verdict.problem, verdict.shows_fix = in_python(verdict.problem), solution
     return verdict
 
 
@@ -80,12 +81,8 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
     """Check something that runs here or elsewhere."""
     with _one_thread():
         verdict = _checked_inside(subject, request) or _checked(subject, request)
-    lines = subject.source.splitlines()
     verdict.file = subject.file
-    verdict.findings = [
-        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one
-        for one in verdict.findings
-    ]
+    verdict.findings = with_code(verdict.findings, subject.source)
     return verdict
 
 
@@ -126,7 +123,7 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
 
 def _checked(subject: Subject, request: Request) -> Verdict:
     if kind := is_function(subject) and kind_of(subject.described["name"], argument_names(subject)):
-        return check_small(subject, kind)
+        return check_small(subject, kind, request.probes[0], request.seed)
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown

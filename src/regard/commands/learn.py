@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,25 @@ if TYPE_CHECKING:
     from regard.course.courses import Course, Lesson
     from regard.course.learner import LearnerFolder
 
-learn = typer.Typer(cls=RegardGroup, invoke_without_command=True)
+
+class LearnGroup(RegardGroup):
+    """Without a command, `regard learn` watches; `--course FOLDER` may stand before the command, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words after `regard learn`."""
+        if args[:1] == ["--course"] and args[2:3] and args[2] in self.commands:
+            args = [args[2], *args[:2], *args[3:]]
+        elif not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["watch", *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+learn = typer.Typer(
+    cls=LearnGroup,
+    help="Learn attention by exercises that are checked when you save.\n\n"
+    "Without a command, it goes on where you stopped, as watch does. The first time: regard learn start",
+)
 
 CourseOption = Annotated[
     str | None,
@@ -33,20 +51,8 @@ NameArgument = Annotated[
 OneName = Annotated[str, typer.Argument(metavar="NAME", help="Name or number of an exercise.", show_default=False)]
 
 
-@learn.callback()
-def resume(context: typer.Context, course: CourseOption = None) -> None:
-    """Learn attention by exercises that are checked when you save.
-
-    Without a command, it goes on where you stopped.
-    """
-    context.obj = course
-    if context.invoked_subcommand is None:
-        _watch(_folder(context, None), None)
-
-
 @learn.command(cls=RegardCommand)
 def start(
-    context: typer.Context,
     folder: Annotated[
         str | None,
         typer.Argument(
@@ -59,7 +65,7 @@ def start(
     from regard.course.learner import default_folder, start_folder
     from regard.show.lessons import shown_path
 
-    opened = _course(course or context.obj)
+    opened = _course(course)
     learner, written = start_folder(default_folder(opened) if folder is None else Path(folder), opened)
     count, place = len(opened.lessons), shown_path(learner.path)
     kept = f"; {count - len(written)} were there and are as they were" if written and len(written) < count else ""
@@ -71,31 +77,31 @@ def start(
 
 
 @learn.command(cls=RegardCommand)
-def watch(context: typer.Context, name: NameArgument = None, course: CourseOption = None) -> None:
+def watch(name: NameArgument = None, course: CourseOption = None) -> None:
     """Check the exercise whenever you save its file.
 
     Without a terminal, it is checked once. Exit status then: 0 right, 1 wrong, 2 could not be checked.
     """
-    _watch(_folder(context, course), name)
+    _watch(_folder(course), name)
 
 
 @learn.command(cls=RegardCommand)
-def run(context: typer.Context, name: NameArgument = None, course: CourseOption = None) -> None:
+def run(name: NameArgument = None, course: CourseOption = None) -> None:
     """Check an exercise once.
 
     Exit status: 0 right, 1 wrong, 2 could not be checked.
     """
-    folder = _folder(context, course)
+    folder = _folder(course)
     _check_once(folder, _lesson(folder, name))
 
 
 @learn.command(cls=RegardCommand)
-def hint(context: typer.Context, name: NameArgument = None, course: CourseOption = None) -> None:
+def hint(name: NameArgument = None, course: CourseOption = None) -> None:
     """Show the next hint: where, why, almost. Hints are counted."""
     from regard.show.lessons import hints_text
     from regard.show.table import terminal_width
 
-    folder = _folder(context, course)
+    folder = _folder(course)
     lesson = _lesson(folder, name)
     before = folder.progress.record(lesson.name).hints
     hints = folder.next_hint(lesson)
@@ -108,17 +114,16 @@ def hint(context: typer.Context, name: NameArgument = None, course: CourseOption
 
 
 @learn.command("list", cls=RegardCommand)
-def list_lessons(context: typer.Context, course: CourseOption = None) -> None:
+def list_lessons(course: CourseOption = None) -> None:
     """List the exercises, with what is done."""
     from regard.show.lessons import colored, lesson_list
     from regard.show.table import terminal_width
 
-    typer.echo(f"\n{colored(lesson_list(_folder(context, course), terminal_width()))}\n")
+    typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n")
 
 
 @learn.command(cls=RegardCommand)
 def reset(
-    context: typer.Context,
     name: OneName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     course: CourseOption = None,
@@ -126,7 +131,7 @@ def reset(
     """Write an exercise's file anew. The old one is kept, under another name."""
     from regard.show.lessons import shown_path
 
-    folder = _folder(context, course)
+    folder = _folder(course)
     lesson = folder.course.lesson(name)
     path = shown_path(folder.file_of(lesson))
     if not yes:
@@ -138,13 +143,18 @@ def reset(
 
 @learn.command(cls=RegardCommand)
 def status(
-    context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print a certificate of progress, as JSON.")] = False,
     verify: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Check a certificate, and run its answers again.", show_default="off"),
     ] = None,
-    answers: Annotated[str, typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.")] = ".",
+    answers: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.", show_default="here"),
+    ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="With --verify: run answers outside of the sandbox.")
+    ] = False,
     course: CourseOption = None,
 ) -> None:
     """Show how far you are.
@@ -154,9 +164,11 @@ def status(
     if verify is not None:
         from regard.commands.learn_verify import verify_certificate
 
-        verify_certificate(Path(verify), Path(answers), _course(course or context.obj))
+        verify_certificate(Path(verify), Path(answers or "."), _course(course), unprotected)
         return
-    folder = _folder(context, course)
+    if answers is not None or unprotected:
+        raise ValueError("--answers and --unprotected are for --verify FILE; give the certificate, too")
+    folder = _folder(course)
     if as_json:
         from regard.course.certificate import make_certificate
 
@@ -167,7 +179,6 @@ def status(
 
 @learn.command(cls=RegardCommand)
 def verify(
-    context: typer.Context,
     folders: Annotated[
         list[str] | None,
         typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
@@ -180,12 +191,11 @@ def verify(
     from regard.commands.learn_verify import verify_folders
     from regard.course.courses import OWN_COURSE
 
-    verify_folders([Path(one) for one in folders or [str(context.obj or OWN_COURSE)]])
+    verify_folders([Path(one) for one in folders or [str(OWN_COURSE)]])
 
 
 @learn.command(cls=RegardCommand)
 def solution(
-    context: typer.Context,
     name: OneName,
     give_up: Annotated[
         bool, typer.Option("--give-up", help="Show it before the exercise is done; that is noted.")
@@ -193,7 +203,7 @@ def solution(
     course: CourseOption = None,
 ) -> None:
     """Show the solution of an exercise that is done."""
-    folder = _folder(context, course)
+    folder = _folder(course)
     lesson = folder.course.lesson(name)
     record = folder.progress.record(lesson.name)
     if not record.is_done and not give_up:
@@ -214,11 +224,11 @@ def _course(folder: str | None) -> Course:
     return read_course(OWN_COURSE if folder is None else Path(folder))
 
 
-def _folder(context: typer.Context, course: str | None) -> LearnerFolder:
+def _folder(course: str | None) -> LearnerFolder:
     """The learner's folder: here, or the only one in this folder."""
     from regard.course.learner import find_folder
 
-    course = course or context.obj
+    course = course
     return find_folder(Path.cwd(), None if course is None else Path(course))
 
 

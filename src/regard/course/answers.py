@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # until something is checked, nobody waits for torch
     from regard.sandbox.worker import Worker
 
 
+NOT_WRITTEN = "not written yet"  # the name of that finding
+
+
 @dataclass(frozen=True)
 class CheckedAnswer:
     """A verdict, and what else is shown with it."""
@@ -24,11 +27,12 @@ class CheckedAnswer:
     verdict: AnswerVerdict
     part_names: tuple[str, ...]  # what the learner's file defines
     seconds: float
+    is_start: bool = False  # the file is as it was at the beginning
 
     @property
     def is_untouched(self) -> bool:
-        """Is something still to be written, so that it was not an attempt yet?"""
-        return any(one.name == "not written yet" for one in self.verdict.findings)
+        """Is it the file as it was at the beginning, or something still to be written, and so no attempt yet?"""
+        return self.is_start or any(one.name == NOT_WRITTEN for one in self.verdict.findings)
 
 
 class AnswerChecker:
@@ -38,7 +42,7 @@ class AnswerChecker:
     """
 
     def __init__(self, *, confined: bool = False) -> None:
-        self._confined = confined
+        self.is_confined = confined
         self._worker: Worker | None = None
         self._exercises: dict[Path, Exercise] = {}
 
@@ -60,28 +64,35 @@ class AnswerChecker:
 
     def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
         """Check a file. The first check waits for the import of torch."""
+        worker = self._started()
         import torch
 
         from regard.exercises.answer import check_answer
 
         torch.set_num_threads(1)  # the tensors are small, and threads would wait for one another
-        worker, exercise = self._started(), self.exercise(lesson)
+        exercise = self.exercise(lesson)
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         verdict = check_answer(exercise, worker, path, seed)
-        return CheckedAnswer(verdict, tuple(exercise.part_names), time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
+        return CheckedAnswer(verdict, tuple(exercise.part_names), seconds, is_start)
 
     def _started(self) -> Worker:
+        """The worker; its process is started before torch is imported here, because both imports take seconds."""
         if self._worker is None:
-            from regard.exercises.answer import SECONDS, own_worker
+            from regard.sandbox.process import WorkerProcess
+            from regard.sandbox.protection import Protection
 
-            if self._confined:
-                from regard.checking.sandboxed import default_limits
-                from regard.sandbox.worker import Worker
+            own = Protection.for_own_file(imported=("regard.public",))
+            protection = Protection.for_others() if self.is_confined else own
+            process = WorkerProcess(protection)
+            from regard.checking.sandboxed import default_limits, own_limits
+            from regard.exercises.answer import SECONDS
+            from regard.sandbox.worker import Worker
 
-                self._worker = Worker(default_limits(SECONDS))
-            else:
-                self._worker = own_worker()
+            limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
+            self._worker = Worker(limits, protection, process=process)
         return self._worker
 
 
@@ -92,6 +103,6 @@ def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker)
         raise ValueError(f"{path.name} is not there; write it again: regard learn reset {lesson.name}")
     answer = path.read_bytes()
     checked = checker.check(lesson, path)
-    if not checked.is_untouched:
+    if checked.verdict.is_right or not checked.is_untouched:
         folder.note_checked(lesson, answer, checked.verdict.is_right)
     return checked

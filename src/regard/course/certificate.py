@@ -7,6 +7,7 @@ an answer is running it again: `recheck` does that, in the sandbox.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import hmac
 import json
@@ -86,7 +87,10 @@ class RecheckedAnswer:
 def recheck(
     certificate: dict[str, Any], answers: Path, course: Course, checker: AnswerChecker
 ) -> list[RecheckedAnswer]:
-    """Run every answer again that a certificate calls done. The checker is to be a confined one."""
+    """Run every answer again that a certificate calls done. The checker is to be confined, unless the learner is trusted.
+
+    In the sandbox, answers that import regard cannot be run.
+    """
     if certificate["course"]["hash"] != course.hash:
         raise ValueError(
             f"the certificate is of another version of the course: {certificate['course']['hash'][:12]}, "
@@ -100,18 +104,36 @@ def recheck(
     return result
 
 
+def imports_regard(source: bytes) -> bool:
+    """Does a file import regard?
+
+    >>> imports_regard(b"import regard.steps"), imports_regard(b"from torch import nn"), imports_regard(b"(")
+    (True, False, False)
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return False
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "regard" for name in names)
+
+
 def _recheck_one(
     claimed: dict[str, Any], folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker
 ) -> RecheckedAnswer:
     path = folder.file_of(lesson)
     if not path.is_file():
         return RecheckedAnswer(lesson.name, "missing", f"there is no {path.name}")
-    is_same = hashlib.sha256(path.read_bytes()).hexdigest() == claimed["answer"]
+    content = path.read_bytes()
+    is_same = hashlib.sha256(content).hexdigest() == claimed["answer"]
+    changed = "" if is_same else "; it is another file than the certificate's"
+    if checker.is_confined and imports_regard(content):
+        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
     verdict = checker.check(lesson, path).verdict
-    changed = "" if is_same else "the file is not the one of the certificate; "
     if verdict.problem:
-        return RecheckedAnswer(lesson.name, "unchecked", changed + verdict.problem)
+        return RecheckedAnswer(lesson.name, "unchecked", verdict.problem + changed)
     if not verdict.is_right:
         first = verdict.mistakes[0]
-        return RecheckedAnswer(lesson.name, "wrong", changed + (first.name or first.says))
-    return RecheckedAnswer(lesson.name, "right" if is_same else "changed", changed + "it is right")
+        return RecheckedAnswer(lesson.name, "wrong", (first.name or first.says.rstrip(".")) + changed)
+    return RecheckedAnswer(lesson.name, "right" if is_same else "changed", f"it is right{changed}")

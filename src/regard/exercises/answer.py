@@ -16,18 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checking.check import check_subject
-from regard.checking.sandboxed import Submission, SubmissionStopped, own_limits
+from regard.checking.sandboxed import Submission, SubmissionStopped, does_not_run, own_limits
 from regard.checking.subject import Failure
-from regard.checking.values import Request
-from regard.checking.verdict import Finding, Verdict
+from regard.checking.verdict import Finding, Verdict, with_code
 from regard.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
 from regard.exercises.comparing import describe_value, first_difference, is_same
 from regard.exercises.exercise import Exercise
+from regard.exercises.layers import check_layer
 from regard.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
 from regard.exercises.questions import answer_finding
 from regard.exercises.unwritten import unwritten_lines
-from regard.sandbox.outcome import SubmissionFailure
 from regard.sandbox.protection import Protection
 from regard.sandbox.worker import Worker
 
@@ -65,41 +63,40 @@ def check_answer(
     not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in another way.
     """
     path = Path(path)
+    nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
     try:
         source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"{error.strerror}"
-        return AnswerVerdict(path.name, exercise.title, file=str(path), problem=problem)
-    return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+        return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+    except UnicodeDecodeError:
+        nothing.problem = "it is not UTF-8 text"
+    except OSError as error:
+        nothing.problem = f"it cannot be read: {error.strerror}"
+    except SubmissionStopped as stopped:
+        outcome = stopped.outcome
+        nothing.printed = outcome.output
+        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
+            nothing.findings = with_code([does_not_run(outcome.failure)], source)
+        else:
+            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+    return nothing
 
 
 def check_source(
     exercise: Exercise, submission: Submission, source: str, file: str, seed: int | None = None
 ) -> AnswerVerdict:
-    """The same for a file or folder that runs elsewhere, whose source is known."""
+    """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     findings = _before_running(source)
     if findings:
         verdict.name = Path(file).name
-    try:
-        for part in () if findings else exercise.parts:
-            verdict.name = exercise.name if isinstance(part, Question) else part.name
-            findings = _checked(part, submission, source, seed, verdict)
-            if any(not one.is_warning for one in findings) or verdict.problem:
-                break
-            verdict.name = exercise.name
-    except SubmissionStopped as stopped:
-        outcome = stopped.outcome
-        verdict.printed = verdict.printed or outcome.output
-        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            verdict.name, findings = Path(file).name, [_does_not_run(outcome.failure)]
-        else:
-            verdict.problem = f"{outcome.word}: {outcome.sentence}"
-    lines = source.splitlines()
-    verdict.findings = [
-        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in findings
-    ]
+    for part in () if findings else exercise.parts:
+        verdict.name = exercise.name if isinstance(part, Question) else part.name
+        findings = _checked(exercise, part, submission, source, seed, verdict)
+        if any(not one.is_warning for one in findings) or verdict.problem:
+            break
+        verdict.name = exercise.name
+    verdict.findings = with_code(findings, source)
     return verdict
 
 
@@ -134,16 +131,12 @@ def _listed(lines: Sequence[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
 
 
-def _does_not_run(failure: SubmissionFailure) -> Finding:
-    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
-    line = failure.lines[-1].line if failure.lines else 0
-    return Finding("does not run", f"The file does not run: {message}.", line=line)
-
-
-def _checked(part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
+def _checked(
+    exercise: Exercise, part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
     """What is wrong with one part."""
     if isinstance(part, Layer):
-        return _check_layer(part, submission, source, seed, verdict)
+        return _check_layer(exercise, part, submission, source, seed, verdict)
     if isinstance(part, Question):
         called = read_learner(part.name, submission)
         verdict.printed = verdict.printed or called.printed
@@ -247,13 +240,13 @@ def _call_text(name: str, arguments: Sequence[Any]) -> str:
     return f"{name}({', '.join(map(text, arguments))})"
 
 
-def _check_layer(part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
-    subjects = submission.subjects(part.name, source, verdict.file)
-    if not subjects:
+def _check_layer(
+    exercise: Exercise, part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
+    checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
+    verdict.printed = verdict.printed or printed
+    if checked is None:
         return [_not_defined(part)]
-    own, weights = dict(part.arguments or {}), dict(part.weights or {})
-    request = Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
-    checked = check_subject(subjects[0], request)
     verdict.problem = checked.problem
     verdict.notes += checked.notes
     if checked.sizes and checked.mistakes:

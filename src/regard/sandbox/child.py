@@ -113,9 +113,11 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         exec(compile(spec["driver"], "<driver>", "exec"), names)
         drive: Callable[..., object] = names["drive"]
         stage = "load"
-        module = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
+        submission: ModuleType | str = spec["submission"]
+        if spec["loads"]:
+            submission = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
         stage = "run"
-        result = drive(module, tensors, spec["values"])
+        result = drive(submission, tensors, spec["values"])
         stage = "driver"
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):
