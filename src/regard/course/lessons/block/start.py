@@ -1,4 +1,4 @@
-"""The transformer block: attention and feed-forward, with norms and residuals.
+"""The transformer block, with norms and residuals.
 
     x ─┬─ norm_1 ─ attention ── + ─┬─ norm_2 ─ feed_forward ── + ── out
        └────────────────────────┘  └───────────────────────────┘

@@ -116,7 +116,7 @@ parts = [
             ),
         ],
         tolerance=1e-3,
-        runs=2,
+        runs=1,
     ),
     Judged("most_needed", ids_and_heads, judge),
     Question(

@@ -1,4 +1,4 @@
-"""Online softmax: attention that reads the keys block by block."""
+"""Online softmax: attention that reads keys in blocks."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Online softmax: attention that reads the keys block by block.
+"""Online softmax: attention that reads keys in blocks.
 
 Scores 1, 3 and then 2, with the values 10, 20 and then 30. Keep three numbers:
 
@@ -18,10 +18,10 @@ import torch
 
 
 def update(largest, total, context, scores, v):
-    # largest, total (T,); context (T, D); n new keys: scores (T, n), v (n, D)
+    # largest, total (T,), context (T, D); new: scores (T, n), v (n, D)
     new_largest = ...  # (T,)
-    correction = ...  # (T,): what the old sums must be multiplied by
-    terms = ...  # (T, n): exp of the scores, against new_largest
+    correction = ...  # (T,): for the old sums
+    terms = ...  # (T, n)
     ...
     return new_largest, total, context
 

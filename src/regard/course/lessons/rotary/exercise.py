@@ -1,4 +1,4 @@
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 

@@ -14,7 +14,8 @@ def loss(model, ids):
 
 def cost(layer, head, ids):
     model = regard.GPT.from_pretrained("tiny")
-    return regard.effect(model, ids, heads=[(layer, head)])[layer, head].loss
+    effects = regard.effect(model, ids, heads=[(layer, head)])
+    return effects[layer, head].loss
 
 
 def most_needed(ids, heads):
