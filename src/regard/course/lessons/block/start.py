@@ -1,4 +1,4 @@
-"""The transformer block: attention and feed-forward, with norms and residuals.
+"""The transformer block, with norms and residuals.
 
     x ─┬─ norm_1 ─ attention ── + ─┬─ norm_2 ─ feed_forward ── + ── out
        └────────────────────────┘  └───────────────────────────┘
@@ -9,7 +9,8 @@ normed to [−1, 1], and if attention makes [0.5, 0] of that, x is [1.5, 3].
 
 The feed-forward works on each token alone: x @ w["up"] makes it four times as
 wide, GELU bends it (gelu(1) = 0.84, gelu(−1) = −0.16), w["down"] brings it
-back. Write both. The norms have weights of their own: w["norm_1"], w["norm_2"].
+back. Write both. w is a dictionary with all weights of a block; each norm has
+its own: w["norm_1"], w["norm_2"].
 """
 
 import torch

@@ -28,15 +28,15 @@ def layer_3(q, k, v):
     return scores.masked_fill(scores == 0, -torch.inf).softmax(-1) @ v
 
 
-def overflow(low, high, T, D):
+def overflow(scores, T, D):
     return Fault(
         "scores too small",
-        f"layer_1 is right here: the scores on your input lie between {low:.1f} and {high:.1f}.",
+        f"layer_1 is right here: the scores on your input lie between {scores.min():.1f} and {scores.max():.1f}.",
         why="exp of these is an ordinary number. How large must a score be so that it is not?",
     )
 
 
-def square(low, high, T, D):
+def square(scores, T, D):
     if T != D:
         return None
     return Fault(
@@ -46,7 +46,9 @@ def square(low, high, T, D):
     )
 
 
-def no_zero(low, high, T, D):
+def no_zero(scores, T, D):
+    if (scores == 0).any():
+        return None
     return Fault(
         "no score is 0",
         "layer_3 is right here: no token of your input has a score of exactly 0 with a key that it may see.",
@@ -72,12 +74,18 @@ def judge(layer, reason):
             return None
         T, D = q.shape
         scores = (q @ k.T / D**0.5)[torch.ones(T, T, dtype=torch.bool).tril()]
-        same = (v - v[:1]).abs().max() < 1e-3 or (scores - scores[0]).abs().max() < 1e-3
-        found = None if same and layer is layer_2 and T != D else reason(scores.min(), scores.max(), T, D)
-        return found or Fault(
-            "nothing to weigh",
-            "Whatever the weights are, the output is the same: all scores or all values of your input are alike.",
-            why="Random values make every difference of the weights visible.",
+        if fault := reason(scores, T, D):
+            return fault
+        if (v - v[:1]).abs().max() < 1e-3 or (scores - scores[0]).abs().max() < 1e-3:
+            return Fault(
+                "nothing to weigh",
+                "Whatever the weights are, the output is the same: all scores or all values of your input are alike.",
+                why="Random values make every difference of the weights visible.",
+            )
+        return Fault(
+            "saturated",
+            "Both give the same, because for each token one score is far ahead and gets all the weight.",
+            why="Smaller numbers in q and k bring the scores closer together.",
         )
 
     return judged

@@ -16,7 +16,7 @@ parts = [
         right="mixed",
         because={
             "broad": "Ten heads are broad. Line 2 has a role with more.",
-            "first token": "Five heads look mostly at the first token. Line 2 has a role with more.",
+            "first token": "Seven heads look mostly at the first token. Line 2 has a role with more.",
             "local": "Five heads are local. Line 2 has a role with more.",
             "previous token": "One head has this role, 0.2. Line 2 has a role with more.",
             "self": "One head has this role, 2.1. Line 2 has a role with more.",
@@ -34,12 +34,12 @@ parts = [
     ),
     Question(
         "costly",
-        right=2,
+        right=1,
         because={
-            1: "0.2 costs by far the most, but the second in line 3 costs more than 0.2, too.",
-            3: "Line 3 is sorted. The third head costs 0.13, and that is less than 0.2.",
-            5: "These cost 0.10 and more. The question asks for more than 0.2.",
-            48: "Those are all heads. Line 3 has the cost of each: count those above 0.2.",
+            0: "Line 3 is sorted, the largest cost first. The first is well above 0.5.",
+            2: "Line 3 is sorted. The second head costs 0.16, and that is less than 0.5.",
+            6: "These cost 0.10 and more. The question asks for more than 0.5.",
+            48: "Those are all heads. Line 3 has the cost of each: count those above 0.5.",
         },
     ),
     Question(
@@ -47,7 +47,7 @@ parts = [
         right="c",
         because={
             "a": "Line 3: how many heads cost 0.01 or less on this text? Their share cannot be found by cutting them.",
-            "b": "Alone, each of the 46 costs little. All 46 together cost 0.8 (loss 4.76 against 3.96): costs do not add up.",
+            "b": "Alone, each of these 47 costs 0.16 at most. All 47 together cost 0.9 (the loss is 4.5 instead of 3.6).",
         },
     ),
 ]

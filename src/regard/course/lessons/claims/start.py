@@ -8,9 +8,11 @@ trained model that comes with regard. Then answer, with the numbers before you.
 import regard
 import torch
 
-TEXT = """The old man walked slowly down to the harbour, where three ships lay waiting for
-a better wind. Nobody spoke until morning came, and then our captain looked at his
-broken watch. My uncle had bought this little house before I was born."""
+TEXT = (
+    "The old man walked slowly down to the harbour, where three ships lay waiting "
+    "for a better wind. Nobody spoke until morning came, and then our captain looked "
+    "at his broken watch. My uncle had bought this little house before I was born."
+)
 
 # Line 1 prints what head 1 of each layer does. "Head 1 is grammar":
 #   "a"  holds in every layer      "b"  the number of a head says nothing
@@ -24,13 +26,13 @@ commonest = ...  # a text
 #   "a"  other logits    "b"  the same logits    "c"  the same, after more training
 reordered = ...
 
-# Line 3 cuts every head to its mean, one at a time. How many of the 48 cost more
-# than 0.2 of loss per token?
+# Line 3 cuts every head to its mean, one at a time. Of how many of the 48 does the
+# absence cost more than 0.5 of loss per token?
 costly = ...  # a number
 
 # So what may be said of "more heads are richer"?
 #   "a"  true: each of the 48 heads does its own share
-#   "b"  false: all but those few can be removed together without harm
+#   "b"  false: all heads that cost less can be removed together without harm
 #   "c"  not by their number alone: on this text most heads cost little when they
 #        are cut alone, perhaps because others do part of the same
 richer = ...

@@ -7,9 +7,10 @@ Watching says where a head looks. Cutting says whether the model needs it:
 
 On 32 random tokens read twice, the loss per token goes from 4.9 to 9.9 when
 4.3 is cut. It costs 5.0. Write `cost`, the loss with the head cut less the
-loss without. Then `most_needed`: of all 48 heads, the one that costs most when
-it hands over its mean over the text, regard.cut(model, …, to="mean").
-(`regard.effect` does many cuts at once; a loop will do, too.) Last, a question.
+loss without. Then `most_needed`: of a list of heads, the one that costs most
+when it hands over its mean over the text, regard.cut(model, …, to="mean").
+A loop will do; `regard.effect(model, ids, heads=heads, to="mean")` makes all
+these cuts at once. Last, there is a question.
 """
 
 import regard
@@ -29,7 +30,7 @@ def cost(layer, head, ids):
     return ...
 
 
-def most_needed(ids):
+def most_needed(ids, heads):
     model = regard.GPT.from_pretrained("tiny")
     return ...  # (layer, head)
 

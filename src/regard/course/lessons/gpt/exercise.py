@@ -1,4 +1,4 @@
-"""GPT: from token ids to a score for every possible next token."""
+"""GPT: from token ids to scores for the next token."""
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +42,9 @@ def arguments(random):
     blocks = []
     for _ in range(3):
         w = {name: matrix(E, E) for name in (*QKV, "out_proj")}
-        blocks.append(w | {"up": matrix(E, 4 * E), "down": matrix(4 * E, E), "norm_1": make_norm(), "norm_2": make_norm()})
+        blocks.append(
+            w | {"up": matrix(E, 4 * E), "down": matrix(4 * E, E), "norm_1": make_norm(), "norm_2": make_norm()}
+        )
     tables = {"token_table": torch.randn(V, E, generator=random), "position_table": torch.randn(C, E, generator=random)}
     return torch.randint(V, (B, T), generator=random), {**tables, "blocks": blocks, "final_norm": make_norm()}
 
@@ -81,30 +83,61 @@ parts = [
         arguments,
         gpt,
         wrong=[
-            Wrong("no final norm", "The final norm is missing.",
-                  lambda ids, w: through_blocks(embed(ids, w), w["blocks"]) @ w["token_table"].T,
-                  why="x is a sum over all blocks and grows with each; the norm brings it back to one size."),
-            Wrong("last block only", "Only the last block acts: every block reads the embeddings. Give x its result.",
-                  same_input, why="`x = block(x, …)`: each block continues from the one before."),
-            Wrong("first block only", "Only the first block runs. Is `return` inside the loop?",
-                  lambda ids, w: score(block(embed(ids, w), w["blocks"][0]), w)),
+            Wrong(
+                "no final norm",
+                "The final norm is missing.",
+                lambda ids, w: through_blocks(embed(ids, w), w["blocks"]) @ w["token_table"].T,
+                why="x is a sum over all blocks and grows with each; the norm brings it back to one size.",
+            ),
+            Wrong(
+                "last block only",
+                "Only the last block acts: every block reads the embeddings. Give x its result.",
+                same_input,
+                why="`x = block(x, …)`: each block continues from the one before.",
+            ),
+            Wrong(
+                "first block only",
+                "Only the first block runs. Is `return` inside the loop?",
+                lambda ids, w: score(block(embed(ids, w), w["blocks"][0]), w),
+            ),
             Wrong("no blocks", "No block runs.", lambda ids, w: score(embed(ids, w), w)),
-            Wrong("blocks reversed", "The blocks run from the last to the first.",
-                  lambda ids, w: score(through_blocks(embed(ids, w), w["blocks"][::-1]), w)),
-            Wrong("norm in the loop", "The final norm is applied after every block; it comes once, after the loop.",
-                  norm_in_loop),
-            Wrong("norm first", "The final norm is applied before the blocks.",
-                  lambda ids, w: through_blocks(norm(embed(ids, w), w["final_norm"]), w["blocks"]) @ w["token_table"].T),
-            Wrong("softmax", "These are probabilities. Logits are the scores before a softmax.",
-                  lambda ids, w: gpt(ids, w).softmax(-1),
-                  why="The loss takes logits and does its own softmax; a second one flattens everything."),
-            Wrong("only the last token", "Only the last token's logits are returned: (B, V) instead of (B, T, V).",
-                  lambda ids, w: gpt(ids, w)[:, -1],
-                  why="In training every position predicts its next token, T losses from one text."),
-            Wrong("no scores", "The hidden vectors are returned: (B, T, E). The product with the token table is missing.",
-                  lambda ids, w: norm(through_blocks(embed(ids, w), w["blocks"]), w["final_norm"])),
-            Wrong("not transposed", "The shapes do not fit: token_table is (V, E), and x (B, T, E) needs (E, V).",
-                  raises="cannot be multiplied"),
+            Wrong(
+                "blocks reversed",
+                "The blocks run from the last to the first.",
+                lambda ids, w: score(through_blocks(embed(ids, w), w["blocks"][::-1]), w),
+            ),
+            Wrong(
+                "norm in the loop",
+                "The final norm is applied after every block; it comes once, after the loop.",
+                norm_in_loop,
+            ),
+            Wrong(
+                "norm first",
+                "The final norm is applied before the blocks.",
+                lambda ids, w: through_blocks(norm(embed(ids, w), w["final_norm"]), w["blocks"]) @ w["token_table"].T,
+            ),
+            Wrong(
+                "softmax",
+                "These are probabilities. Logits are the scores before a softmax.",
+                lambda ids, w: gpt(ids, w).softmax(-1),
+                why="The loss takes logits and does its own softmax; a second one flattens everything.",
+            ),
+            Wrong(
+                "only the last token",
+                "Only the last token's logits are returned: (B, V) instead of (B, T, V).",
+                lambda ids, w: gpt(ids, w)[:, -1],
+                why="In training every position predicts its next token, T losses from one text.",
+            ),
+            Wrong(
+                "no scores",
+                "The hidden vectors are returned: (B, T, E). The product with the token table is missing.",
+                lambda ids, w: norm(through_blocks(embed(ids, w), w["blocks"]), w["final_norm"]),
+            ),
+            Wrong(
+                "not transposed",
+                "The shapes do not fit: token_table is (V, E), and x (B, T, E) needs (E, V).",
+                raises="cannot be multiplied",
+            ),
         ],
         tolerance=1e-4,
     ),
@@ -113,16 +146,31 @@ parts = [
         arguments,
         lambda ids, w: gpt(ids, w)[:, -1].argmax(-1),
         wrong=[
-            Wrong("every token", "This predicts after every token, (B, T); wanted is the one after the last.",
-                  lambda ids, w: gpt(ids, w).argmax(-1)),
-            Wrong("first token", "This is the prediction after the first token, not after the last.",
-                  lambda ids, w: gpt(ids, w)[:, 0].argmax(-1)),
-            Wrong("over the batch", "The best score is taken over the texts of the batch; take it over the vocabulary.",
-                  lambda ids, w: gpt(ids, w)[:, -1].argmax(0)),
-            Wrong("last text", "`[-1]` takes the last text of the batch. The tokens are on axis 1: `[:, -1]`.",
-                  lambda ids, w: gpt(ids, w)[-1].argmax(-1)),
-            Wrong("the score", "This is the best score itself; wanted is its id, the index.",
-                  lambda ids, w: gpt(ids, w)[:, -1].amax(-1)),
+            Wrong(
+                "every token",
+                "This predicts after every token, (B, T); wanted is the one after the last.",
+                lambda ids, w: gpt(ids, w).argmax(-1),
+            ),
+            Wrong(
+                "first token",
+                "This is the prediction after the first token, not after the last.",
+                lambda ids, w: gpt(ids, w)[:, 0].argmax(-1),
+            ),
+            Wrong(
+                "over the batch",
+                "The best score is taken over the texts of the batch; take it over the vocabulary.",
+                lambda ids, w: gpt(ids, w)[:, -1].argmax(0),
+            ),
+            Wrong(
+                "last text",
+                "`[-1]` takes the last text of the batch. The tokens are on axis 1: `[:, -1]`.",
+                lambda ids, w: gpt(ids, w)[-1].argmax(-1),
+            ),
+            Wrong(
+                "the score",
+                "This is the best score itself; wanted is its id, the index.",
+                lambda ids, w: gpt(ids, w)[:, -1].amax(-1),
+            ),
         ],
     ),
 ]

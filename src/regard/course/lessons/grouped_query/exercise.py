@@ -1,4 +1,4 @@
-"""Grouped-query attention: several query heads share a key and value head."""
+"""Grouped-query attention: heads share keys and values."""
 
 import torch
 
@@ -42,16 +42,33 @@ parts = [
         share_arguments,
         interleaved,
         wrong=[
-            Wrong("repeat", INTERLEAVE, repeated,
-                  why="repeat puts whole copies one after the other; repeat_interleave repeats each head in its place."),
-            Wrong("first head for all", "All query heads get key head 0; the others are never used.", first,
-                  why="One head for all is multi-query attention. Here there are groups."),
-            Wrong("tokens repeated", "Axis 2 is repeated, the tokens: (B, Hkv, H/Hkv · S, D). The heads are axis 1.",
-                  lambda k, num_heads: k.repeat_interleave(num_heads // k.shape[1], dim=2)),
-            Wrong("too many heads", "Each head is repeated num_heads times; it is num_heads / Hkv times.",
-                  lambda k, num_heads: k.repeat_interleave(num_heads, dim=1)),
-            Wrong("expand", "expand stretches axes of size 1 only, and k has Hkv heads. Repeat each of them.",
-                  raises="expanded size"),
+            Wrong(
+                "repeat",
+                INTERLEAVE,
+                repeated,
+                why="repeat puts whole copies one after the other; repeat_interleave repeats each head in its place.",
+            ),
+            Wrong(
+                "first head for all",
+                "All query heads get key head 0; the others are never used.",
+                first,
+                why="One head for all is multi-query attention. Here there are groups.",
+            ),
+            Wrong(
+                "tokens repeated",
+                "Axis 2 is repeated, the tokens: (B, Hkv, H/Hkv · S, D). The heads are axis 1.",
+                lambda k, num_heads: k.repeat_interleave(num_heads // k.shape[1], dim=2),
+            ),
+            Wrong(
+                "too many heads",
+                "Each head is repeated num_heads times; it is num_heads / Hkv times.",
+                lambda k, num_heads: k.repeat_interleave(num_heads, dim=1),
+            ),
+            Wrong(
+                "expand",
+                "expand stretches axes of size 1 only, and k has Hkv heads. Repeat each of them.",
+                raises="expanded size",
+            ),
         ],
     ),
     Function(
@@ -60,12 +77,18 @@ parts = [
         make_attend(),
         wrong=[
             Wrong("repeat", INTERLEAVE, make_attend(repeated, repeated)),
-            Wrong("keys and values differ", "Keys are shared as 0 0 0 1 1 1 and values as 0 1 0 1 0 1, or the reverse.",
-                  make_attend(interleaved, repeated)),
+            Wrong(
+                "keys and values differ",
+                "Keys are shared as 0 0 0 1 1 1 and values as 0 1 0 1 0 1, or the reverse.",
+                make_attend(interleaved, repeated),
+            ),
             Wrong("not scaled", "The scores are not divided by √head_dim.", make_attend(scale=1)),
             Wrong("scaled by H", "The scores are divided by √num_heads; it is √head_dim.", make_attend(scale=H**-0.5)),
-            Wrong("values not shared", "The shapes do not fit: v still has Hkv heads, or k has.",
-                  raises="must match the size of tensor"),
+            Wrong(
+                "values not shared",
+                "The shapes do not fit: v still has Hkv heads, or k has.",
+                raises="must match the size of tensor",
+            ),
         ],
     ),
 ]

@@ -1,4 +1,4 @@
-"""Grouped-query attention: several query heads share a key and value head."""
+"""Grouped-query attention: heads share keys and values."""
 
 import torch
 

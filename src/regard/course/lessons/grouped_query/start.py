@@ -1,4 +1,4 @@
-"""Grouped-query attention: several query heads share a key and value head.
+"""Grouped-query attention: heads share keys and values.
 
 Eight query heads with two key/value heads keep a cache of a quarter of the
 size. Each group of neighbouring query heads shares one:

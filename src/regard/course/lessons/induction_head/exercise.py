@@ -17,7 +17,9 @@ def judge_twice(ids, n):
     first, second = ids[0, :n], ids[0, n:]
     if ids.unique().numel() < n // 2:
         says = f"Only {ids.unique().numel()} different tokens occur. Draw each of the n at random."
-        return Fault("hardly random", says, why="Where a token has many earlier copies, which one should a head look at?")
+        return Fault(
+            "hardly random", says, why="Where a token has many earlier copies, which one should a head look at?"
+        )
     if ids[0, 0::2].equal(ids[0, 1::2]):
         return Fault(
             "each token doubled",
@@ -80,13 +82,22 @@ parts = [
         i_and_n,
         lambda i, n: i - n + 1,
         wrong=[
-            Wrong("the same token", "Position {0} − {1} holds the same token. A head that copies looks at the one after it.",
-                  lambda i, n: i - n),
+            Wrong(
+                "the same token",
+                "Position {0} − {1} holds the same token. A head that copies looks at the one after it.",
+                lambda i, n: i - n,
+            ),
             Wrong("the token before", "This is the token before position {0}.", lambda i, n: i - 1),
-            Wrong("before the same token", "This is one before the earlier copy of the token; wanted is one after it.",
-                  lambda i, n: i - n - 1),
-            Wrong("the place in the copy", "n more than the place: that is a token that the head cannot see yet.",
-                  lambda i, n: i + 1),
+            Wrong(
+                "before the same token",
+                "This is one before the earlier copy of the token; wanted is one after it.",
+                lambda i, n: i - n - 1,
+            ),
+            Wrong(
+                "the place in the copy",
+                "n more than the place: that is a token that the head cannot see yet.",
+                lambda i, n: i + 1,
+            ),
         ],
     ),
     Judged("induction_head", some_ids, judge_head),

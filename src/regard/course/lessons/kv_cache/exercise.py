@@ -1,4 +1,4 @@
-"""The KV cache: one token at a time gives the same as all at once."""
+"""The KV cache: one token at a time, the same result."""
 
 import torch
 
@@ -6,8 +6,7 @@ from regard.exercises import Function, Wrong
 
 
 def sizes(random):
-    T = int(torch.randint(2, 5, (), generator=random))
-    return T, T + int(torch.randint(3, 7, (), generator=random))
+    return 3, int(torch.randint(5, 7, (), generator=random))
 
 
 def tensors(random):
@@ -52,16 +51,31 @@ parts = [
         sizes,
         visible,
         wrong=[
-            Wrong("no offset", TRIANGLE, triangle, why="With T = 1, that token would see the first key and nothing else."),
-            Wrong("inverted", "True and False are exchanged; True means that a query may see the key.",
-                  lambda T, S: ~visible(T, S)),
-            Wrong("everything", "Every query sees every key; new tokens must not see newer ones.", everything,
-                  why="For T = 1 that is right, but a prompt enters the cache many tokens at once."),
+            Wrong(
+                "no offset", TRIANGLE, triangle, why="With T = 1, that token would see the first key and nothing else."
+            ),
+            Wrong(
+                "inverted",
+                "True and False are exchanged; True means that a query may see the key.",
+                lambda T, S: ~visible(T, S),
+            ),
+            Wrong(
+                "everything",
+                "Every query sees every key; new tokens must not see newer ones.",
+                everything,
+                why="For T = 1 that is right, but a prompt enters the cache many tokens at once.",
+            ),
             Wrong("not itself", "A query does not see its own key.", lambda T, S: visible(T, S, -1)),
-            Wrong("one too far", "Every query sees one key too many, that of the next token.",
-                  lambda T, S: visible(T, S, 1)),
-            Wrong("offset the other way", "The triangle is shifted by T − S; it must go to the right, by S − T.",
-                  lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(T - S)),
+            Wrong(
+                "one too far",
+                "Every query sees one key too many, that of the next token.",
+                lambda T, S: visible(T, S, 1),
+            ),
+            Wrong(
+                "offset the other way",
+                "The triangle is shifted by T − S; it must go to the right, by S − T.",
+                lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(T - S),
+            ),
         ],
     ),
     Function(
@@ -69,18 +83,34 @@ parts = [
         tensors,
         make_step(),
         wrong=[
-            Wrong("past left out", "The new tokens attend to themselves only: past_k and past_v are not used.",
-                  make_step(join=lambda past, new: new)),
-            Wrong("new before past", "The new keys are put before the past ones; tokens stay in the order of the text.",
-                  make_step(join=lambda past, new: torch.cat([new, past])),
-                  why="The mask counts positions: it takes the last T keys for the new ones."),
+            Wrong(
+                "past left out",
+                "The new tokens attend to themselves only: past_k and past_v are not used.",
+                make_step(join=lambda past, new: new),
+            ),
+            Wrong(
+                "new before past",
+                "The new keys are put before the past ones; tokens stay in the order of the text.",
+                make_step(join=lambda past, new: torch.cat([new, past])),
+                why="The mask counts positions: it takes the last T keys for the new ones.",
+            ),
             Wrong("no mask", "The mask is not used: new tokens see newer ones.", make_step(everything)),
             Wrong("no offset", TRIANGLE, make_step(triangle)),
-            Wrong("mask inverted", "What a query may see is hidden. masked_fill fills where its mask is True.",
-                  make_step(lambda T, S: ~visible(T, S))),
-            Wrong("cache does not grow", "k and v of the new tokens alone are returned; the cache is past and new.",
-                  only_new_returned),
-            Wrong("only one of both", "k has more rows than v, or fewer: both need the past.", raises="cannot be multiplied"),
+            Wrong(
+                "mask inverted",
+                "What a query may see is hidden. masked_fill fills where its mask is True.",
+                make_step(lambda T, S: ~visible(T, S)),
+            ),
+            Wrong(
+                "cache does not grow",
+                "k and v of the new tokens alone are returned; the cache is past and new.",
+                only_new_returned,
+            ),
+            Wrong(
+                "only one of both",
+                "k has more rows than v, or fewer: both need the past.",
+                raises="cannot be multiplied",
+            ),
         ],
     ),
 ]

@@ -1,4 +1,4 @@
-"""The KV cache: one token at a time gives the same as all at once.
+"""The KV cache: one token at a time, the same result.
 
 A model that writes adds one token and attends again. The keys and values of
 the tokens before have not changed, so it keeps them, and computes only the new

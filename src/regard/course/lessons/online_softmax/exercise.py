@@ -1,4 +1,4 @@
-"""Online softmax: attention that reads the keys block by block."""
+"""Online softmax: attention that reads keys in blocks."""
 
 import torch
 
@@ -21,7 +21,11 @@ def make_update(choose=torch.maximum, old_total=1, old_context=1, sign=1):
         new = choose(largest, scores.amax(-1))
         correction = (sign * (largest - new)).exp()
         terms = (scores - new[:, None]).exp()
-        return new, total * correction**old_total + terms.sum(-1), context * (correction**old_context)[:, None] + terms @ v
+        return (
+            new,
+            total * correction**old_total + terms.sum(-1),
+            context * (correction**old_context)[:, None] + terms @ v,
+        )
 
     return update
 
@@ -77,22 +81,44 @@ parts = [
         state_and_block,
         make_update(),
         wrong=[
-            Wrong("no correction", "The old sums are kept as they are, although the largest score has changed.",
-                  make_update(old_total=0, old_context=0),
-                  why="They were measured against the old maximum: multiply them by e^(old − new)."),
-            Wrong("context not corrected", "total is corrected for the new maximum, context is not.",
-                  make_update(old_context=0)),
-            Wrong("total not corrected", "context is corrected for the new maximum, total is not.",
-                  make_update(old_total=0)),
-            Wrong("correction inverted", "The correction is e^(new − old). It must make the old sums smaller: e^(old − new).",
-                  make_update(sign=-1)),
-            Wrong("maximum of the block", "new_largest forgets the old one: it is the maximum of this block alone.",
-                  make_update(lambda old, block: block),
-                  why="An earlier block may have had a larger score, which must go on counting."),
-            Wrong("divided each time", "context is divided by total already here; that is done once, at the end.",
-                  divided_each_time),
-            Wrong("no maximum", "exp is taken of the scores as they are, without subtracting new_largest.", exp_as_it_is),
-            Wrong("one maximum for all", "All rows have the same maximum; each query has its own: amax(-1).", one_number),
+            Wrong(
+                "no correction",
+                "The old sums are kept as they are, although the largest score has changed.",
+                make_update(old_total=0, old_context=0),
+                why="They were measured against the old maximum: multiply them by e^(old − new).",
+            ),
+            Wrong(
+                "context not corrected",
+                "total is corrected for the new maximum, context is not.",
+                make_update(old_context=0),
+            ),
+            Wrong(
+                "total not corrected",
+                "context is corrected for the new maximum, total is not.",
+                make_update(old_total=0),
+            ),
+            Wrong(
+                "correction inverted",
+                "The correction is e^(new − old). It must make the old sums smaller: e^(old − new).",
+                make_update(sign=-1),
+            ),
+            Wrong(
+                "maximum of the block",
+                "new_largest forgets the old one: it is the maximum of this block alone.",
+                make_update(lambda old, block: block),
+                why="An earlier block may have had a larger score, which must go on counting.",
+            ),
+            Wrong(
+                "divided each time",
+                "context is divided by total already here; that is done once, at the end.",
+                divided_each_time,
+            ),
+            Wrong(
+                "no maximum", "exp is taken of the scores as they are, without subtracting new_largest.", exp_as_it_is
+            ),
+            Wrong(
+                "one maximum for all", "All rows have the same maximum; each query has its own: amax(-1).", one_number
+            ),
         ],
     ),
     Function(
@@ -100,12 +126,23 @@ parts = [
         long_text,
         attend,
         wrong=[
-            Wrong("not divided", "The context is not divided by total.", not_divided,
-                  why="The terms are exp of the scores; they become weights when they are divided by their sum."),
-            Wrong("softmax of each block", "Each block has a softmax of its own, and the results are added.", softmax_of_each),
+            Wrong(
+                "not divided",
+                "The context is not divided by total.",
+                not_divided,
+                why="The terms are exp of the scores; they become weights when they are divided by their sum.",
+            ),
+            Wrong(
+                "softmax of each block",
+                "Each block has a softmax of its own, and the results are added.",
+                softmax_of_each,
+            ),
             Wrong("overflow", "It gives NaN for large scores: the maximum is not subtracted.", overflowing),
-            Wrong("total along the wrong axis", "context is (T, D) and total (T,): add an axis, total[:, None].",
-                  raises="must match the size of tensor"),
+            Wrong(
+                "total along the wrong axis",
+                "context is (T, D) and total (T,): add an axis, total[:, None].",
+                raises="must match the size of tensor",
+            ),
         ],
     ),
 ]

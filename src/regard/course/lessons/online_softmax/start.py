@@ -1,9 +1,9 @@
-"""Online softmax: attention that reads the keys block by block.
+"""Online softmax: attention that reads keys in blocks.
 
 Scores 1, 3 and then 2, with the values 10, 20 and then 30. Keep three numbers:
 
-                  largest   total                   context
-    after 1, 3    3         e^(1−3) + e^0 = 1.135   .135·10 + 1·20 = 21.35
+                  largest   total                    context
+    after 1, 3    3         e^(1−3) + e^0 = 1.135    .135·10 + 1·20 = 21.35
     after 2       3         1.135 + e^(2−3) = 1.503  21.35 + .368·30 = 32.39
 
 At the end context / total = 21.55, the same as softmax([1, 3, 2]) · values.
@@ -18,10 +18,10 @@ import torch
 
 
 def update(largest, total, context, scores, v):
-    # largest (T,), total (T,), context (T, D); a block of n keys: scores (T, n), v (n, D)
+    # largest, total (T,), context (T, D); new: scores (T, n), v (n, D)
     new_largest = ...  # (T,)
-    correction = ...  # (T,): what the old sums must be multiplied by
-    terms = ...  # (T, n): exp of the scores, against new_largest
+    correction = ...  # (T,): for the old sums
+    terms = ...  # (T, n)
     ...
     return new_largest, total, context
 

@@ -28,7 +28,7 @@ def judge(result):
     accepted = [name for name, w in layers.items() if torch.allclose((w @ v).float(), right.float(), atol=1e-3)]
     if not accepted:
         return None
-    names = " and ".join(accepted)
+    names = ", ".join(accepted)
     if (v - v[:1]).abs().max() < 1e-3:
         return Fault(
             "values alike",

@@ -1,4 +1,4 @@
-"""Reading heads: what do the 48 heads of a trained model look at?"""
+"""Reading heads: what does a trained model look at?"""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Reading heads: what do the 48 heads of a trained model look at?
+"""Reading heads: what does a trained model look at?
 
 A model of 6 layers with 8 heads each comes with regard. `watch` runs it on a
 text and measures every head. seen[0, 2] is head 2 of layer 0 (both counted

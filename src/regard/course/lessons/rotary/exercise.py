@@ -1,4 +1,4 @@
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 
@@ -7,7 +7,7 @@ from regard.exercises import Function, Question, Wrong
 
 def arguments(random):
     T, start = 5, int(torch.randint(2, 9, (), generator=random))
-    return torch.randn(3, T, 8, generator=random), torch.arange(start, start + T)
+    return torch.randn(3, T, 6, generator=random), torch.arange(start, start + T)
 
 
 def make_rotate(exponent=2, sign=1, interleaved=False, turn=None):
@@ -29,26 +29,55 @@ parts = [
         arguments,
         right,
         wrong=[
-            Wrong("neighbours paired", "Number 2i is paired with 2i + 1. Here i goes with i + D/2.",
-                  make_rotate(interleaved=True),
-                  why="Both are in use: Llama's code pairs halves, the paper pairs neighbours. Weights fit only one."),
-            Wrong("turned backwards", "The vectors turn clockwise: the signs of the two sines are exchanged.",
-                  make_rotate(sign=-1)),
-            Wrong("no minus", "a' adds b·sin; it is a·cos − b·sin.",
-                  make_rotate(turn=lambda a, b, cos, sin: [a * cos + b * sin, a * sin + b * cos]),
-                  why="Without the minus this is no rotation: the length of the vector changes."),
-            Wrong("b' made of a'", "b' is computed from a' instead of a. Keep a until both are made.",
-                  make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, (a * cos - b * sin) * sin + b * cos])),
-            Wrong("one speed for all", "All pairs turn by the same angle, the position.", make_rotate(exponent=0),
-                  why="After about 6 positions such a clock starts again; the slow hands tell far places apart."),
-            Wrong("exponent i/D", "Pair i turns with the speed 10000^(−i/D); it is 10000^(−2i/D).", make_rotate(exponent=1)),
-            Wrong("speeds grow", "Pair i turns by position × 10000^(+2i/D): the minus is missing.",
-                  make_rotate(exponent=-2)),
-            Wrong("counted from 0", "The first token is taken to stand at position 0. Use `positions`.",
-                  lambda x, positions: right(x, torch.arange(len(positions))),
-                  why="With a cache, new tokens stand at the end of the text."),
-            Wrong("joined as pairs", "The halves were turned rightly, and put together as a0 b0 a1 b1 …; use cat.",
-                  lambda x, positions: torch.stack(right(x, positions).chunk(2, -1), dim=-1).flatten(-2)),
+            Wrong(
+                "neighbours paired",
+                "Number 2i is paired with 2i + 1. Here i goes with i + D/2.",
+                make_rotate(interleaved=True),
+                why="Both are in use: the paper pairs neighbours, transformers pairs halves. Weights fit only one of them.",
+            ),
+            Wrong(
+                "turned backwards",
+                "The vectors turn clockwise: the signs of the two sines are exchanged.",
+                make_rotate(sign=-1),
+            ),
+            Wrong(
+                "no minus",
+                "a' adds b·sin; it is a·cos − b·sin.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos + b * sin, a * sin + b * cos]),
+                why="Without the minus this is no rotation: the length of the vector changes.",
+            ),
+            Wrong(
+                "b' made of a'",
+                "b' is computed from a' instead of a. Keep a until both are made.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, (a * cos - b * sin) * sin + b * cos]),
+            ),
+            Wrong(
+                "one speed for all",
+                "All pairs turn by the same angle, the position.",
+                make_rotate(exponent=0),
+                why="After about 6 positions such a clock starts again; the slow hands tell far places apart.",
+            ),
+            Wrong(
+                "exponent i/D",
+                "Pair i turns with the speed 10000^(−i/D); it is 10000^(−2i/D).",
+                make_rotate(exponent=1),
+            ),
+            Wrong(
+                "speeds grow",
+                "Pair i turns by position × 10000^(+2i/D): the minus is missing.",
+                make_rotate(exponent=-2),
+            ),
+            Wrong(
+                "counted from 0",
+                "The first token is taken to stand at position 0. Use `positions`.",
+                lambda x, positions: right(x, torch.arange(len(positions))),
+                why="With a cache, new tokens stand at the end of the text.",
+            ),
+            Wrong(
+                "joined as pairs",
+                "The halves were turned rightly, and put together as a0 b0 a1 b1 …; use cat.",
+                lambda x, positions: torch.stack(right(x, positions).chunk(2, -1), dim=-1).flatten(-2),
+            ),
         ],
     ),
     Question(

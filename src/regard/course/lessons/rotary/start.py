@@ -1,4 +1,4 @@
-"""Rotary positions: turn queries and keys by an angle that grows with position.
+"""Rotary positions: turn queries and keys by an angle.
 
 Take two numbers of a vector as a point (a, b) in the plane, and turn it:
 
@@ -17,9 +17,9 @@ import torch
 
 def rotate(x, positions):
     D = x.shape[-1]
-    speeds = ...  # (D/2,): 1, …, nearly 0
+    speeds = ...  # (D/2,)
     angles = positions[:, None] * speeds  # (T, D/2)
-    a, b = ...  # the halves of each vector, (H, T, D/2)
+    a, b = ...  # two halves, (H, T, D/2)
     return ...  # (H, T, D)
 
 

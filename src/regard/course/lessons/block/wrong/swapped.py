@@ -1,5 +1,5 @@
 # named: matrices in the other order
-"""The transformer block: attention and feed-forward, with norms and residuals."""
+"""The transformer block, with norms and residuals."""
 
 import torch
 import torch.nn.functional as F

@@ -40,8 +40,7 @@ def break_1():
 
 
 def break_2():
-    q = torch.randn(2, 64)
-    return q, q, q
+    return tuple(torch.randn(3, 5, 64))
 
 
 def break_3():

@@ -14,12 +14,13 @@ def loss(model, ids):
 
 def cost(layer, head, ids):
     model = regard.GPT.from_pretrained("tiny")
-    return regard.effect(model, ids, heads=[(layer, head)])[layer, head].loss
+    effects = regard.effect(model, ids, heads=[(layer, head)])
+    return effects[layer, head].loss
 
 
-def most_needed(ids):
+def most_needed(ids, heads):
     model = regard.GPT.from_pretrained("tiny")
-    effects = regard.effect(model, ids, to="mean")
+    effects = regard.effect(model, ids, heads=heads, to="mean")
     return effects.order()[0].heads[0]
 
 

@@ -20,12 +20,12 @@ def cost(layer, head, ids):
     return after - before
 
 
-def most_needed(ids):
+def most_needed(ids, heads):
     model = regard.GPT.from_pretrained("tiny")
     losses = {}
-    for head in ((i, j) for i in range(6) for j in range(8)):
-        with regard.cut(model, head, to="mean"):
-            losses[head] = loss(model, ids)
+    for head in heads:
+        with regard.cut(model, tuple(head), to="mean"):
+            losses[tuple(head)] = loss(model, ids)
     return max(losses, key=losses.get)
 
 

@@ -21,9 +21,9 @@ def cost(layer, head, ids):
     return after - before
 
 
-def most_needed(ids):
+def most_needed(ids, heads):
     model = regard.GPT.from_pretrained("tiny")
-    effects = regard.effect(model, ids, to="mean")
+    effects = regard.effect(model, ids, heads=heads, to="mean")
     return effects.order()[0].heads[0]
 
 

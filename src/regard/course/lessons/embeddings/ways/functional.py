@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 def embed(ids, token_table, position_table):
     B, T = ids.shape
-    return F.embedding(ids, token_table) + F.embedding(torch.arange(T), position_table)
+    positions = F.embedding(torch.arange(T), position_table)
+    return F.embedding(ids, token_table) + positions
 
 
 # Without position vectors and without a mask, attention reads "dog bites man"

@@ -1,4 +1,4 @@
-"""GPT: from token ids to a score for every possible next token."""
+"""GPT: from token ids to scores for the next token."""
 
 from functools import reduce
 

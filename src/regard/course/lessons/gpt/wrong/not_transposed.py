@@ -1,5 +1,5 @@
 # named: not transposed
-"""GPT: from token ids to a score for every possible next token."""
+"""GPT: from token ids to scores for the next token."""
 
 import torch
 import torch.nn.functional as F

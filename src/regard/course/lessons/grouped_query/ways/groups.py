@@ -1,11 +1,12 @@
-"""Grouped-query attention: several query heads share a key and value head."""
+"""Grouped-query attention: heads share keys and values."""
 
 import torch
 
 
 def share(k, num_heads):
     B, Hkv, S, D = k.shape
-    return k[:, :, None].expand(B, Hkv, num_heads // Hkv, S, D).reshape(B, num_heads, S, D)
+    groups = k[:, :, None].expand(B, Hkv, num_heads // Hkv, S, D)
+    return groups.reshape(B, num_heads, S, D)
 
 
 def attend(q, k, v):

@@ -1,5 +1,5 @@
 # named: values not shared
-"""Grouped-query attention: several query heads share a key and value head."""
+"""Grouped-query attention: heads share keys and values."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # named: new before past
-"""The KV cache: one token at a time gives the same as all at once."""
+"""The KV cache: one token at a time, the same result."""
 
 import torch
 

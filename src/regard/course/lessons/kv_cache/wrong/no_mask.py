@@ -1,5 +1,5 @@
 # named: no mask
-"""The KV cache: one token at a time gives the same as all at once."""
+"""The KV cache: one token at a time, the same result."""
 
 import torch
 

@@ -1,13 +1,13 @@
-"""Online softmax: attention that reads the keys block by block."""
+"""Online softmax: attention that reads keys in blocks."""
 
 import torch
 
 
 def update(largest, total, context, scores, v):
-    # largest (T,), total (T,), context (T, D); a block of n keys: scores (T, n), v (n, D)
-    new_largest = torch.cat([largest[:, None], scores], dim=-1).amax(-1)  # (T,)
-    correction = (largest - new_largest).exp()  # (T,): what the old sums must be multiplied by
-    terms = (scores.T - new_largest).T.exp()  # (T, n): exp of the scores, against new_largest
+    # largest, total (T,), context (T, D); new: scores (T, n), v (n, D)
+    new_largest = torch.cat([largest[:, None], scores], -1).amax(-1)
+    correction = (largest - new_largest).exp()  # (T,): for the old sums
+    terms = (scores.T - new_largest).T.exp()  # (T, n)
     total = total * correction + terms.sum(-1)
     context = context * correction[:, None] + terms @ v
     return new_largest, total, context

@@ -1,14 +1,14 @@
 # named: context not corrected
-"""Online softmax: attention that reads the keys block by block."""
+"""Online softmax: attention that reads keys in blocks."""
 
 import torch
 
 
 def update(largest, total, context, scores, v):
-    # largest (T,), total (T,), context (T, D); a block of n keys: scores (T, n), v (n, D)
+    # largest, total (T,), context (T, D); new: scores (T, n), v (n, D)
     new_largest = torch.maximum(largest, scores.amax(-1))  # (T,)
-    correction = (largest - new_largest).exp()  # (T,): what the old sums must be multiplied by
-    terms = (scores - new_largest[:, None]).exp()  # (T, n): exp of the scores, against new_largest
+    correction = (largest - new_largest).exp()  # (T,): for the old sums
+    terms = (scores - new_largest[:, None]).exp()  # (T, n)
     total = total * correction + terms.sum(-1)
     context = context + terms @ v
     return new_largest, total, context

@@ -1,4 +1,4 @@
-"""Reading heads: what do the 48 heads of a trained model look at?"""
+"""Reading heads: what does a trained model look at?"""
 
 import regard
 import torch
@@ -14,9 +14,9 @@ def watch(text):
 
 def reading_heads(text):
     seen = watch(text)
-    previous = torch.cat([layer.previous[0].nanmean(-1) for layer in seen]).argmax()  # of 48
-    first = torch.cat([layer.sink[0].mean(-1) for layer in seen]).argmax()
-    return divmod(int(previous), 8), divmod(int(first), 8)
+    previous = torch.cat([one.previous[0].nanmean(-1) for one in seen])
+    first = torch.cat([one.sink[0].mean(-1) for one in seen])  # 48 heads
+    return divmod(int(previous.argmax()), 8), divmod(int(first.argmax()), 8)
 
 
 if __name__ == "__main__":

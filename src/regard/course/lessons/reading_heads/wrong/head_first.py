@@ -1,5 +1,5 @@
 # named: head before layer
-"""Reading heads: what do the 48 heads of a trained model look at?"""
+"""Reading heads: what does a trained model look at?"""
 
 import regard
 import torch

@@ -1,14 +1,15 @@
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 
 
 def rotate(x, positions):
     D = x.shape[-1]
-    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,): 1, …, nearly 0
+    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,)
     angles = positions[:, None] * speeds  # (T, D/2)
-    a, b = x[..., : D // 2], x[..., D // 2 :]  # the halves of each vector, (H, T, D/2)
-    turned = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
+    a, b = x[..., : D // 2], x[..., D // 2 :]  # two halves, (H, T, D/2)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    turned = torch.complex(a, b) * turns
     return torch.cat([turned.real, turned.imag], dim=-1)  # (H, T, D)
 
 

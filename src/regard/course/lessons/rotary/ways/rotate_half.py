@@ -1,15 +1,16 @@
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 
 
 def rotate(x, positions):
     D = x.shape[-1]
-    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,): 1, …, nearly 0
+    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,)
     angles = positions[:, None] * speeds  # (T, D/2)
-    a, b = x.chunk(2, dim=-1)  # the halves of each vector, (H, T, D/2)
+    a, b = x.chunk(2, dim=-1)  # two halves, (H, T, D/2)
     angles = torch.cat([angles, angles], dim=-1)
-    return x * angles.cos() + torch.cat([-b, a], dim=-1) * angles.sin()  # (H, T, D)
+    half = torch.cat([-b, a], dim=-1)
+    return x * angles.cos() + half * angles.sin()  # (H, T, D)
 
 
 # A query at position 7 and a key at position 5, both rotated, have the score 1.3.

@@ -1,14 +1,14 @@
 # named: neighbours paired
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 
 
 def rotate(x, positions):
     D = x.shape[-1]
-    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,): 1, …, nearly 0
+    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,)
     angles = positions[:, None] * speeds  # (T, D/2)
-    a, b = x[..., 0::2], x[..., 1::2]  # the halves of each vector, (H, T, D/2)
+    a, b = x[..., 0::2], x[..., 1::2]  # two halves, (H, T, D/2)
     cos, sin = angles.cos(), angles.sin()
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)  # (H, T, D)
 

@@ -1,14 +1,14 @@
 # named: no minus
-"""Rotary positions: turn queries and keys by an angle that grows with position."""
+"""Rotary positions: turn queries and keys by an angle."""
 
 import torch
 
 
 def rotate(x, positions):
     D = x.shape[-1]
-    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,): 1, …, nearly 0
+    speeds = 10_000 ** (-torch.arange(0, D, 2) / D)  # (D/2,)
     angles = positions[:, None] * speeds  # (T, D/2)
-    a, b = x.chunk(2, dim=-1)  # the halves of each vector, (H, T, D/2)
+    a, b = x.chunk(2, dim=-1)  # two halves, (H, T, D/2)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([a * cos + b * sin, a * sin + b * cos], dim=-1)  # (H, T, D)
 

@@ -12,8 +12,8 @@ def temperature(logits, t):
 
 
 def top_k(logits, k):
-    worst_kept = logits.topk(k).values[-1]
-    return logits.masked_fill(logits < worst_kept, -torch.inf).softmax(-1)
+    worst = logits.topk(k).values[-1]
+    return logits.masked_fill(logits < worst, -torch.inf).softmax(-1)
 
 
 def top_p(logits, p):
