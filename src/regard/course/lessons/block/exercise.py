@@ -1,4 +1,4 @@
-"""The transformer block, with norms and residuals."""
+"""The transformer block."""
 
 import torch
 import torch.nn.functional as F

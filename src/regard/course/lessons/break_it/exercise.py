@@ -1,4 +1,4 @@
-"""Break it: write the input that exposes a wrong layer."""
+"""Break it: expose a wrong layer."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Broken: a text that is longer than the context."""
+"""Broken: a text that is too long."""
 
 import re
 

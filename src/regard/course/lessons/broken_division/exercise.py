@@ -1,4 +1,4 @@
-"""Broken: the width does not divide by the number of heads."""
+"""Broken: heads that do not fit."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Broken: a layer that cannot be built."""
+"""Broken: it cannot be built."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Broken: the input is not as wide as the layer expects."""
+"""Broken: x is not d_in wide."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The checklist: eight questions before you say that you know it."""
+"""The checklist: eight questions."""
 
 from regard.exercises import Question
 

@@ -1,4 +1,4 @@
-"""Claims about heads: what does the measurement say?"""
+"""Claims about heads, measured."""
 
 from regard.exercises import Question
 

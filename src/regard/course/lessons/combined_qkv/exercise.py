@@ -1,4 +1,4 @@
-"""One projection for queries, keys and values."""
+"""One projection for q, k and v."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Cross-attention: queries from one text, keys and values from another."""
+"""Cross-attention: two texts."""
 
 import torch
 

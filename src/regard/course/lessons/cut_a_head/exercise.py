@@ -1,4 +1,4 @@
-"""Cut a head out, and see what breaks."""
+"""Cut a head out: what breaks?."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Eight lines: the same layer, said shortly."""
+"""The same layer in eight lines."""
 
 import ast
 import textwrap

@@ -1,4 +1,4 @@
-"""Embeddings: what the token is, and where it stands."""
+"""Embeddings: token and position."""
 
 import torch
 
