@@ -1,4 +1,4 @@
-"""Half precision: the −1e9 that does not fit."""
+"""fp16: −1e9 does not fit."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""GPT: from token ids to scores for the next token."""
+"""GPT: from ids to scores."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Grouped-query attention: heads share keys and values."""
+"""Grouped queries: shared keys."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Find the induction head: the one that copies."""
+"""Find the head that copies."""
 
 from functools import cache
 

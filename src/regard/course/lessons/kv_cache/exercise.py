@@ -1,4 +1,4 @@
-"""The KV cache: one token at a time, the same result."""
+"""The KV cache: token by token."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Leak hunt: which of five layers looks into the future?"""
+"""Leak hunt, by gradient."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The NaN row: a query that may look at nothing."""
+"""The NaN row: nothing to see."""
 
 import torch
 

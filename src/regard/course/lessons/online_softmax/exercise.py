@@ -1,4 +1,4 @@
-"""Online softmax: attention that reads keys in blocks."""
+"""Online softmax: keys in blocks."""
 
 import torch
 

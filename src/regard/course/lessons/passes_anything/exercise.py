@@ -1,4 +1,4 @@
-"""A test that passes anything: mend the inputs."""
+"""A test that passes anything."""
 
 import torch
 

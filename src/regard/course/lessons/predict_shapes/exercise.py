@@ -1,4 +1,4 @@
-"""Predict the shape, five at a time."""
+"""Predict the shape, five times."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Reading heads: what does a trained model look at?"""
+"""Reading the heads of a model."""
 
 from functools import cache
 

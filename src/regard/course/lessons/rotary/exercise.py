@@ -1,4 +1,4 @@
-"""Rotary positions: turn queries and keys by an angle."""
+"""Rotary positions."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Sampling: from scores to a token."""
+"""Sampling: scores to a token."""
 
 import torch
 

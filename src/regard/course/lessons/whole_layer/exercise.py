@@ -1,4 +1,4 @@
-"""The whole layer: multi-head attention in ten steps."""
+"""The whole layer in ten steps."""
 
 from regard.exercises import Layer
 
