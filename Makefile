@@ -26,6 +26,7 @@ slow: $(VENV)/.dev ## Run the slow tests: attacks on the sandbox, notebooks, eve
 torture: $(VENV)/.dev ## Run 500 hostile submissions through the sandbox, and 500 through regard grade (20 minutes)
 	$(BIN)/python tests/sandbox/torture.py
 	$(BIN)/python tests/grading/torture.py
+	$(BIN)/python tests/grading/torture.py --exercise --count 100
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
