@@ -25,7 +25,7 @@ from regard.course.courses import OWN_COURSE, Lesson, read_course
 from regard.course.learner import LearnerFolder, start_folder
 from regard.show.table import text_table
 
-WRONG, RIGHT = "h hint   l list", "n next   l list"
+WRONG, RIGHT = "  h hint   ", "  n next   "  # the line of keys, below the verdict
 SOURCE = str(Path(regard.__file__).parents[1])
 IDLE = 10.0  # seconds
 
