@@ -60,6 +60,11 @@ parts = [
                 lambda k, num_heads: k.repeat_interleave(num_heads // k.shape[1], dim=2),
             ),
             Wrong(
+                "no dim",
+                "Without dim, repeat_interleave makes one long row of all numbers. The heads are dim=1.",
+                lambda k, num_heads: k.repeat_interleave(num_heads // k.shape[1]),
+            ),
+            Wrong(
                 "too many heads",
                 "Each head is repeated num_heads times; it is num_heads / Hkv times.",
                 lambda k, num_heads: k.repeat_interleave(num_heads, dim=1),

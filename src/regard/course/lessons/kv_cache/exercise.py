@@ -60,6 +60,11 @@ parts = [
                 lambda T, S: ~visible(T, S),
             ),
             Wrong(
+                "numbers to add",
+                "These are numbers to add to the scores; wanted is True where a query may see a key.",
+                lambda T, S: torch.zeros(T, S).masked_fill(~visible(T, S), -torch.inf),
+            ),
+            Wrong(
                 "everything",
                 "Every query sees every key; new tokens must not see newer ones.",
                 everything,
