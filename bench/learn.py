@@ -25,7 +25,7 @@ from regard.course.courses import OWN_COURSE, Lesson, read_course
 from regard.course.learner import LearnerFolder, start_folder
 from regard.show.table import text_table
 
-WRONG, RIGHT = "h hint   l list", "n next   l list"
+WRONG, RIGHT = "  h hint   ", "  n next   "  # the line of keys, below the verdict
 SOURCE = str(Path(regard.__file__).parents[1])
 IDLE = 10.0  # seconds
 
@@ -90,7 +90,9 @@ def main() -> None:
         done = sum(one.is_done for one in folder.progress.records().values())
     print(text_table(["exercise", "wrong, ms", "right, ms"], rows, 80, words=1))
     print(f"\n  {done} of {len(course.lessons)} exercises done; {len(times)} saves by rename")
-    print(f"  from save to checking…: median {1000 * statistics.median(noticed):.0f} ms, most {1000 * max(noticed):.0f}")
+    print(
+        f"  from save to checking…: median {1000 * statistics.median(noticed):.0f} ms, most {1000 * max(noticed):.0f}"
+    )
     print(f"  from save to verdict:   median {1000 * statistics.median(times):.0f} ms, most {1000 * max(times):.0f}")
     print(f"  cold start: first screen {first_screen:.1f} s, first verdict {first_verdict:.1f} s")
     print(f"  waiting takes {100 * waiting:.1f} % of a processor; load of the machine {os.getloadavg()[0]:.1f}")

@@ -41,7 +41,8 @@ def test_mathematics_keeps_its_meaning(text, expected):
 
 
 def test_every_symbol_in_the_source_is_known():
-    text = "".join(path.read_text() for path in Path(regard.__file__).parent.rglob("*.py"))
+    files = [path for kind in ("*.py", "*.md") for path in Path(regard.__file__).parent.rglob(kind)]
+    text = "".join(path.read_text() for path in files)
     unknown = set(re.findall(r"[^\x00-\x7f]", text)) - NOT_PRINTED - SYMBOLS.keys() - {*map(chr, SUPERSCRIPTS)}
     assert unknown <= {"�"}  # which becomes ?
 

@@ -1,8 +1,11 @@
 """Checking a learner's file in a warm process, and noting what came of it."""
 
 import pytest
+from tiny_course import write_course
 
 from regard.course.answers import AnswerChecker, check_learner
+from regard.course.courses import read_course
+from regard.course.learner import start_folder
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,15 @@ def test_a_wrong_answer_is_named_and_counted_and_a_right_one_is_done(learner, ch
     assert checked.verdict.pictures[0].shape == (5, 5)
     record = learner.progress.record("twice")
     assert (record.state, record.attempts) == ("done", 2)
+
+
+def test_a_broken_program_as_it_was_given_is_no_attempt(tmp_path, checker):
+    broken = '"""Mend it."""\n\n\ndef twice(x):\n    return x\n'
+    course = read_course(write_course(tmp_path / "tiny", {"twice/start.py": broken}))
+    learner = start_folder(tmp_path / "answers", course)[0]
+    checked = check_learner(learner, course.lesson("twice"), checker)
+    assert (checked.is_untouched, checked.verdict.mistakes[0].name) == (True, "not doubled")
+    assert learner.progress.records() == {}
 
 
 def test_an_exercise_that_passes_unsolved_is_done_at_once(learner, checker):

@@ -98,7 +98,7 @@ def test_another_file_than_that_of_the_certificate_is_told(done, checker):
     assert statuses(certificate, done, checker)["twice"] == "changed"
     file.write_text("def twice(x):\n    return x\n")
     told = recheck(certificate, done.path, done.course, checker)[1]
-    assert (told.status, told.says) == ("wrong", "the file is not the one of the certificate; not doubled")
+    assert (told.status, told.says) == ("wrong", "not doubled; it is another file than the certificate's")
     file.write_text("def twice(x):\n    while True: pass\n")
     file.unlink()
     assert statuses(certificate, done, checker)["twice"] == "missing"

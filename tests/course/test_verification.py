@@ -87,17 +87,17 @@ CASES = {
     ),
     "wrong equals right": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 2 * x")},
-        ["twice: squared gives the same results as the right answer", "wrong/square.py must be named 'squared', but: "
+        ["exercise.py, twice: squared: it is right for these arguments", "wrong/square.py must be named 'squared', but: "
          "Its result differs."],
     ),
     "wrong equals wrong": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 1 * x")},
-        ["twice: squared gives the same results as not doubled", "wrong/square.py must be named 'squared', but: "
+        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or leave one out", "wrong/square.py must be named 'squared', but: "
          "Its result differs."],
     ),
     "right fails": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: x.nothing")},
-        ["twice: squared fails in exercise.py: AttributeError: 'Tensor' object has no attribute 'nothing'",
+        ["exercise.py, twice: squared: act fails: AttributeError: 'Tensor' object has no attribute 'nothing'",
          "wrong/square.py must be named 'squared', but: Its result differs."],
     ),
 }  # fmt: skip

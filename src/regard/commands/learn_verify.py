@@ -64,7 +64,7 @@ def verify_certificate(file: Path, answers: Path, course: Course, unprotected: b
     rows = [[_SIGNS[one.status], one.name, _used(claimed[one.name]), one.says] for one in results]
     typer.echo(f"\n  {file.name}: signature and course fit; made {certificate['date']}.\n")
     if rows:
-        typer.echo(colored(text_table(["", "exercise", "used", "run again"], rows, width, cut={1: 12, 2: 8, 3: 16})))
+        typer.echo(colored(text_table(["", "exercise", "used", "run again"], rows, width, cut={1: 8, 2: 6, 3: 16})))
     right = sum(one.status == "right" for one in results)
     typer.echo(f"\n  {right} of {len(results)} answers that it calls done were run again and are right.")
     if not unprotected and any(one.status == "unchecked" for one in results):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import typer
 
@@ -16,6 +17,7 @@ from regard.show.table import terminal_width, wrapped
 
 _CLEAR = "\x1b[2J\x1b[H"  # what was on the screen can still be scrolled to in most terminals
 _QUIT = ("q", END)
+_FRAME = 10  # lines of a screen around a verdict
 
 
 class WatchMode:
@@ -30,6 +32,7 @@ class WatchMode:
         self.hints: list[tuple[str, str]] = []
         self.message = ""  # an answer to a key
         self.is_list = False  # the list of exercises is on the screen
+        self.shows_ways = self.has_more = False  # other ways are shown even if they do not fit; w would show them
         self._saved = SavedFiles(folder.files())
 
     def run(self) -> None:
@@ -68,6 +71,8 @@ class WatchMode:
             return
         elif key == "l":
             self.is_list = not is_list
+        elif key == "w" and self.has_more:
+            self.shows_ways = True
         elif key in ("n", "\n", "\r") and not is_list:
             if self.is_done:
                 self._go_on(checker)
@@ -89,7 +94,8 @@ class WatchMode:
 
     def check(self, checker: AnswerChecker) -> None:
         """Check the file of this exercise, and show the verdict."""
-        self.checked, self.message, self.is_list = None, "checking…", False
+        self.checked, self.message = None, "checking…"
+        self.is_list = self.shows_ways = self.has_more = False
         self.draw()
         self._saved.note(self.lesson.name)
         try:
@@ -105,9 +111,9 @@ class WatchMode:
         if self.is_list:
             blocks.append(lesson_list(self.folder, width))
         else:
-            is_begun = self.checked is not None and not self.checked.is_untouched
-            blocks.append(lesson_heading(self.folder, self.lesson, width, with_task=not is_begun))
-            blocks += [result_text(self.lesson, self.checked, width)] if self.checked else []
+            is_new = self.checked is None or self.checked.is_untouched
+            blocks.append(lesson_heading(self.folder, self.lesson, width, with_task=is_new))
+            blocks += [self._result(width)] if self.checked else []
             blocks += [hints_text(self.lesson, self.hints, width)] if self.hints and not self.is_done else []
         blocks += [wrapped(self.message, width)] if self.message else []
         if self.is_done and not self.is_list:
@@ -116,10 +122,19 @@ class WatchMode:
         clear = "\n" if os.environ.get("TERM") == "dumb" else _CLEAR
         typer.echo(clear + "\n" + colored("\n\n".join(blocks)))
 
+    def _result(self, width: int) -> str:
+        """The verdict. What comes after success and does not fit the screen, the key w shows."""
+        assert self.checked is not None
+        text = result_text(self.lesson, self.checked, width)
+        short = result_text(self.lesson, self.checked, width, with_ways=False)
+        room = shutil.get_terminal_size((80, 24)).lines - _FRAME
+        self.has_more = text != short and text.count("\n") >= room and not self.shows_ways
+        return short if self.has_more else text
+
     def _keys(self) -> str:
         if self.is_list:
             return "any key: back   q quit"
-        first = ["n next"] if self.is_done else ["h hint"]
+        first = ["n next", *(["w other ways"] if self.has_more else [])] if self.is_done else ["h hint"]
         return "   ".join([*first, "l list", "r run again", "q quit"])
 
     def _show_hint(self) -> None:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:  # until something is checked, nobody waits for torch
     from regard.sandbox.worker import Worker
 
 
+# What answers that use regard import, and torch when they load a model: half of the time that such an answer takes.
+IMPORTED = ("regard.public", "regard.gpt.checkpoint.pretrained", "torch.fx.experimental.symbolic_shapes")
+NOT_WRITTEN = "not written yet"  # the name of that finding
+
+
 @dataclass(frozen=True)
 class CheckedAnswer:
     """A verdict, and what else is shown with it."""
@@ -24,11 +29,12 @@ class CheckedAnswer:
     verdict: AnswerVerdict
     part_names: tuple[str, ...]  # what the learner's file defines
     seconds: float
+    is_start: bool = False  # the file is as it was at the beginning
 
     @property
     def is_untouched(self) -> bool:
-        """Is something still to be written, so that it was not an attempt yet?"""
-        return any(one.name == "not written yet" for one in self.verdict.findings)
+        """Is it the file as it was at the beginning, or something still to be written, and so no attempt yet?"""
+        return self.is_start or any(one.name == NOT_WRITTEN for one in self.verdict.findings)
 
 
 class AnswerChecker:
@@ -70,7 +76,9 @@ class AnswerChecker:
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         verdict = check_answer(exercise, worker, path, seed)
-        return CheckedAnswer(verdict, tuple(exercise.part_names), time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
+        return CheckedAnswer(verdict, tuple(exercise.part_names), seconds, is_start)
 
     def _started(self) -> Worker:
         """The worker; its process is started before torch is imported here, because both imports take seconds."""
@@ -78,7 +86,7 @@ class AnswerChecker:
             from regard.sandbox.process import WorkerProcess
             from regard.sandbox.protection import Protection
 
-            own = Protection.for_own_file(imported=("regard.public",))
+            own = Protection.for_own_file(imported=IMPORTED)
             protection = Protection.for_others() if self.is_confined else own
             process = WorkerProcess(protection)
             from regard.checking.sandboxed import default_limits, own_limits
@@ -97,6 +105,6 @@ def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker)
         raise ValueError(f"{path.name} is not there; write it again: regard learn reset {lesson.name}")
     answer = path.read_bytes()
     checked = checker.check(lesson, path)
-    if not checked.is_untouched:
+    if checked.verdict.is_right or not checked.is_untouched:
         folder.note_checked(lesson, answer, checked.verdict.is_right)
     return checked

@@ -127,13 +127,13 @@ def _recheck_one(
         return RecheckedAnswer(lesson.name, "missing", f"there is no {path.name}")
     content = path.read_bytes()
     is_same = hashlib.sha256(content).hexdigest() == claimed["answer"]
-    changed = "" if is_same else "the file is not the one of the certificate; "
+    changed = "" if is_same else "; it is another file than the certificate's"
     if checker.is_confined and imports_regard(content):
-        return RecheckedAnswer(lesson.name, "unchecked", f"{changed}it imports regard, which the sandbox hides")
+        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
     verdict = checker.check(lesson, path).verdict
     if verdict.problem:
-        return RecheckedAnswer(lesson.name, "unchecked", changed + verdict.problem)
+        return RecheckedAnswer(lesson.name, "unchecked", verdict.problem + changed)
     if not verdict.is_right:
         first = verdict.mistakes[0]
-        return RecheckedAnswer(lesson.name, "wrong", changed + (first.name or first.says))
-    return RecheckedAnswer(lesson.name, "right" if is_same else "changed", changed + "it is right")
+        return RecheckedAnswer(lesson.name, "wrong", (first.name or first.says.rstrip(".")) + changed)
+    return RecheckedAnswer(lesson.name, "right" if is_same else "changed", f"it is right{changed}")

@@ -189,20 +189,6 @@ def read_sections(text: str) -> dict[str, str]:
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def definitions(source: str, names: list[str]) -> dict[str, str]:
-    r"""The text of these functions and classes in a file, with the comments inside them.
-
-    >>> definitions("import math\n\ndef f(x):\n    return x  # as it is\n", ["f", "g"])
-    {'f': 'def f(x):\n    return x  # as it is'}
-    """
-    result, lines = {}, source.splitlines()
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in names:
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            result[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    return result
-
-
 def _parse(path: Path) -> dict[str, Any]:
     try:
         reader: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

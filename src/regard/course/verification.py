@@ -45,10 +45,12 @@ def verify_lesson(lesson: Lesson, checker: AnswerChecker) -> LessonReport:
     if missing := FILES - {str(path) for path in inside}:
         report.faults.append(f"missing: {', '.join(sorted(missing))}")
         return report
+    from regard.exercises.soundness import unsound
+
     try:
         exercise = checker.exercise(lesson)
         report.faults += [*_texts(lesson), *_same_names(lesson)]
-        report.faults += _wrong_acts(lesson, checker)
+        report.faults += [f"exercise.py, {one}" for one in unsound(exercise)]
         report.faults += _answers(lesson, checker, report, exercise.passes_unsolved)
     except (ValueError, SyntaxError) as error:
         report.faults.append(str(error))
@@ -119,31 +121,6 @@ def _names(source: str) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
     return names
-
-
-def _wrong_acts(lesson: Lesson, checker: AnswerChecker) -> Iterator[str]:
-    """Wrong answers of a function must differ from the right one and from each other, or their names mean nothing."""
-    import torch
-
-    from regard.exercises.calling import call_own
-    from regard.exercises.comparing import is_same
-    from regard.exercises.parts import Function
-
-    for part in checker.exercise(lesson).parts:
-        if not isinstance(part, Function):
-            continue
-        arguments = [tuple(part.arguments(torch.Generator().manual_seed(run))) for run in range(part.runs)]
-        acts = [("the right answer", part.right), *((one.name, one.act) for one in part.wrong if one.act is not None)]
-        results = []
-        for name, act in acts:
-            try:
-                results.append((name, [call_own(act, one, run) for run, one in enumerate(arguments)]))
-            except Exception as error:
-                yield f"{part.name}: {name} fails in exercise.py: {type(error).__name__}: {error}"
-        for at, (name, values) in enumerate(results):
-            for other, others in results[:at]:
-                if all(is_same(a, b, part.tolerance) for a, b in zip(values, others, strict=True)):
-                    yield f"{part.name}: {name} gives the same results as {other}"
 
 
 def _answers(lesson: Lesson, checker: AnswerChecker, report: LessonReport, passes_unsolved: bool) -> Iterator[str]:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.course.answers import CheckedAnswer
-from regard.course.courses import LEVELS, Lesson, definitions
+from regard.course.answers import NOT_WRITTEN, CheckedAnswer
+from regard.course.courses import LEVELS, Lesson
 from regard.course.learner import LearnerFolder
+from regard.course.other_ways import different_code
 from regard.course.progress import ExerciseRecord
 from regard.drawing import as_text
 from regard.show.table import as_printed, shorten, text_columns, text_table, wrapped
@@ -79,18 +80,19 @@ def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task:
     return "\n".join(lines)
 
 
-def result_text(lesson: Lesson, checked: CheckedAnswer, width: int) -> str:
-    """The verdict; after success also the explanation, other ways, and the learner's own weights."""
+def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: bool = True) -> str:
+    """The verdict; after success also the explanation, the learner's own weights, and other ways."""
     verdict = checked.verdict
-    if checked.is_untouched:  # no mistake yet, so no red cross
+    if any(one.name == NOT_WRITTEN for one in verdict.findings):  # no mistake yet, so no red cross
         first = verdict.findings[0]
         place = shorten(f"    {Path(verdict.file).name}:{first.line}   {first.code}", width)
         return f"{wrapped(f'· {first.says}', width)}\n\n{place}"
     blocks = [_printed(verdict.printed, width), as_text(verdict, width)]
     if verdict.is_right:
         explanation, _ = split_after(lesson.after)
-        blocks += [indented(explanation, width), ways_text(lesson, checked.part_names, width)]
+        blocks.append(indented(explanation, width))
         blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
+        blocks += [ways_text(lesson, checked.part_names, width)] if with_ways else []
     return "\n\n".join(filter(None, blocks))
 
 
@@ -137,12 +139,10 @@ def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> 
 
 def ways_text(lesson: Lesson, names: Sequence[str], width: int) -> str:
     """Other right ways to write these functions and classes: of each file, what is not as in the solution."""
-    usual = definitions(lesson.text("solution.py"), list(names))
+    usual = lesson.text("solution.py")
     blocks = []
     for path in lesson.ways:
-        written = definitions(path.read_text(encoding="utf-8"), list(names))
-        codes = [code for name, code in written.items() if code != usual.get(name)]
-        if codes:
+        if codes := different_code(path.read_text(encoding="utf-8"), usual, names):
             title = f"  Another way, {path.stem.replace('_', ' ')}:"
             blocks.append("\n\n".join([title, *(indented(code, width, "    ", wrap=False) for code in codes)]))
     return "\n\n".join(blocks)
