@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,6 +117,13 @@ def takes(described: Mapping[str, Any], names: tuple[str, ...]) -> bool:
 def has_config(described: Mapping[str, Any]) -> bool:
     """Is it built with one object for all settings?"""
     return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
+
+
+def shares_key_heads(described: Mapping[str, Any], source: str) -> bool:
+    """Can it be built with fewer key heads than query heads? A configuration shows that by the names that are read."""
+    if takes(described, KV_HEADS):
+        return True
+    return has_config(described) and any(re.search(rf"[.\"']{name}\b", source) for name in KV_HEADS)
 
 
 def choose_arguments(

@@ -13,16 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.checking.behaviours import Situation, changes_arguments, observe
 from regard.checking.building import (
     GROUPED,
-    KV_HEADS,
     OTHER_GROUPED,
     OTHERS,
     ProbeSizes,
     choose_arguments,
-    takes,
+    shares_key_heads,
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
@@ -33,7 +33,7 @@ from regard.checking.functions import function_experiment
 from regard.checking.locating import line_of
 from regard.checking.small_functions import check_small, kind_of
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
+from regard.checking.values import Experiment, Request, agrees_elsewhere, expects_causal, experiment
 from regard.checking.verdict import Finding, Verdict
 from regard.mistakes.search import Variant
 from regard.traces.failures import describe_argument
@@ -142,7 +142,7 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
     seen = record(subject, result)
-    result = with_constant_scale(result, [call.value for call in seen.recorded[seen.built :]])
+    result = with_constant_scale(result, values_of(seen), expects_causal(subject, result.observation, request))
     verdict.task = describe_task(result)
     verdict.notes = _notes(result, masked)
     if result.variants is not None and not result.is_right and not _confirmed(subject, request, result):
@@ -186,7 +186,7 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     if is_function(subject):
         return _experiment(subject, request.probes[0], 0, request)
     probes = request.probes[:1] if subject.is_built else request.probes
-    for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
+    for sizes in (GROUPED, *probes) if shares_key_heads(subject.described, subject.source) else probes:
         for square in (False, True):
             result = experiment(subject, sizes, 0, request, square=square)
             first = first or result
@@ -214,6 +214,11 @@ def record(subject: Subject, result: Experiment) -> Observation:
     return subject.run(result.job(calls=[result.call.as_json()], record=True), result.tensors)
 
 
+def values_of(seen: Observation) -> list[Tensor]:
+    """What the torch calls of forward gave."""
+    return [call.value for call in seen.recorded[seen.built :]]
+
+
 def _confirmed(subject: Subject, request: Request, result: Experiment) -> bool:
     """Is the explanation the same at other sizes, with other weights?"""
     for other in _other_experiments(subject, request, result):
@@ -232,7 +237,7 @@ def _other_experiments(subject: Subject, request: Request, result: Experiment) -
         other = _experiment(subject, sizes, 7, request, square=square, masked=masked)
         if other.case is not None and other.variants is None:
             seen = record(subject, other)
-            other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
+            other = with_constant_scale(other, values_of(seen), expects_causal(subject, other.observation, request))
         yield other
 
 
