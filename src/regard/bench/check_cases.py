@@ -13,8 +13,11 @@ from itertools import combinations
 from pathlib import Path
 
 HEADER = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-# These keep a layer from running, or hide what another mistake does.
-ALONE = ("super().__init__() missing", "view of a non-contiguous tensor", "hard-coded sizes", "mask argument ignored")
+# These keep a layer from running, hide what another mistake does, or are rare, so that no pairs of them are tried.
+ALONE = (
+    *("super().__init__() missing", "view of a non-contiguous tensor", "hard-coded sizes", "mask argument ignored"),
+    *("missing root of d_model", "one projection used twice", "scale is a constant"),
+)
 _FOLDER = Path(__file__).parent / "wrong_layers"
 
 
