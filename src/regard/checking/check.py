@@ -153,7 +153,7 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         verdict.findings = changed or [_unknown(subject, request, result, seen)]
         return verdict
     mistakes = _mistakes(result, seen, subject.source)
-    if not mistakes and masked is not None and not masked.is_right:
+    if masked is not None and (more_mistakes(masked, result) if mistakes else not masked.is_right):
         mistakes = _mask_mistakes(subject, request, masked)
     if not mistakes:
         mistakes = _elsewhere(subject, request, result)
@@ -184,11 +184,13 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     first = None
     if is_function(subject):
-        return _experiment(subject, request.probes[0], 0, request)
+        return _with_or_without_mask(subject, request.probes[0], request)
     probes = request.probes[:1] if subject.is_built else request.probes
-    for sizes in (GROUPED, *probes) if shares_key_heads(subject.described, subject.source) else probes:
+    if shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
+        probes = (GROUPED, *probes)
+    for sizes in probes:
         for square in (False, True):
-            result = experiment(subject, sizes, 0, request, square=square)
+            result = _with_or_without_mask(subject, sizes, request, square)
             first = first or result
             if result.variants is not None or (first is result and result.case is not None):
                 return result
@@ -196,6 +198,15 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
                 return first
     assert first is not None
     return first
+
+
+def _with_or_without_mask(subject: Subject, sizes: ProbeSizes, request: Request, square: bool = False) -> Experiment:
+    """Without a mask; with one, where the code fails without."""
+    result = _experiment(subject, sizes, 0, request, square=square)
+    if result.failed is None or mask_argument(subject.described) is None:
+        return result
+    masked = _experiment(subject, sizes, 0, request, square=square, masked=True)
+    return result if masked.case is None else masked
 
 
 def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
@@ -275,6 +286,12 @@ def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Findin
         )
         for one in variant
     ]
+
+
+def more_mistakes(masked: Experiment, result: Experiment) -> bool:
+    """Has it, with a mask, the mistakes that it has without one, and another?"""
+    alone, both = set(result.names[0]), set(masked.names[0] if masked.variants else ())
+    return alone < both
 
 
 def _mask_mistakes(subject: Subject, request: Request, masked: Experiment) -> list[Finding]:
