@@ -26,7 +26,7 @@ from regard.checking.building import (
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
-from regard.checking.divergence import first_divergence
+from regard.checking.divergence import first_divergence, furthest
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
@@ -306,7 +306,11 @@ def _unknown(
 ) -> Finding:
     """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
     assert result.case is not None
-    where = first_divergence(result.case, seen)
+    cases = [result.case]
+    if result.case.mask is None and expects_causal(subject, result.observation, request) is None:
+        cases.append(replace(result.case, causal=not result.case.causal))  # both are right: the one that fits better
+    where, case = furthest([(first_divergence(case, seen), case) for case in cases])
+    result = replace(result, case=case)
     called = " when a mask is passed" if with_mask else ""
     begins = f"The first step that differs: {where.step}."
     if where.before == where.step:

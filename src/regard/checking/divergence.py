@@ -63,6 +63,11 @@ def first_divergence(case: Case, seen: Observation) -> Divergence:
     return Divergence(following, calls[-1].line if calls else 0, before)
 
 
+def furthest(found: Sequence[tuple[Divergence, Case]]) -> tuple[Divergence, Case]:
+    """The case that a layer follows furthest; the first of those that are alike."""
+    return max(found, key=lambda one: _ORDER.index(one[0].before) if one[0].before in _ORDER else -1)
+
+
 def _held(value: Tensor, right: dict[str, Tensor], names: Sequence[str]) -> set[str]:
     """The steps of which a value is an arrangement or a part."""
     if not value.is_floating_point() or value.numel() < 2:
