@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from regard.checking.behaviours import Situation, changes_arguments, observe
+from regard.checking.behaviours import changes_arguments, observe
 from regard.checking.building import (
     GROUPED,
     KV_HEADS,
@@ -30,12 +30,12 @@ from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
-from regard.checking.locating import line_of
+from regard.checking.locating import likeliest, line_of
+from regard.checking.situation import Situation
 from regard.checking.small_functions import check_small, kind_of
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
+from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, unknown_arguments
 from regard.checking.verdict import Finding, Verdict
-from regard.mistakes.search import Variant
 from regard.traces.failures import describe_argument
 
 
@@ -130,6 +130,8 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
+    if result.guessed and result.variants is None and not result.problem:  # the guess may be wrong, not the layer
+        result = replace(result, problem=unknown_arguments(result.guessed))
     if result.problem:
         verdict.problem = result.problem
         return verdict
@@ -157,8 +159,7 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         mistakes = _mask_mistakes(subject, request, masked)
     if not mistakes:
         mistakes = _elsewhere(subject, request, result)
-    observed = changes_arguments(situation) if is_function(subject) else observe(situation)
-    verdict.findings = [*mistakes, *_unexplained(list(observed), mistakes)]
+    verdict.findings = [*mistakes, *_unexplained(observe(situation), mistakes)]
     return verdict
 
 
@@ -257,7 +258,7 @@ def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Findin
     assert result.case is not None
     assert result.out is not None
     assert result.variants is not None
-    variant: Variant = result.variants[0]
+    variant = likeliest(result.variants, seen)
     return [
         Finding(
             one.name,

@@ -82,6 +82,7 @@ class Experiment:
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
     norm: FirstNorm | None = None  # applied to x before it is projected
+    guessed: tuple[str, ...] = ()  # arguments of the constructor whose names are not known
 
     def prepared(self, x: Tensor) -> Tensor:
         """x as the projections read it."""
@@ -136,12 +137,11 @@ def experiment(
     if not subject.is_built:
         chosen = choose_arguments(subject.described, sizes, square=square, own=request.own)
         if chosen.unknown:
-            unknown = ", ".join(chosen.unknown)
-            problem = f"its constructor takes {unknown}, and nothing is known of that; give a value: --set {chosen.unknown[0]}=…"
-            return Experiment(sizes, Observation({}, [], []), problem=problem)
+            return Experiment(sizes, Observation({}, [], []), problem=unknown_arguments(chosen.unknown))
         built, shown = chosen.arguments, chosen.sizes
     first = subject.run({"build": built}, {})
     result = Experiment(sizes, first, built, shown, failed=first.failed)
+    result.guessed = () if subject.is_built else chosen.guessed
     if first.failed is not None:
         return result
     weights = known_weights(first.contents, seed + request.seed)
@@ -164,6 +164,11 @@ def experiment(
         return plain
     normed = _explained(subject, replace(result, norm=norm), readings, request, masked, most)
     return plain if normed.variants is None else normed
+
+
+def unknown_arguments(names: Sequence[str]) -> str:
+    """Why a class could not be built."""
+    return f"its constructor takes {', '.join(names)}, and nothing is known of that; give a value: --set {names[0]}=…"
 
 
 def _reads(reading: Reading, d_in: int) -> bool:

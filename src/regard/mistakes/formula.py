@@ -93,7 +93,7 @@ def split(t: Tensor, case: Case) -> Tensor:
 
 def share(t: Tensor, case: Case) -> Tensor:
     """Key heads as query heads need them: each for the query heads that stand together."""
-    return t.repeat_interleave(case.num_heads // t.shape[1], dim=1)
+    return t.repeat_interleave(max(1, case.num_heads // t.shape[1]), dim=1)
 
 
 def scale(scores: Tensor, case: Case) -> Tensor:
@@ -108,6 +108,8 @@ def see(case: Case) -> Tensor:
 
 def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
     """Weights (B, H, T, S) of the scores: hidden ones are −∞ before the softmax."""
+    if bool(visible.all()):
+        return scores.softmax(dim)
     if case.filling == "added":
         return (scores + (~visible).to(scores.dtype) * LARGE).softmax(dim)
     weights = scores.masked_fill(~visible, LARGE if case.filling == "large" else -torch.inf).softmax(dim)
@@ -115,8 +117,8 @@ def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
 
 
 def merge(context: Tensor, case: Case) -> Tensor:
-    """(B, H, T, D) as (B, T, H × D)."""
-    return context.transpose(1, 2).flatten(2)
+    """(B, H, T, D) as (B, T, H × D); heads that a wrong split left behind the tokens are there already."""
+    return context.flatten(2) if context.shape[1] != case.num_heads else context.transpose(1, 2).flatten(2)
 
 
 def output(concat: Tensor, case: Case) -> Tensor:
