@@ -67,16 +67,17 @@ def mask_on_another_device(situation: Situation) -> Iterator[Finding]:
     fault = seen.contents.get("elsewhere")
     if fault is None:
         return
-    loose = [one["name"] for one in seen.contents.get("loose", ()) if len(one["shape"]) > 1]
+    loose = [one for one in seen.contents.get("loose", ()) if len(one["shape"]) > 1]
     if loose:
-        name = loose[0]
+        name, is_mask = loose[0]["name"], loose[0]["is_mask"]
         yield Finding(
-            "mask not a buffer",
+            "mask not a buffer" if is_mask else "tensor not a buffer",
             f"self.{name} is a plain tensor: it stays on the CPU when the module moves to a GPU, and is not saved.",
             "torch moves and saves parameters and buffers only.",
             f'self.register_buffer("{name}", …)',
             step="mask",
             line=line_with(situation.subject.source, rf"self\.{re.escape(name)}\s*="),
+            is_warning=not is_mask,  # tables of positions are often kept so, and moved by hand
         )
     else:
         yield Finding(
@@ -197,7 +198,11 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
         if not outs:
             yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
             return
-        if result.is_right and not is_formula(result, outs[0], replace(result.case, x=result.prepared(x))):
+        if (
+            result.is_right
+            and result.extension is None
+            and not is_formula(result, outs[0], replace(result.case, x=result.prepared(x)))
+        ):
             yield Finding(
                 "",
                 f"For {words} it computes something else than for {result.sizes.B} texts of {result.sizes.T} tokens.",

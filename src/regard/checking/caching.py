@@ -29,7 +29,13 @@ def cached_like_uncached(subject: Subject, result: Experiment) -> Iterator[Findi
     cache = next((n for n in names if n in CACHES), None)
     flags = {n: {"value": True} for n in names if n in FLAGS}
     keeps = any("reset" in name and "cache" in name for name in result.observation.contents.get("methods", ()))
-    if result.case is None or not result.is_right or not result.case.causal or not (cache or (flags and keeps)):
+    if (
+        result.case is None
+        or not result.is_right
+        or result.extension is not None
+        or not result.case.causal
+        or not (cache or (flags and keeps))
+    ):
         return
     for new in (1, 2):
         finding = _try(subject, result, cache, flags, new)

@@ -28,13 +28,16 @@ from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
 from regard.checking.divergence import first_divergence
 from regard.checking.examples import counterexample, tiny_example
+from regard.checking.extensions import with_extension
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
 from regard.checking.locating import likeliest, line_of
+from regard.checking.readings import attends_over_the_batch, inverted_mask
 from regard.checking.situation import Situation
 from regard.checking.small_functions import check_small, kind_of
+from regard.checking.stated import is_tokens_first, own_text
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment, unknown_arguments
+from regard.checking.values import Experiment, Request, agrees_elsewhere, expects_causal, experiment, unknown_arguments
 from regard.checking.verdict import Finding, Verdict
 from regard.traces.failures import describe_argument
 
@@ -140,6 +143,10 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         return verdict
     assert result.case is not None
     assert result.call is not None
+    if result.call.layout == "tokens first" and not is_tokens_first(_text(subject), result.observation.contents):
+        verdict.task = describe_task(result)
+        verdict.findings = [attends_over_the_batch(subject, result)]
+        return verdict
     masked = _with_mask(subject, request, result)
     if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
@@ -157,9 +164,18 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     mistakes = _mistakes(result, seen, subject.source)
     if not mistakes and masked is not None and not masked.is_right:
         mistakes = _mask_mistakes(subject, request, masked)
+    if (
+        not mistakes
+        and masked is not None
+        and (inverted := inverted_mask(_text(subject), masked, record(subject, masked)))
+    ):
+        mistakes = [inverted]
     if not mistakes:
         mistakes = _elsewhere(subject, request, result)
     verdict.findings = [*mistakes, *_unexplained(observe(situation), mistakes)]
+    if result.extension is not None and result.extension.unknown and not verdict.mistakes:
+        what = result.extension.what.removesuffix(".")
+        verdict.problem = f"{what[0].lower()}{what[1:]}; {result.extension.unknown}. Everything else in it is right."
     return verdict
 
 
@@ -189,7 +205,7 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     probes = request.probes[:1] if subject.is_built else request.probes
     for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
         for square in (False, True):
-            result = experiment(subject, sizes, 0, request, square=square)
+            result = _extended(subject, request, experiment(subject, sizes, 0, request, square=square))
             first = first or result
             if result.variants is not None or (first is result and result.case is not None):
                 return result
@@ -199,6 +215,19 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     return first
 
 
+def _extended(subject: Subject, request: Request, result: Experiment) -> Experiment:
+    """Explained as the formula and something beside it, where the formula alone does not."""
+    if result.case is None or result.variants is not None:
+        return result
+    causal = expects_causal(subject, result.observation, request)
+    return with_extension(result, record(subject, result), _text(subject), causal)
+
+
+def _text(subject: Subject) -> str:
+    """What the learner wrote of this class or function."""
+    return own_text(subject.source, subject.described["name"])
+
+
 def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
     if mask_argument(subject.described) is None or result.case is None:
@@ -206,6 +235,8 @@ def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experi
     if result.case.causal and (result.variants is None or not any("no causal mask" in one for one in result.names)):
         return None
     masked = _experiment(subject, result.sizes, 0, request, masked=True)
+    if result.extension is not None:
+        masked = _extended(subject, request, masked)
     return None if masked.failed or masked.problem or masked.case is None else masked
 
 
@@ -234,6 +265,7 @@ def _other_experiments(subject: Subject, request: Request, result: Experiment) -
         if other.case is not None and other.variants is None:
             seen = record(subject, other)
             other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
+            other = other if result.extension is None else _extended(subject, request, other)
         yield other
 
 
@@ -325,6 +357,8 @@ def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
     assert result.case is not None
     assert result.call is not None
     notes = [] if result.norm is None else ["It normalises x before it projects it."]
+    if result.extension is not None and not result.extension.unknown:
+        notes.append(result.extension.what)
     if result.call.layout == "tokens first":
         notes.append("It takes x as (T, B, width).")
     if result.call.layout == "one text":

@@ -82,6 +82,7 @@ class Experiment:
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
     norm: FirstNorm | None = None  # applied to x before it is projected
+    extension: Any = None  # what it has beside the formula, an Extension
     guessed: tuple[str, ...] = ()  # arguments of the constructor whose names are not known
 
     def prepared(self, x: Tensor) -> Tensor:
@@ -362,7 +363,7 @@ def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
     factors = [one.case.factor for one in (first, other) if one.case is not None and one.case.factor is not None]
     if len(factors) == 2 and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
         return False
-    return bool(set(first.names) & set(other.names))
+    return bool(set(first.names) & set(other.names)) and (first.extension is None) == (other.extension is None)
 
 
 def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:

@@ -40,6 +40,7 @@ class Case:
     qkv: tuple[Tensor, Tensor, Tensor] | None = None  # queries, keys, values that come from outside, (B, T, width)
     mask: Tensor | None = None  # a mask that is passed to the layer, True = may attend
     filling: str = "-inf"  # how hidden scores are written: -inf, zero (0 for a row without keys), large, added
+    bias: Tensor | None = None  # added to the scaled scores, (H, T, T)
     factor: float | None = None  # a number by which the code multiplies the scores, where it is none of the known ones
 
     @property
@@ -191,7 +192,8 @@ class Formula:
 
     def _scaled(self, case: Case, known: Known) -> dict[str, Tensor]:
         before = self._up_to("scores", case, known)
-        return {**before, "scaled": self.scale(before["scores"], case)}
+        scaled = self.scale(before["scores"], case)
+        return {**before, "scaled": scaled if case.bias is None else scaled + case.bias}
 
     def _weights(self, case: Case, known: Known) -> dict[str, Tensor]:
         before = self._up_to("scaled", case, known)
