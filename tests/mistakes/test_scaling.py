@@ -13,6 +13,7 @@ FACTORS = {
     "missing root of d_model": 1 / 21,
     "scale by √num_heads": 3**-0.5,
     "scale by √T": 5**-0.5,
+    "scores ignored": 0.0,
 }
 
 

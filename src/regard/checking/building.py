@@ -120,6 +120,13 @@ def has_config(described: Mapping[str, Any]) -> bool:
     return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
 
 
+def shares_key_heads(described: Mapping[str, Any], source: str) -> bool:
+    """Can it be built with fewer key heads than query heads? A configuration shows that by the names that are read."""
+    if takes(described, KV_HEADS):
+        return True
+    return has_config(described) and any(re.search(rf"[.\"']{name}\b", source) for name in KV_HEADS)
+
+
 def choose_arguments(
     described: Mapping[str, Any],
     sizes: ProbeSizes,

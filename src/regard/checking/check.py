@@ -13,16 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.checking.behaviours import changes_arguments, observe
 from regard.checking.building import (
     GROUPED,
-    KV_HEADS,
     OTHER_GROUPED,
     OTHERS,
     ProbeSizes,
     choose_arguments,
-    takes,
+    shares_key_heads,
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
@@ -151,7 +151,7 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
     seen = record(subject, result)
-    result = with_constant_scale(result, [call.value for call in seen.recorded[seen.built :]])
+    result = with_constant_scale(result, values_of(seen), expects_causal(subject, result.observation, request))
     verdict.task = describe_task(result)
     verdict.notes = _notes(result, masked)
     if result.variants is not None and not result.is_right and not _confirmed(subject, request, result):
@@ -162,7 +162,7 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         verdict.findings = changed or [_unknown(subject, request, result, seen)]
         return verdict
     mistakes = _mistakes(result, seen, subject.source)
-    if not mistakes and masked is not None and not masked.is_right:
+    if masked is not None and (more_mistakes(masked, result) if mistakes else not masked.is_right):
         mistakes = _mask_mistakes(subject, request, masked)
     if (
         not mistakes
@@ -201,11 +201,13 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     first = None
     if is_function(subject):
-        return _experiment(subject, request.probes[0], 0, request)
+        return _with_or_without_mask(subject, request.probes[0], request)
     probes = request.probes[:1] if subject.is_built else request.probes
-    for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
+    if shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
+        probes = (GROUPED, *probes)
+    for sizes in probes:
         for square in (False, True):
-            result = _extended(subject, request, experiment(subject, sizes, 0, request, square=square))
+            result = _extended(subject, request, _with_or_without_mask(subject, sizes, request, square))
             first = first or result
             if result.variants is not None or (first is result and result.case is not None):
                 return result
@@ -228,6 +230,15 @@ def _text(subject: Subject) -> str:
     return own_text(subject.source, subject.described["name"])
 
 
+def _with_or_without_mask(subject: Subject, sizes: ProbeSizes, request: Request, square: bool = False) -> Experiment:
+    """Without a mask; with one, where the code fails without."""
+    result = _experiment(subject, sizes, 0, request, square=square)
+    if result.failed is None or mask_argument(subject.described) is None:
+        return result
+    masked = _experiment(subject, sizes, 0, request, square=square, masked=True)
+    return result if masked.case is None else masked
+
+
 def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
     if mask_argument(subject.described) is None or result.case is None:
@@ -244,6 +255,11 @@ def record(subject: Subject, result: Experiment) -> Observation:
     """The torch calls of one run."""
     assert result.call is not None
     return subject.run(result.job(calls=[result.call.as_json()], record=True), result.tensors)
+
+
+def values_of(seen: Observation) -> list[Tensor]:
+    """What the torch calls of forward gave."""
+    return [call.value for call in seen.recorded[seen.built :]]
 
 
 def _confirmed(subject: Subject, request: Request, result: Experiment) -> bool:
@@ -264,7 +280,7 @@ def _other_experiments(subject: Subject, request: Request, result: Experiment) -
         other = _experiment(subject, sizes, 7, request, square=square, masked=masked)
         if other.case is not None and other.variants is None:
             seen = record(subject, other)
-            other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
+            other = with_constant_scale(other, values_of(seen), expects_causal(subject, other.observation, request))
             other = other if result.extension is None else _extended(subject, request, other)
         yield other
 
@@ -303,6 +319,12 @@ def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Findin
         )
         for one in variant
     ]
+
+
+def more_mistakes(masked: Experiment, result: Experiment) -> bool:
+    """Has it, with a mask, the mistakes that it has without one, and another?"""
+    alone, both = set(result.names[0]), set(masked.names[0] if masked.variants else ())
+    return alone < both
 
 
 def _mask_mistakes(subject: Subject, request: Request, masked: Experiment) -> list[Finding]:

@@ -22,6 +22,8 @@ _FIELDS = {
     "d_in": "the width of x",
     "context_length": "context_length",
 }
+# The largest number that anybody writes for it: a layer of 512 heads takes long to build.
+_LARGEST = {"head_dim": 256, "num_heads": 64, "B": 256, "T": 1024, "width": 1024}
 
 
 def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
@@ -84,17 +86,20 @@ def _hard_coded(failed: Failure, subject: Subject, request: Request, sizes: Prob
         )
     for number, line in _numbers(subject.source, subject.described["name"]):
         for field, word in _FIELDS.items():
+            if number > _LARGEST.get(field, 4096):
+                continue
             if field == "width":
-                if number % sizes.num_heads:
+                heads = next((h for h in (sizes.num_heads, 4, 2) if number % h == 0), None)
+                if heads is None:
                     continue
-                changed = replace(sizes, head_dim=number // sizes.num_heads)
+                changed = replace(sizes, num_heads=heads, head_dim=number // heads)
             elif field == "context_length" and not takes(subject.described, ("context_length",)):
                 continue
             else:
                 changed = replace(sizes, **{field: number})
             if changed.context_length < changed.T:
                 changed = replace(changed, context_length=changed.T)
-            if number > 4096 or changed == sizes or not runs(experiment(subject, changed, 0, request, most=1)):
+            if changed == sizes or not runs(experiment(subject, changed, 0, request, most=1)):
                 continue
             return Finding(
                 "hard-coded sizes",

@@ -278,7 +278,8 @@ def _explained(
         for reading in readings:
             projections = {} if reading.assignment is None else reading.assignment.projections
             read = result.prepared(x)
-            case = Case(read[:1] if layout == "one text" else read, projections, reading.num_heads)
+            scaled = bool(projections) or not _is_simplified(subject, ways[0])
+            case = Case(read[:1] if layout == "one text" else read, projections, reading.num_heads, scaled=scaled)
             if masked:
                 groups.append((reading, replace(case, mask=visible), outs))
             else:
@@ -292,6 +293,11 @@ def _explained(
         return result
     result.failed = None
     return smallest_explanation(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
+
+
+def _is_simplified(subject: Subject, way: CallForm) -> bool:
+    """Is it, without weights, attention of x alone? Of q, k and v that come from elsewhere, scores are scaled."""
+    return sum(isinstance(one, str) for one in way.args) == 1 and "scaled" not in subject.described["name"].lower()
 
 
 def _has_nan(seen: Observation) -> bool:
