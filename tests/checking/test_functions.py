@@ -111,4 +111,4 @@ def test_an_argument_that_is_unknown_is_asked_for():
     def attend(q, k, v, groove):
         return q
 
-    assert check(attend).problem == "nothing is known of its argument groove; give a value: --set groove=…"
+    assert check(attend).problem == "nothing is known of its argument groove; give a value: arguments={'groove': …}"

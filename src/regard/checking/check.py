@@ -33,12 +33,13 @@ from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
 from regard.checking.locating import likeliest, line_of
 from regard.checking.readings import attends_over_the_batch, inverted_mask
+from regard.checking.remedies import in_python
 from regard.checking.situation import Situation
 from regard.checking.small_functions import check_small, kind_of
 from regard.checking.stated import is_tokens_first, own_text
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, expects_causal, experiment, unknown_arguments
-from regard.checking.verdict import Finding, Verdict
+from regard.checking.verdict import Finding, Verdict, with_code
 from regard.traces.failures import describe_argument
 
 
@@ -75,7 +76,7 @@ def check(
         raise ValueError(f"check() takes a class, a module or a function of yours, not {describe_argument(target)}")
     request = Request(causal, dict(arguments or {}), dict(names or {}))
     verdict = check_subject(LocalSubject(target), request)
-    verdict.shows_fix = solution
+    verdict.problem, verdict.shows_fix = in_python(verdict.problem), solution
     return verdict
 
 
@@ -83,12 +84,8 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
     """Check something that runs here or elsewhere."""
     with _one_thread():
         verdict = _checked_inside(subject, request) or _checked(subject, request)
-    lines = subject.source.splitlines()
     verdict.file = subject.file
-    verdict.findings = [
-        replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one
-        for one in verdict.findings
-    ]
+    verdict.findings = with_code(verdict.findings, subject.source)
     return verdict
 
 

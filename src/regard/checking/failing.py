@@ -48,6 +48,8 @@ def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSiz
             step="concat",
             line=failed.line,
         )
+    if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
+        return Finding("out of memory", "It needs more memory than it may have.", line=failed.line)
     is_shape = failed.type in ("RuntimeError", "ValueError", "IndexError") and any(w in message for w in _SHAPES)
     if is_shape and (finding := _hard_coded(failed, subject, request, sizes)):
         return finding

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.checking.building import DROPOUT, ProbeSizes, choose_arguments
+from regard.checking.stated import LONGEST_LINE
 from regard.checking.subject import Observation, Subject
 from regard.checking.values import Experiment, Request
 
@@ -58,4 +59,5 @@ class Situation:
 
 def line_with(source: str, pattern: str) -> int:
     """The first line that holds the pattern, 0 where none does."""
-    return next((i for i, line in enumerate(source.splitlines(), 1) if re.search(pattern, line)), 0)
+    lines = enumerate(source.splitlines(), 1)
+    return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)

@@ -84,14 +84,19 @@ class _Nowhere(io.StringIO):
         return len(text)
 
 
-def load(path: Path) -> Loaded:
-    """Run a file as a module. What it prints is not shown; what it raises is told with its line."""
+def read_source(path: Path) -> str:
+    """The text of a Python file."""
     if path.is_dir() or path.suffix not in (".py", ""):
         raise ValueError(f"{path} is not a Python file; give FILE.py or FILE.py:CLASS")
     try:
-        source = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
+
+
+def load(path: Path) -> Loaded:
+    """Run a file as a module. What it prints is not shown; what it raises is told with its line."""
+    source = read_source(path)
     name = f"_checked_{path.stem}_{abs(hash(path.resolve()))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

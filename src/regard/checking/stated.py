@@ -10,6 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+LONGEST_LINE = 1000  # characters: searching a line takes the square of its length at worst
+_MOST_LINES = 2000
+
 _BATCH = r"(b|bs|bsz|n|batch|batch_size|bsize|nbatch|batches)"
 _TOKENS = r"(t|l|s|n|seq|seq_len|seqlen|seq_length|tokens|num_tokens|length|tgt_len|src_len|len|sequence|time|steps)"
 _TOKENS_FIRST = (
@@ -39,14 +42,18 @@ def own_text(source: str, name: str) -> str:
     """
     try:
         nodes = ast.parse(source).body
-    except SyntaxError:
-        return source
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _short(source)
     lines, start = source.splitlines(), 0
     for node in nodes:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
-            return "\n".join(lines[start : node.end_lineno])
+            return _short("\n".join(lines[start : node.end_lineno]))
         start = node.end_lineno or start
-    return source
+    return _short(source)
+
+
+def _short(text: str) -> str:
+    return "\n".join(line for line in text.splitlines()[:_MOST_LINES] if len(line) <= LONGEST_LINE)
 
 
 def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
@@ -80,7 +87,9 @@ def mask_shows(source: str) -> bool | None:
     (True, False, None)
     """
     said = set()
-    for text in re.findall(r'#[^\n]*|"""(?:.|\n)*?"""', source):
+    comments = [line.partition("#")[2] for line in source.splitlines()]
+    docstrings = [line for part in source.split('"""')[1::2] for line in part.splitlines()]
+    for text in (*comments, *docstrings):
         if "mask" not in text.lower() and "true" not in text.lower():
             continue
         for word, meaning in ((r"\b(1|true|ones?)\b", True), (r"\b(0|false|zeros?)\b", False)):

@@ -45,6 +45,7 @@ class Request:
     names: Mapping[str, str] = field(default_factory=dict)
     probes: tuple[ProbeSizes, ...] = PROBES  # the first at which the layer can be built
     seed: int = 0  # added to that of every experiment
+    mistakes: tuple[Mistake, ...] = ()  # a teacher's own, which are tried before the known ones
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,8 @@ def _explained(
             result.failed = Failure(WRONG_SHAPE, _shapes(seen, sizes))
         return result
     result.failed = None
-    return smallest_explanation(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
+    tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
+    return smallest_explanation(result, groups, tolerance, most, request.mistakes)
 
 
 def _is_simplified(subject: Subject, way: CallForm) -> bool:
@@ -330,11 +332,12 @@ def smallest_explanation(
     groups: Sequence[tuple[Reading, Case, list[Output]]],
     tolerance: float,
     most: int,
+    own: Sequence[Mistake] = (),
 ) -> Experiment:
     """The experiment with the smallest explanation of any of its outputs."""
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:
-            mistakes = distinguishable(reading)
+            mistakes = (*own, *distinguishable(reading))
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
             if matches:
