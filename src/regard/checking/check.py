@@ -26,7 +26,7 @@ from regard.checking.building import (
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
-from regard.checking.divergence import first_divergence
+from regard.checking.divergence import latest_divergence
 from regard.checking.examples import counterexample, tiny_example
 from regard.checking.extensions import with_extension
 from regard.checking.failing import explain
@@ -336,7 +336,9 @@ def _unknown(
 ) -> Finding:
     """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
     assert result.case is not None
-    where = first_divergence(result.case, seen)
+    is_told = expects_causal(subject, result.observation, request) is not None or result.case.mask is not None
+    cases = [result.case] if is_told else [result.case, replace(result.case, causal=not result.case.causal)]
+    where = latest_divergence(cases, seen)
     called = " when a mask is passed" if with_mask else ""
     begins = f"The first step that differs: {where.step}."
     if where.before == where.step:
