@@ -26,13 +26,14 @@ from regard.checking.building import (
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
+from regard.checking.describing import describe_task, notes_on
 from regard.checking.divergence import latest_divergence
 from regard.checking.examples import counterexample, tiny_example
-from regard.checking.extensions import with_extension
+from regard.checking.extensions import is_same_for_another_text, with_extension
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
 from regard.checking.locating import likeliest, line_of
-from regard.checking.readings import attends_over_the_batch, inverted_mask
+from regard.checking.readings import attends_over_the_batch, beyond_the_formula, inverted_mask
 from regard.checking.remedies import in_python
 from regard.checking.situation import Situation
 from regard.checking.small_functions import check_small, kind_of
@@ -40,6 +41,7 @@ from regard.checking.stated import is_tokens_first, own_text
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
 from regard.checking.values import Experiment, Request, agrees_elsewhere, expects_causal, experiment, unknown_arguments
 from regard.checking.verdict import Finding, Verdict, with_code
+from regard.checking.wiring import attention_inside, wiring_around
 from regard.traces.failures import describe_argument
 
 
@@ -107,21 +109,16 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
     built = None if subject.is_built else choose_arguments(subject.described, request.probes[0], own=request.own)
     if built is not None and built.unknown:
         return None
-    seen = subject.run({"build": None if built is None else built.arguments}, {})
-    inside = [
-        one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))
-    ]
-    weights = [p["name"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
-    norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in seen.contents.get("parameters", ()))
-    for one in inside:
-        alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
-        rest = [name for name in weights if not name.startswith(alike)]
-        if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
-            verdict = _checked(InsideSubject(subject, one), request)
-            whole = subject.described["name"]
-            verdict.notes.append(f"Only the attention inside {whole} was checked: {one['path']}.")
-            return verdict
-    return None
+    arguments = None if built is None else built.arguments
+    contents = subject.run({"build": arguments}, {}).contents
+    attention = attention_inside(contents)
+    if attention is None:
+        return None
+    verdict = _checked(InsideSubject(subject, attention), request)
+    wiring = wiring_around(subject, arguments, contents, attention["path"])
+    verdict.findings += wiring.findings
+    verdict.notes += [wiring.note] if wiring.note else []
+    return verdict
 
 
 def _checked(subject: Subject, request: Request) -> Verdict:
@@ -137,7 +134,10 @@ def _checked(subject: Subject, request: Request) -> Verdict:
         return verdict
     if result.failed is not None:
         verdict.findings = [explain(result.failed, subject, request, result.sizes)]
-        return verdict
+        ran = None if verdict.findings[0].name else _at_even_sizes(subject, request)
+        if ran is None:
+            return verdict
+        result = ran
     assert result.case is not None
     assert result.call is not None
     if result.call.layout == "tokens first" and not is_tokens_first(_text(subject), result.observation.contents):
@@ -150,13 +150,15 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     seen = record(subject, result)
     result = with_constant_scale(result, values_of(seen), expects_causal(subject, result.observation, request))
     verdict.task = describe_task(result)
-    verdict.notes = _notes(result, masked)
+    verdict.notes = notes_on(result, masked)
     if result.variants is not None and not result.is_right and not _confirmed(subject, request, result):
         result = replace(result, variants=None)
     situation = Situation(subject, result, request, masked)
     if result.variants is None:
         changed = list(changes_arguments(situation))
         verdict.findings = changed or [_unknown(subject, request, result, seen)]
+        if not changed and (problem := beyond_the_formula(_text(subject), verdict.findings[0])):
+            verdict.findings, verdict.problem = [], problem
         return verdict
     mistakes = _mistakes(result, seen, subject.source)
     if masked is not None and (more_mistakes(masked, result) if mistakes else not masked.is_right):
@@ -214,12 +216,21 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     return first
 
 
+def _at_even_sizes(subject: Subject, request: Request) -> Experiment | None:
+    """A layer that fails at odd sizes, such as with rotary positions, where it runs."""
+    if subject.is_built or is_function(subject):
+        return None
+    results = (experiment(subject, sizes, 0, request) for sizes in request.probes[1:])
+    return next((one for one in results if one.case is not None), None)
+
+
 def _extended(subject: Subject, request: Request, result: Experiment) -> Experiment:
     """Explained as the formula and something beside it, where the formula alone does not."""
     if result.case is None or result.variants is not None:
         return result
     causal = expects_causal(subject, result.observation, request)
-    return with_extension(result, record(subject, result), _text(subject), causal)
+    extended = with_extension(result, record(subject, result), _text(subject), causal)
+    return extended if extended.extension is None or is_same_for_another_text(subject, extended) else result
 
 
 def _text(subject: Subject) -> str:
@@ -355,35 +366,3 @@ def _unexplained(findings: list[Finding], mistakes: list[Finding]) -> list[Findi
     if not mistakes:
         return findings
     return [one for one in findings if one.name and one.name != "hard-coded sizes"]
-
-
-def describe_task(result: Experiment) -> str:
-    """What it was compared with, in words."""
-    assert result.case is not None
-    case = result.case
-    direction = "causal " if case.causal else ""
-    if case.qkv is not None:
-        return f"{direction}scaled dot-product attention of q, k and v"
-    if not case.projections:
-        return f"{direction}attention without weights"
-    if case.num_heads == 1:
-        return f"{direction}self-attention, one head of {case.head_dim}"
-    assignment = result.reading.assignment if result.reading else None
-    kv = len(case.projections["W_key"].weight) // max(1, case.head_dim) if assignment else case.num_heads
-    groups = f" that share {kv} key heads" if 0 < kv < case.num_heads and not case.reads_pieces else ""
-    return f"{direction}multi-head attention, {case.num_heads} heads of {case.head_dim}{groups}"
-
-
-def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
-    assert result.case is not None
-    assert result.call is not None
-    notes = [] if result.norm is None else ["It normalises x before it projects it."]
-    if result.extension is not None and not result.extension.unknown:
-        notes.append(result.extension.what)
-    if result.call.layout == "tokens first":
-        notes.append("It takes x as (T, B, width).")
-    if result.call.layout == "one text":
-        notes.append("It takes one text, (T, width).")
-    if masked is not None and masked.call is not None and masked.is_right:
-        notes.append(f"Its mask: {masked.call.mask.partition(', (')[0]}.")
-    return notes

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.checking.norms import find_norm
+from regard.checking.calling import inputs
+from regard.checking.norms import FirstNorm, find_norm
 from regard.checking.positions import angles, is_alibi, is_two_steps, is_usual
 from regard.checking.stated import names_positions, names_window
-from regard.checking.subject import Observation, Recorded
+from regard.checking.subject import Observation, Recorded, Subject
 from regard.checking.values import Experiment, distinguishable
 from regard.mistakes.formula import Case, Formula, merge, share, split
-from regard.mistakes.search import TOLERANCE, explanations_of_size, same
+from regard.mistakes.search import TOLERANCE, explanations_of_size, outputs, same
 from regard.traces.torch_calls import HIDDEN
 
 _FUSED = "scaled_dot_product_attention"
@@ -36,6 +37,7 @@ class Extension:
     case: Case
     out: Tensor  # what the formula must give in that case
     unknown: str = ""  # what cannot be known of it: then the layer is not checked; "" where everything is
+    is_window: bool = False
 
 
 def with_extension(result: Experiment, seen: Observation, source: str, causal: bool | None = None) -> Experiment:
@@ -52,6 +54,28 @@ def with_extension(result: Experiment, seen: Observation, source: str, causal: b
                 result, case=one.case, out=one.out, variants=[variant for _, variant in matches], extension=one
             )
     return result
+
+
+def is_same_for_another_text(subject: Subject, result: Experiment) -> bool:
+    """Does a bias or a window that was read from one text explain the output for another one, too?"""
+    case, call, first = result.case, result.call, result.tensors["x"]
+    assert case is not None
+    assert call is not None
+    if case.bias is None and not (result.extension.is_window and not call.mask):
+        return True  # norms, rotations and residuals are known by their numbers
+    x = first.flip(0, 1) * 0.9
+    seen = subject.run(result.job(calls=[call.as_json()]), {**result.tensors, **inputs(x)})
+    outs = call.outputs(seen.runs[0].outputs, len(x), x.shape[1]) if seen.failure is None else []
+    norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
+    read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
+    made = outputs(read, result.variants[0] if result.variants else ())
+    return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in made)
+
+
+def _norm(result: Experiment) -> FirstNorm | None:
+    """The norm of x, where the layer has one."""
+    weights = {name.removeprefix("state."): t for name, t in result.tensors.items() if name.startswith("state.")}
+    return find_norm(result.observation.contents, weights, result.tensors["x"].shape[-1])
 
 
 def _extensions(result: Experiment, seen: Observation, source: str, causal: bool | None) -> Iterator[Extension]:
@@ -77,8 +101,7 @@ def _bases(result: Experiment, causal: bool | None) -> Iterator[Case]:
     """The case with and without the mask of the future, on x and on the norm of x."""
     case = result.case
     assert case is not None
-    weights = {name.removeprefix("state."): t for name, t in result.tensors.items() if name.startswith("state.")}
-    norm = find_norm(result.observation.contents, weights, case.x.shape[-1])
+    norm = _norm(result)
     both = causal is None and case.mask is None
     for one in (case, replace(case, causal=not case.causal)) if both else (case,):
         yield one
@@ -95,9 +118,7 @@ def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:
     x = x[: len(out)]
     what = "It adds x to its output, a residual connection inside the layer."
     yield Extension(what, base, out - x)
-    weights = {name.removeprefix("state."): t for name, t in result.tensors.items() if name.startswith("state.")}
-    norm = find_norm(result.observation.contents, weights, out.shape[-1])
-    if norm is not None:
+    if (norm := _norm(result)) is not None:
         try:
             right = Formula()(base)
         except (RuntimeError, ValueError):
@@ -206,7 +227,7 @@ def _scores(
 def _biased(case: Case, out: Tensor, steps: dict[str, Tensor], scores: Tensor, source: str) -> Iterator[Extension]:
     """The same number is added to a score whatever the text is: it can only depend on the positions."""
     hidden = scores < HIDDEN
-    if not names_positions(source) or not torch.equal(hidden, ~steps["mask"].expand(hidden.shape)):
+    if not names_positions(source):
         return
     for name in ("scaled", "scores"):
         bias = (scores - steps[name]).masked_fill(hidden, 0.0)
@@ -243,5 +264,9 @@ def _windowed(
     sizes = [value for name, value in attributes.items() if names_window(name)]
     unknown = "" if size in sizes or size - 1 in sizes else "how many, nothing here says"
     yield Extension(
-        f"A token sees only the last {size} tokens, a window.", replace(case, mask=visible), result.out, unknown
+        f"A token sees only the last {size} tokens, a window.",
+        replace(case, mask=visible),
+        result.out,
+        unknown,
+        is_window=True,
     )

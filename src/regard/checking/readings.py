@@ -7,7 +7,7 @@ from dataclasses import replace
 from regard.checking.calling import LAYOUTS, CallForm
 from regard.checking.divergence import first_divergence
 from regard.checking.locating import hiding_line
-from regard.checking.stated import mask_shows
+from regard.checking.stated import has_positions, has_window, mask_shows
 from regard.checking.subject import Observation, Subject
 from regard.checking.values import Experiment
 from regard.checking.verdict import Finding
@@ -53,3 +53,20 @@ def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding |
         step="mask",
         line=hiding_line(seen),
     )
+
+
+def beyond_the_formula(text: str, finding: Finding) -> str:
+    """Why a layer with something beside the formula could not be checked; "" where the code speaks of no such thing.
+
+    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong all the same.
+    """
+    steps = ("queries", "keys", "split", "scores", "scaled")
+    what = "positions" if finding.step in steps and has_positions(text) else ""
+    if finding.step in ("mask", "weights", "context") and has_window(text):
+        what = "a window"
+    if not what:
+        return ""
+    line = f" (line {finding.line})" if finding.line else ""
+    begins = finding.says.partition("explains it. ")[2].removesuffix(".")
+    begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
+    return f"it has {what} beside the formula, which are not known here; {begins}{line}."

@@ -28,6 +28,9 @@ _BATCH_FIRST = (
 _POSITIONS = (
     r"(?i)rotary|rope\b|rotat|freq|theta|alibi|slope|relative|rel_|_rel\b|position|distance|bias_table|pos_(bias|emb)"
 )
+_POSITION_NAMES = (
+    r"(?i)rotary|\brope|_rope|rotate_half|freqs_cis|alibi|slopes|rel(ative)?_?(pos|bias|att|key|emb)|pos(ition)?_?bias"
+)
 _WINDOW = r"(?i)window|sliding|local|\bband|span"
 _SEES = r"(may|can|visible|see|keep|kept|allow|attend|look|valid|real|show)"
 _NOT = r"(hid|mask(ed)?\b|not|ignore|pad|future|forbid|block)"
@@ -78,6 +81,20 @@ def names_positions(source: str) -> bool:
 def names_window(source: str) -> bool:
     """Does the text speak of a window?"""
     return re.search(_WINDOW, source) is not None
+
+
+def has_positions(source: str) -> bool:
+    """Is something in the code named after a kind of positions inside attention? A comment is not enough.
+
+    >>> has_positions("q = apply_rotary(q)"), has_positions("# no rotary positions here")
+    (True, False)
+    """
+    return any(re.search(_POSITION_NAMES, line.partition("#")[0]) for line in source.splitlines())
+
+
+def has_window(source: str) -> bool:
+    """Is something in the code named after a window?"""
+    return any(re.search(_WINDOW, line.partition("#")[0]) for line in source.splitlines())
 
 
 def mask_shows(source: str) -> bool | None:
