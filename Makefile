@@ -9,7 +9,7 @@ JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
-.PHONY: demo test slow lint types page base bench clean help
+.PHONY: demo test slow torture lint types page base bench clean help
 
 demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
 	@$(BIN)/regard see -o page.html
@@ -22,6 +22,11 @@ test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 
 slow: $(VENV)/.dev ## Run the slow tests: attacks on the sandbox, notebooks, every view
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests
+
+torture: $(VENV)/.dev ## Run 500 hostile submissions through the sandbox, and 500 through regard grade (20 minutes)
+	$(BIN)/python tests/sandbox/torture.py
+	$(BIN)/python tests/grading/torture.py
+	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
 	$(BIN)/ruff check .
@@ -47,7 +52,7 @@ clean: ## Delete .venv and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 # torch comes first and alone, pinned: where a CPU build of that version can be had, pip prefers it
 # to the build with several gigabytes of CUDA packages, and whatever follows finds torch installed.

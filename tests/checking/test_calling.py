@@ -49,3 +49,9 @@ def test_an_output_is_brought_to_batch_first():
         assert outs[0].equal(x[:1] if layout == "one text" else x)
     heads = torch.randn(2, 3, 5, 7)
     assert CallForm(("q",), {}, "heads apart").outputs([heads], 2, 5)[0].equal(heads.transpose(1, 2).flatten(2))
+
+
+def test_of_several_tensors_of_one_shape_only_the_first_is_the_output():
+    weights, out, guess = torch.zeros(2, 5, 5), torch.ones(2, 5, 7), torch.full((2, 5, 7), 3.0)
+    found = CallForm(("x",)).outputs([weights, out, guess, out.long()], 2, 5)
+    assert [one is other for one, other in zip(found, (weights, out), strict=True)] == [True, True]

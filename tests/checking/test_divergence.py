@@ -2,7 +2,6 @@ import pytest
 
 from checking.learner import checked, edited
 from regard.bench.check_cases import wrong_layers
-from regard.checking.divergence import Divergence, furthest
 
 # All of them by `regard bench check`. Of these two, the step beside the right one is told, or the line above.
 HARD = ("exponentials without a sum", "context divided")
@@ -19,13 +18,6 @@ def test_a_mistake_without_a_name_gets_none_and_its_first_step_is_told(case, tmp
     assert finding.example is not None
     if "window" not in case.names[0]:  # there, the mask is made in one line and used in another
         assert finding.line in case.lines
-
-
-def test_the_case_that_a_layer_follows_furthest_is_chosen():
-    early, late = Divergence("scores", 3, "values"), Divergence("out", 9, "concat")
-    assert furthest([(early, 1), (late, 2)]) == (late, 2)
-    assert furthest([(late, 1), (late, 2)]) == (late, 1)
-    assert furthest([(Divergence("queries", 3, ""), 1), (early, 2)]) == (early, 2)
 
 
 def test_a_layer_that_may_be_causal_or_not_is_followed_as_it_is(tmp_path):

@@ -7,6 +7,7 @@ from torch import nn
 
 from checking.learner import Learner
 from regard.checking import driver
+from regard.checking.subject import read
 
 BUILD = {"d_in": 13, "d_out": 21, "context_length": 11, "dropout": 0.0, "num_heads": 3}
 X = torch.randn(2, 5, 13, dtype=torch.float64)
@@ -73,8 +74,10 @@ def test_a_changed_argument_is_told():
             x += 1
             return x
 
-    seen, _ = run(Changes, build={})
-    assert seen["calls"][0]["changed"] == ["x"]
+    seen, returned = run(Changes, build={})
+    assert seen["calls"][0]["after"] == {"x": "after.0.0"}
+    torch.testing.assert_close(returned["after.0.0"], X + 1)
+    assert read(seen, returned, {"x": X}).runs[0].changed == ("x",)
 
 
 def test_a_configuration_is_read_by_key_and_by_attribute():

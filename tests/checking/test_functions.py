@@ -62,7 +62,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda one: one.__name__)
 def test_a_right_function_passes(function):
-    assert check(function).findings == []
+    assert check(function).mistakes == []
     assert is_known(function)
 
 
@@ -111,4 +111,4 @@ def test_an_argument_that_is_unknown_is_asked_for():
     def attend(q, k, v, groove):
         return q
 
-    assert check(attend).problem == "nothing is known of its argument groove; give a value: --set groove=…"
+    assert check(attend).problem == "nothing is known of its argument groove; give a value: arguments={'groove': …}"

@@ -113,3 +113,11 @@ def test_functions_are_known_by_their_names():
     assert kind_of("create_causal_mask", ["size"]) == "mask"
     assert kind_of("apply_mask", ["scores"]) == ""
     assert kind_of("attention", ["q", "k", "v"]) == ""
+
+
+@pytest.mark.parametrize("value", [float("nan"), 7.0, -3.0, float("inf")])
+def test_a_mask_of_other_numbers_is_none(value):
+    def causal_mask(T):
+        return torch.where(torch.ones(T, T).tril() > 0, value, 0.0)
+
+    assert check(causal_mask).status == "wrong"

@@ -1,5 +1,6 @@
 """`regard check` as a person types it."""
 
+import importlib
 import json
 
 import pytest
@@ -8,7 +9,33 @@ from typer.testing import CliRunner
 from regard.bench.check_cases import right_layers, wrong_layers
 from regard.cli import app
 
+check_command = importlib.import_module("regard.commands.check")
 WRONG = next(case for case in wrong_layers() if case.names == ("scale by √d_model",) and case.layer == "einsum")
+
+
+class KeptWorker:
+    """A worker that stays for the next test."""
+
+    def __init__(self, worker):
+        self.worker = worker
+
+    def __enter__(self):
+        return self.worker
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with check_command._worker() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _one_worker(worker, monkeypatch):
+    """One process for all tests: each starts in seconds."""
+    monkeypatch.setattr(check_command, "_worker", lambda: KeptWorker(worker))
 
 
 def check(*arguments):
@@ -120,3 +147,52 @@ def test_a_mistake_that_two_classes_share_is_told_once(homework):
     output = check(homework).output
     assert "✗ SecondAttention: the same as MultiHeadAttention, in the same line" in output
     assert output.count("The scores are divided by") == 1
+
+
+@pytest.mark.parametrize("place", ["import", "forward"])
+def test_an_endless_loop_is_out_of_time(homework, place):
+    source = right_layers()["einsum"]
+    if place == "import":
+        homework.write_text(source + "\nwhile True:\n    pass\n")
+    else:
+        homework.write_text(
+            source.replace("    def forward(self, x):\n", "    def forward(self, x):\n        while True: x\n")
+        )
+    result = check(homework, "--time", "0.5")
+    assert result.exit_code == 2
+    assert "homework.py could not be checked: out of time: It was stopped after 0.5 s." in " ".join(
+        result.output.split()
+    )
+    assert f"More time: regard check {homework} --time 60" in " ".join(result.output.split())
+
+
+def test_memory_without_end_is_out_of_memory(homework):
+    forward = "    def forward(self, x):\n"
+    homework.write_text(right_layers()["einsum"].replace(forward, f"{forward}        torch.zeros(1 << 40)\n"))
+    result = check(homework)
+    assert result.exit_code == 1
+    assert "✗ MultiHeadAttention: out of memory" in result.output
+
+
+def test_a_file_that_ends_its_process_cannot_be_checked(homework):
+    homework.write_text("import os\nos._exit(0)\n")
+    result = check(homework)
+    assert result.exit_code == 2
+    assert "ended early: It ended its process before it returned a result." in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.py", "No such file"),
+        ("folder", "is not a Python file; give FILE.py or FILE.py:CLASS"),
+        ("homework.py:No", "has no No; it has MultiHeadAttention"),
+    ],
+)
+def test_what_is_not_there_is_said(homework, name, message):
+    (homework.parent / "folder").mkdir()
+    assert message in str(check(homework.parent / name).exception)
+
+
+def test_time_must_be_greater_than_nothing(homework):
+    assert "--time 0 must be greater than 0" in str(check(homework, "--time", "0").exception)

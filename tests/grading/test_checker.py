@@ -93,3 +93,29 @@ def test_links_and_huge_files_are_not_read(tmp_path):
     (tmp_path / "latin.py").write_bytes(b"# \xff")
     with pytest.raises(ValueError, match=r"latin\.py is not UTF-8 text"):
         read_source(tmp_path / "latin.py", None)
+
+
+def test_a_file_that_cannot_be_read_is_not_wrong(tmp_path, worker):
+    path = tmp_path / "homework.py"
+    path.write_text(RIGHT)
+    path.chmod(0)
+    (verdict,) = check_submission(path, worker, GradeKey(), 20.0)
+    assert verdict.status == "unchecked"
+    assert "cannot be read" in verdict.problem or "the sandbox cannot read it" in verdict.problem
+
+
+GUESSES = "return [(scores / s).softmax(-1) @ self.W_value(x) for s in (1, self.W_key.out_features**0.5)]"
+UNSEEN = "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\ntorch.Tensor.__hash__ = object.__hash__\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NO_SCALE.replace("return scores.softmax(-1) @ self.W_value(x)", GUESSES),
+        RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        x.add_(1); x = x - 1\n") + UNSEEN,
+    ],
+    ids=["several guesses", "a replaced equality"],
+)
+def test_a_trick_is_not_right(tmp_path, worker, source):
+    (verdict,) = checked(tmp_path, worker, source)
+    assert verdict.status == "wrong"

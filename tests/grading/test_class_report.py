@@ -2,6 +2,8 @@ import csv
 import io
 import json
 
+import pytest
+
 from regard.grading.class_report import UNKNOWN, ClassReport, Grade, as_grade, unchecked
 from regard.sandbox.protection import ProtectionReport
 
@@ -71,3 +73,13 @@ def test_json_is_complete():
 
 def test_a_report_shows_itself():
     assert "1 submission: 1 right." in repr(ClassReport([Grade("ana.py", "right", "A: attention")]))
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [("=1", "'=1"), ("+1", "'+1"), ("-1", "'-1"), ("@a", "'@a"), ("＝1", "'＝1"), ("a;=1", "a;'=1"), ('a", =1', """a", '=1"""),
+     ("a-b=1.py", "a-b=1.py"), ("a|@b", "a|'@b"), ("\t=1", "'=1"), ("\n=1", "'=1")],
+)  # fmt: skip
+def test_no_part_of_a_cell_is_a_formula(name, cell):
+    text = ClassReport([as_grade(name, [verdict(status="right")], 1.0)]).as_csv()
+    assert list(csv.reader(io.StringIO(text)))[1][0] == cell

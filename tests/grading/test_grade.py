@@ -37,11 +37,12 @@ def test_the_class_summary_counts_mistakes(graded):
 
 
 def test_submissions_are_files_and_folders_with_python(tmp_path):
-    for name in ("b.py", ".hidden.py", "notes.txt", "__pycache__/c.py", "a/homework.py", "empty/notes.txt"):
+    others = (".hidden.py", "notes.txt", "__pycache__/c.py", "__MACOSX/c.py", "empty/notes.txt")
+    for name in ("b.py", "__d__.py", "a/homework.py", *others):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
-    assert [path.name for path in find_submissions(tmp_path)] == ["a", "b.py"]
+    assert [path.name for path in find_submissions(tmp_path)] == ["__d__.py", "a", "b.py"]
 
 
 def test_a_folder_without_submissions_says_what_is_missing(tmp_path):
@@ -118,3 +119,13 @@ def test_a_checker_imports_nothing_from_the_folder_or_the_current_one(tmp_path, 
     path = _import_path(tmp_path)
     assert {"", ".", str(here), str(tmp_path)} & set(path) == set()
     assert Path(path[0], "regard").is_dir()
+
+
+def test_a_checker_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
+    code = "from regard.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, file=open(line[1:-2], 'w'), flush=True); input()"
+    scripted(monkeypatch, f"import sys; sys.path[:] = sys.argv[1:]\n{READY}{code}\n")
+    note = tmp_path / "note"
+    checker = Checker({"seconds": 5.0}, tmp_path)
+    checker.start()
+    assert "it did not answer" in checker.check(note).problem
+    assert not Path(note.read_text().strip()).exists()

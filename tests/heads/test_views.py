@@ -15,7 +15,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS
 from regard.heads.registry import NAMES as EVERY
 from regard.heads.report import Seen
-from regard.heads.views import Head, Layer
+from regard.heads.views import Head, SeenLayer
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_a_head_prints_its_role_with_the_evidence_and_its_means():
     assert legend == "  first: weight on the first token; in Python: .sink"
 
 
-@pytest.mark.parametrize("view", [Head, Layer])
+@pytest.mark.parametrize("view", [Head, SeenLayer])
 @pytest.mark.parametrize("name", [*ROWS, *COLUMNS])
 def test_a_statistic_is_documented_where_it_is_read(view, name):
     assert getattr(view, name).__doc__ == BY_NAME[name].about

@@ -7,8 +7,9 @@ A source may name VICTIM (a folder outside with files), SUPERVISOR (a process id
 from __future__ import annotations
 
 import base64
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +96,14 @@ ATTACKS = [
     attack("many large files", "wrote too much", "import itertools, time\nfor i in itertools.count():\n    open(f'{i}', 'wb').write(bytes(10**6)); time.sleep(0.003)"),
     attack("deep folders", "wrote too much", "import os\nwhile True: os.mkdir('a'); os.chdir('a')"),
     attack("folders without permissions", "finished", "import os; os.mkdir('a', 0o500); os.mkdir('b'); os.mkdir('b/c', 0)"),
+    attack("writing everywhere", "finished", """
+        import os
+        for folder in ('/', '/tmp', '/var/tmp', '/dev/shm', '/run', '/etc', '/proc/self', 'VICTIM', os.path.dirname(__file__), os.path.dirname(os.__file__)):
+            for way in (lambda p: open(p, 'w'), os.mkdir, os.mkfifo, lambda p: os.symlink('/', p)):
+                try: way(folder + '/regard-was-here')
+                except OSError: pass
+                else: raise ValueError(folder)
+        """),
     # Reading what it must not know
     attack("importing regard", "failed: ImportError", "import regard"),
     attack("importing regard without the finder", f"failed: {DENIED}", "import sys; sys.meta_path = [m for m in sys.meta_path if isinstance(m, type)]; sys.path.insert(0, 'PACKAGE/..'); import regard"),
@@ -121,6 +130,8 @@ ATTACKS = [
     attack("processors of the supervisor", f"failed: {DENIED}", "import os; os.sched_setaffinity(SUPERVISOR, {0})"),
     attack("priority of the supervisor", f"failed: {DENIED}", "import os; os.setpriority(os.PRIO_PROCESS, SUPERVISOR, 19)"),
     attack("real-time scheduling", f"failed: {DENIED}", "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"),
+    attack("a message to another process", "finished", "import ctypes; c = ctypes.CDLL(None, use_errno=True); assert c.msgsnd(0, bytes(64), 8, 2048) == -1; assert ctypes.get_errno() == 1"),
+    attack("a semaphore of another process", "finished", "import ctypes; c = ctypes.CDLL(None, use_errno=True); assert c.semop(0, bytes(64), 1) == -1; assert ctypes.get_errno() == 1"),
     # Network and kernel
     attack("a socket", f"failed: {DENIED}", "import socket; socket.create_connection(('127.0.0.1', 80))"),
     attack("a local socket", f"failed: {DENIED}", "import socket; socket.socket(socket.AF_UNIX).connect('/run/dbus/system_bus_socket')"),
@@ -147,6 +158,8 @@ ATTACKS = [
     attack("a null byte", "failed: SyntaxError", "x = 1\0"),
     attack("another encoding", "failed: SyntaxError", "# coding: no-such-coding"),
     attack("no f", "failed: AttributeError", "f = 7; del f\ng = lambda: 0; f = None; del f"),
+    attack("an object that cannot be shown", "out of time", "class E(Exception):\n    def __repr__(self):\n        while True: pass\n    __str__ = __repr__\nprint(E())"),
+    attack("a hostile exception", "failed", r"raise type('\x1b[31m<b>=1+1', (Exception,), {})('\x1b]0;x\x07\n=cmd|x!A1 <script>')"),
     # Output
     attack("printing without end", "wrote too much", "while True: print('x' * 1000)"),
     attack("errors without end", "wrote too much", "import sys\nwhile True: sys.stderr.write('x' * 1000)"),
@@ -175,11 +188,16 @@ ATTACKS = [
 BY_NAME = {one.name: one for one in ATTACKS}
 
 
-def fill_in(source: str, victim: Path, supervisor: int, package: Path) -> str:
-    """A source with the places it attacks, and an f."""
+def aim(source: str, victim: Path, supervisor: int, package: Path) -> str:
+    """A source with the places that it attacks."""
     for name, value in (("VICTIM", victim), ("SUPERVISOR", supervisor), ("PACKAGE", package)):
         source = source.replace(name, str(value))
-    return source if "def f(" in source or "f =" in source else f"{source}\n\ndef f(x):\n    return x\n"
+    return source
+
+
+def with_f(source: str) -> str:
+    """A source with an f, if it has none."""
+    return source if re.search(r"^(def f\(|f =)", source, re.MULTILINE) else f"{source}\n\ndef f(x):\n    return x\n"
 
 
 WAYS = {
@@ -193,16 +211,16 @@ WAYS = {
     "when it is deleted": "class D:\n    def __del__(self):\n{deeper}        pass\nD(); x = D(); y = [D()]; y.append(y); del x, y\n",
     "until it works": "def once():\n{indented}    pass\nwhile True:\n    try: once()\n    except BaseException: pass\n",
     "quietly": "def once():\n{indented}    pass\ntry: once()\nexcept BaseException: pass\n",
-    "in backward": "import torch\nclass B(torch.autograd.Function):\n    @staticmethod\n    def forward(c, x): return x * 1\n    @staticmethod\n    def backward(c, g):\n{deeper}        return g\ndef f(x):\n    y = x.clone().requires_grad_(); B.apply(y).sum().backward()\n    return y\n",
+    "in backward": "import torch\nclass B(torch.autograd.Function):\n    @staticmethod\n    def forward(c, x): return x * 1\n    @staticmethod\n    def backward(c, g):\n{deeper}        return g\ndef f(x):\n    with torch.enable_grad():\n        y = x.clone().requires_grad_(); B.apply(y).sum().backward()\n    return x\n",
     "by a signal": "import signal, time\ndef handle(*_):\n{indented}    pass\nsignal.signal(signal.SIGALRM, handle); signal.setitimer(signal.ITIMER_REAL, 0.01); time.sleep(0.05)\n",
 }  # fmt: skip
 
 
-def variants() -> Iterator[tuple[str, str]]:
-    """Name and source of every attack in every way to hide it."""
+def variants(aimed: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
+    """Name and source of every attack in every way to hide it; `aimed` puts in the places that it attacks."""
     for one in ATTACKS:
         for way, frame in WAYS.items():
-            source = one.source
+            source = aimed(one.source)
             if way != "as it is" and ("def f(" in source or "coding" in source or "\0" in source):
                 source += "f(0)\n" if "def f(" in source else ""
             fields = {

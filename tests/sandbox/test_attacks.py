@@ -5,7 +5,6 @@ Hundreds of variants of them: python tests/sandbox/torture.py
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,9 +14,9 @@ import pytest
 import torch
 
 from regard.sandbox.worker import Job
-from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, WAYS, fill_in, variants
+from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, WAYS, aim, variants, with_f
 from sandbox.conftest import SMALL
-from sandbox.torture import PACKAGE, ends_as_it_must, make_victim, states
+from sandbox.torture import PACKAGE, closed_to_others, ends_as_it_must, make_victim, states
 
 pytestmark = pytest.mark.slow
 TORTURE = Path(__file__).with_name("torture.py")
@@ -48,7 +47,7 @@ def test_an_attack_ends_as_it_must(attack, worker, tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_TEST_SECRET", "thirteen")
     submission = tmp_path / "submissions" / "homework.py"
     submission.parent.mkdir()
-    submission.write_text(fill_in(attack.source, make_victim(tmp_path / "victim"), os.getpid(), PACKAGE))
+    submission.write_text(with_f(aim(attack.source, make_victim(tmp_path / "victim"), os.getpid(), PACKAGE)))
     before, x = states(tmp_path), torch.randn(3, 5)
     # Time is short only for those that use it up: the others must not run out of it on a busy machine.
     limits = replace(SMALL, wall_seconds=0.4) if attack.ends in ("out of time", "*") else SMALL
@@ -57,14 +56,6 @@ def test_an_attack_ends_as_it_must(attack, worker, tmp_path, monkeypatch):
     assert ends_as_it_must(attack, outcome), outcome
     if outcome.finished:
         torch.testing.assert_close(outcome.tensors["out"], x, rtol=0, atol=0)
-
-
-def closed_to_others(path: str) -> str | None:
-    """The first folder on a path that other users may not enter."""
-    folders = [*reversed(Path(path).resolve().parents), Path(path).resolve()]
-    return next(
-        (str(folder) for folder in folders if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH), None
-    )
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become an ordinary user")

@@ -33,8 +33,8 @@ def test_a_submission_hides_no_module_that_it_has_the_name_of(tmp_path, file, na
 
 
 def test_a_file_alone_cannot_import_its_neighbours(tmp_path):
-    (tmp_path / "homework.py").write_text("import neighbour_of_homework")
-    (tmp_path / "neighbour_of_homework.py").write_text("")
+    (tmp_path / "homework.py").write_text("import neighbour_of_a_submission")
+    (tmp_path / "neighbour_of_a_submission.py").write_text("")
     assert failure(tmp_path / "homework.py")["type"] == "ModuleNotFoundError"
     load_submission(str(tmp_path / "homework.py"), None, alone=False)
 

@@ -1,10 +1,13 @@
 """The temporary folder: measured without being trusted, removed whatever is in it."""
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from regard.sandbox.folders import measure_folder, remove_folder, temporary_folder
+from regard.sandbox.folders import measure_folder, remove_folder, remove_left_by, temporary_folder
 
 
 def test_a_temporary_folder_is_for_its_owner_only_and_gone_afterwards():
@@ -75,3 +78,16 @@ def test_counting_stops_where_there_are_too_many(tmp_path):
 
 def test_a_folder_that_is_gone_has_nothing_in_it(tmp_path):
     assert measure_folder(tmp_path / "gone", 7) == (0, 0)
+
+
+def test_the_folder_of_a_process_that_was_killed_can_be_removed():
+    code = "from regard.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, flush=True); input()"
+    with temporary_folder() as mine:
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+            assert one.stdout is not None
+            folder = one.stdout.readline().strip()
+            one.send_signal(signal.SIGKILL)
+        assert os.path.isdir(folder)
+        remove_left_by(one.pid)
+        assert not os.path.exists(folder)
+        assert mine.is_dir()

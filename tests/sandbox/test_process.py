@@ -1,9 +1,12 @@
 """A worker's process: what it is given, and what is said when it fails."""
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from regard.sandbox.process import WorkerDied, WorkerProcess
 from regard.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
@@ -17,6 +20,12 @@ def test_secrets_of_the_environment_are_kept_from_other_peoples_code(monkeypatch
     assert process._environment()["CUDA_VISIBLE_DEVICES"] == ""
     process.protection = Protection.for_own_file()
     assert process._environment()["REGARD_TEST_SECRET"] == "thirteen"
+
+
+def test_a_worker_can_be_started_before_torch_is_imported():
+    code = "import sys, regard.sandbox.process as one; print('torch' in sys.modules, one._home_of_torch())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+    assert said == ["False", str(Path(torch.__file__).parents[1])]
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch):

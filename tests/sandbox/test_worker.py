@@ -15,7 +15,7 @@ from regard.sandbox.child import STARTED
 from regard.sandbox.limits import RunLimits
 from regard.sandbox.outcome import FailedLine
 from regard.sandbox.packets import pack
-from regard.sandbox.process import Ended
+from regard.sandbox.process import Ended, WorkerProcess
 from regard.sandbox.protection import Protection, ProtectionReport
 from regard.sandbox.worker import Job, Received, Worker, find_entry, judge
 from sandbox.attacks import DRIVER
@@ -132,6 +132,19 @@ def test_ones_own_file_can_import_regard_and_its_neighbours(own_worker, submit, 
     outcome = own_worker.run(submit("import regard.steps, neighbour\ndef f(x): return x + neighbour.n"))
     assert outcome.finished, outcome
     assert own_worker.protection == ProtectionReport(("limits",), {})
+
+
+def test_a_worker_can_import_for_ones_own_file_and_be_started_before(submit):
+    protection = Protection.for_own_file(imported=["regard.steps", "colorsys"])
+    with Worker(SMALL, protection, process=WorkerProcess(protection)) as worker:
+        source = "import sys\ndef f(x): return x * all(n in sys.modules for n in ('regard.steps', 'colorsys'))"
+        job = submit(source)
+        torch.testing.assert_close(worker.run(job).tensors["out"], job.tensors["x"])
+
+
+def test_a_driver_can_load_the_file_by_itself(own_worker, submit):
+    driver = "def drive(path, t, v): return {}, open(path).read()"
+    assert own_worker.run(submit("no python", driver, loads=False)).values == "no python"
 
 
 def test_what_ones_own_file_started_ends_with_it(own_worker, submit, tmp_path):

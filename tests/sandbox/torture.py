@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import stat
 import sys
 import tempfile
 import time
@@ -25,15 +26,24 @@ from regard.sandbox.outcome import WORDS
 from regard.sandbox.pool import run_all
 from regard.sandbox.protection import Protection
 from regard.sandbox.worker import Job
-from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, fill_in, variants
+from sandbox.attacks import ATTACKS, BY_NAME, DRIVER, aim, variants, with_f
 
 PACKAGE = Path(regard.__file__).parent
+LARGEST = 10 * MiB  # of a file that is compared byte by byte
 
 
 def states(folder: Path) -> dict[str, object]:
     """Everything about the files of a folder that could be changed."""
+
+    def contents(path: Path, found: os.stat_result) -> bytes | str | None:
+        if path.is_symlink():
+            return os.readlink(path)
+        if not path.is_file() or found.st_size > LARGEST:  # its time of change tells, too
+            return None
+        return path.read_bytes()
+
     return {
-        str(path): (found.st_mode, found.st_uid, found.st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        str(path): (found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, contents(path, found))
         for path in sorted([folder, *folder.rglob("*")])
         if (found := path.lstat())
     }
@@ -45,6 +55,12 @@ def make_victim(folder: Path) -> Path:
     (folder / "file").write_text("seven")
     (folder / "inside" / "file").write_text("eleven")
     return folder
+
+
+def closed_to_others(path: Path | str) -> str | None:
+    """The first folder on a path that other users may not enter."""
+    folders = [*reversed(Path(path).resolve().parents), Path(path).resolve()]
+    return next((str(one) for one in folders if one.is_dir() and not one.stat().st_mode & stat.S_IXOTH), None)
 
 
 def ends_as_it_must(attack, outcome) -> bool:
@@ -61,21 +77,25 @@ def main() -> int:
     parser.add_argument("--names", nargs="*", help="only these attacks, as they are, each with its exact outcome")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     options = parser.parse_args()
-    sources = list(variants())
-    random.Random(options.seed).shuffle(sources)
-    sources = [(name, BY_NAME[name].source) for name in options.names] if options.names else sources[: options.count]
-
     os.environ["REGARD_TEST_SECRET"] = "thirteen"
     x, begin, wrong = torch.randn(3, 5), time.monotonic(), []
     limits = RunLimits(wall_seconds=options.wall, cpu_seconds=2, memory_bytes=400 * MiB, result_bytes=MiB)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         victim = make_victim(folder / "victim")
-        jobs = []
+
+        def aimed(source: str) -> str:
+            return aim(source, victim, os.getpid(), PACKAGE)
+
+        sources = list(variants(aimed))
+        random.Random(options.seed).shuffle(sources)
+        if options.names:
+            sources = [(name, aimed(BY_NAME[name].source)) for name in options.names]
+        sources, jobs = sources[: len(options.names or ()) or options.count], []
         for number, (_, source) in enumerate(sources):
             path = folder / "submissions" / str(number) / "homework.py"
             path.parent.mkdir(parents=True)
-            path.write_text(fill_in(source, victim, os.getpid(), PACKAGE))
+            path.write_text(with_f(source))
             jobs.append(Job(path, DRIVER, {"x": x}))
         before, mine = states(folder), (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
         outcomes = run_all(

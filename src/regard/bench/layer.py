@@ -28,7 +28,7 @@ from regard.bench.peers import (
     COMPILED,
     CONTENDERS,
     OURS,
-    Question,
+    LayerQuestion,
     Shape,
     Weights,
     ask,
@@ -137,7 +137,7 @@ class _NotTimedError(Exception):
 
 
 def _build(
-    name: str, shape: Shape, weights: Weights, question: Question, setting: Setting
+    name: str, shape: Shape, weights: Weights, question: LayerQuestion, setting: Setting
 ) -> tuple[nn.Module, dict[str, float]]:
     """A contender that has been checked, and its distance from float64; _NotTimedError where it cannot be timed."""
     free, need = timing.free_memory(setting.device), memory_needed(name, shape, setting.dtype)
@@ -174,7 +174,7 @@ def _measure(
             contenders[name]["times"].setdefault(clock, {})[mode] = times
 
 
-def _call(layer: nn.Module, question: Question, mode: str) -> Timed:
+def _call(layer: nn.Module, question: LayerQuestion, mode: str) -> Timed:
     """What is timed: forward without gradients, or forward and the gradients of x and all parameters."""
     if mode == "forward":
 

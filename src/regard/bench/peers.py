@@ -249,7 +249,7 @@ def memory_needed(name: str, shape: Shape, dtype: torch.dtype) -> int:
 
 
 @dataclass(frozen=True)
-class Question:
+class LayerQuestion:
     """An input, a gradient of the output, and the expected results for some rows, in float64."""
 
     x: Float[Tensor, "B T E"]
@@ -271,7 +271,7 @@ class Distance:
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
-def ask(shape: Shape, weights: Weights, dtype: torch.dtype, device: torch.device | str, seed: int = 1) -> Question:
+def ask(shape: Shape, weights: Weights, dtype: torch.dtype, device: torch.device | str, seed: int = 1) -> LayerQuestion:
     """Draw an input and compute the expected results for at most 64 rows: T × T weights in float64 would not fit."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.batch, shape.tokens, shape.width)
@@ -296,10 +296,10 @@ def ask(shape: Shape, weights: Weights, dtype: torch.dtype, device: torch.device
     context, _ = regard.attend_in_steps(q, k, v, mask=dense(allowed))
     out = F.linear(context.transpose(1, 2).flatten(2), weights.out.to(device).double())
     (x_grad,) = torch.autograd.grad(out, exact, grad[:, rows].double())
-    return Question(x, grad, rows, out.detach(), x_grad)
+    return LayerQuestion(x, grad, rows, out.detach(), x_grad)
 
 
-def distance(layer: nn.Module, question: Question) -> Distance:
+def distance(layer: nn.Module, question: LayerQuestion) -> Distance:
     """Run a contender without and with gradients, and compare it with the expected results."""
     with torch.no_grad():
         out = layer(question.x)[:, question.rows].double()

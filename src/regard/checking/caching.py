@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.checking.locating import hiding_line
 from regard.checking.subject import Subject
 from regard.checking.values import Experiment
 from regard.checking.verdict import Finding
@@ -31,7 +32,11 @@ def cached_like_uncached(subject: Subject, result: Experiment) -> Iterator[Findi
     keeps = any("reset" in name and "cache" in name for name in result.observation.contents.get("methods", ()))
     if result.case is None or not result.case.causal or not (cache or (flags and keeps)):
         return
-    if result.variants is None or any(one.step not in _BY_TOKEN for one in result.variants[0]):
+    if (
+        result.variants is None
+        or result.extension is not None
+        or any(one.step not in _BY_TOKEN for one in result.variants[0])
+    ):
         return
     for new in (1, 2):
         finding = _try(subject, result, cache, flags, new)
@@ -64,7 +69,8 @@ def _try(subject: Subject, result: Experiment, cache: str | None, flags: Mapping
     for visible in _wrong_masks(case, T, new):
         if same(out.to(torch.float64), _with_mask(formula, case, visible)[:, T - new :]):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
-            return Finding("wrong causal offset with a cache", says, why, fix, "mask", is_warning=new > 1)
+            line = hiding_line(subject.run(result.job(calls=calls[:1], record=True), {**result.tensors, **tensors}))
+            return Finding("wrong causal offset with a cache", says, why, fix, "mask", line, is_warning=new > 1)
     says = f"With a cache, the output for {words} is another than without one."
     return Finding("", says, step="keys")
 

@@ -32,8 +32,9 @@ class CallForm:
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
     def outputs(self, tensors: Sequence[Tensor], B: int, T: int) -> list[Tensor]:
-        """The tensors of a result that may be the output, as (B, T, width)."""
-        result = [t for t in tensors if t.is_floating_point()]
+        """The tensors of a result that may be the output, as (B, T, width): the first of each shape, no second guess."""
+        first = {t.shape: t for t in reversed(tensors) if t.is_floating_point()}
+        result = [t for t in tensors if first.get(t.shape) is t]
         if self.layout == "tokens first":
             return [t.transpose(0, 1) for t in result if t.dim() == 3 and t.shape[:2] == (T, B)]
         if self.layout == "heads apart":

@@ -42,6 +42,8 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
     heads = [scores.squeeze(), *scores.unbind(1)]  # all of them, or one where a loop runs over them
     factors: list[float] = []
     for value in recorded:
+        if value.is_complex():
+            continue
         t = value.squeeze().to(torch.float64)
         whole = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
         if whole is None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from regard.checking.building import ProbeSizes, takes
+from regard.checking.building import CONTEXT, ProbeSizes, takes
 from regard.checking.subject import Failure, Subject
 from regard.checking.values import WRONG_SHAPE, Experiment, Request, experiment
 from regard.checking.verdict import Finding
@@ -48,6 +48,8 @@ def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSiz
             step="concat",
             line=failed.line,
         )
+    if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
+        return Finding("out of memory", "It needs more memory than it may have.", line=failed.line)
     is_shape = failed.type in ("RuntimeError", "ValueError", "IndexError") and any(w in message for w in _SHAPES)
     if is_shape and (finding := _hard_coded(failed, subject, request, sizes)):
         return finding
@@ -74,6 +76,16 @@ def _hard_coded(failed: Failure, subject: Subject, request: Request, sizes: Prob
     """A number in the code that is a size: shown by building the layer so that the number fits, where it then runs."""
     if subject.is_built:
         return None
+    full = replace(sizes, T=sizes.context_length)
+    if takes(subject.described, CONTEXT) and runs(experiment(subject, full, 0, request, most=1)):
+        return Finding(
+            "hard-coded sizes",
+            f"It runs only for texts of exactly context_length = {full.T} tokens; here one has {sizes.T}.",
+            "context_length is the longest text that fits; a mask of that size must be cut to the text at hand.",
+            "scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)",
+            step="mask",
+            line=failed.line,
+        )
     for number, line in _numbers(subject.source, subject.described["name"]):
         for field, word in _FIELDS.items():
             if number > _LARGEST.get(field, 4096):

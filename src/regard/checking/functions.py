@@ -97,7 +97,7 @@ def function_experiment(
         result.problem = "" if result.failed else "it returns no tensor of the shape of its input"
         return result
     result.failed = None
-    return smallest_explanation(result, groups, TOLERANCE, most)
+    return smallest_explanation(result, groups, TOLERANCE, most, request.mistakes)
 
 
 def _expected(subject: Subject, request: Request) -> tuple[bool, ...]:

@@ -130,7 +130,7 @@ def _mask(subject: Subject) -> Verdict:
         )
     seen = runs[0].outputs[0].squeeze()
     right = torch.ones(_T, _T, dtype=torch.bool).tril()
-    if seen.shape != right.shape:
+    if seen.shape != right.shape or not _is_mask(seen):
         return _unknown(verdict, f"mask for {_T} tokens", seen.to(torch.float64), right.to(torch.float64))
     shown = seen != 0 if not bool(seen.to(torch.float64).isinf().any()) else seen == 0
     if torch.equal(shown, right) or torch.equal(~shown, right):
@@ -160,6 +160,14 @@ def _mask(subject: Subject) -> Verdict:
             ]
             return verdict
     return _unknown(verdict, f"mask for {_T} tokens", seen.to(torch.float64), right.to(torch.float64))
+
+
+def _is_mask(seen: Tensor) -> bool:
+    """Does it hold nothing but 0 and 1, or 0 and numbers that hide when they are added?"""
+    if seen.is_complex():
+        return False
+    values = seen.to(torch.float64)
+    return bool(((values == 0) | (values == 1)).all() or ((values == 0) | (values <= -1e4)).all())
 
 
 def _arguments(subject: Subject) -> list[Any]:

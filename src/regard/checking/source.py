@@ -43,6 +43,12 @@ class Loaded:
             return [self._subject(target)]
         return [self._subject(one) for one in choose(classes, functions)]
 
+    def wholes(self) -> list[LocalSubject]:
+        """The layers in the file that may hold attention: blocks and models."""
+        own = [v for v in vars(self.module).values() if getattr(v, "__module__", None) == self.module.__name__]
+        classes = [v for v in own if isinstance(v, type) and issubclass(v, nn.Module)]
+        return [self._subject(one) for one in classes if not is_named_attention(one.__name__)]
+
     def _subject(self, target: Any) -> LocalSubject:
         return LocalSubject(target, self.source, str(self.path))
 
@@ -84,14 +90,19 @@ class _Nowhere(io.StringIO):
         return len(text)
 
 
-def load(path: Path) -> Loaded:
-    """Run a file as a module. What it prints is not shown; what it raises is told with its line."""
+def read_source(path: Path) -> str:
+    """The text of a Python file."""
     if path.is_dir() or path.suffix not in (".py", ""):
         raise ValueError(f"{path} is not a Python file; give FILE.py or FILE.py:CLASS")
     try:
-        source = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
+
+
+def load(path: Path) -> Loaded:
+    """Run a file as a module. What it prints is not shown; what it raises is told with its line."""
+    source = read_source(path)
     name = f"_checked_{path.stem}_{abs(hash(path.resolve()))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

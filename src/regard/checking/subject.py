@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -98,7 +99,7 @@ class LocalSubject:
         torch.set_num_threads(1)
         try:
             with torch.random.fork_rng(devices=[]):
-                return read(*driver.run(self.target, job, tensors))
+                return read(*driver.run(self.target, job, tensors), tensors)
         finally:
             torch.set_num_threads(threads)
 
@@ -116,10 +117,14 @@ class InsideSubject:
         return self.whole.run({**job, "inside": self.path}, tensors)
 
 
-def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
-    """What the driver returned."""
+def read(seen: dict[str, Any], tensors: dict[str, Tensor], given: Mapping[str, Tensor]) -> Observation:
+    """What the driver returned; `given` are the tensors that it was given."""
     runs = [
-        Run([tensors[name] for name in one["outputs"]], _failure(one.get("failed")), tuple(one["changed"]))
+        Run(
+            [tensors[name] for name in one["outputs"]],
+            _failure(one.get("failed")),
+            tuple(name for name, after in one["after"].items() if not _unchanged(tensors[after], given[name])),
+        )
         for one in seen["calls"]
     ]
     recorded = [
@@ -130,6 +135,11 @@ def read(seen: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
     apart = ("calls", "recorded", "dropped", "built", "failed")
     contents = {name: value for name, value in seen.items() if name not in apart}
     return Observation(contents, runs, recorded, seen.get("built", 0), dropped, _failure(seen.get("failed")))
+
+
+def _unchanged(value: Tensor, original: Tensor) -> bool:
+    original = original.to(value.dtype)
+    return value.shape == original.shape and bool(((value == original) | (value.isnan() & original.isnan())).all())
 
 
 def _failure(one: dict[str, Any] | None) -> Failure | None:

@@ -45,6 +45,7 @@ class Request:
     names: Mapping[str, str] = field(default_factory=dict)
     probes: tuple[ProbeSizes, ...] = PROBES  # the first at which the layer can be built
     seed: int = 0  # added to that of every experiment
+    mistakes: tuple[Mistake, ...] = ()  # a teacher's own, which are tried before the known ones
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Experiment:
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
     norm: FirstNorm | None = None  # applied to x before it is projected
+    extension: Any = None  # what it has beside the formula, an Extension
+    guessed: tuple[str, ...] = ()  # arguments of the constructor whose names are not known
 
     def prepared(self, x: Tensor) -> Tensor:
         """x as the projections read it."""
@@ -136,12 +139,11 @@ def experiment(
     if not subject.is_built:
         chosen = choose_arguments(subject.described, sizes, square=square, own=request.own)
         if chosen.unknown:
-            unknown = ", ".join(chosen.unknown)
-            problem = f"its constructor takes {unknown}, and nothing is known of that; give a value: --set {chosen.unknown[0]}=…"
-            return Experiment(sizes, Observation({}, [], []), problem=problem)
+            return Experiment(sizes, Observation({}, [], []), problem=unknown_arguments(chosen.unknown))
         built, shown = chosen.arguments, chosen.sizes
     first = subject.run({"build": built}, {})
     result = Experiment(sizes, first, built, shown, failed=first.failed)
+    result.guessed = () if subject.is_built else chosen.guessed
     if first.failed is not None:
         return result
     weights = known_weights(first.contents, seed + request.seed)
@@ -164,6 +166,11 @@ def experiment(
         return plain
     normed = _explained(subject, replace(result, norm=norm), readings, request, masked, most)
     return plain if normed.variants is None else normed
+
+
+def unknown_arguments(names: Sequence[str]) -> str:
+    """Why a class could not be built."""
+    return f"its constructor takes {', '.join(names)}, and nothing is known of that; give a value: --set {names[0]}=…"
 
 
 def _reads(reading: Reading, d_in: int) -> bool:
@@ -286,7 +293,8 @@ def _explained(
             result.failed = Failure(WRONG_SHAPE, _shapes(seen, sizes))
         return result
     result.failed = None
-    return smallest_explanation(result, groups, TOLERANCE if result.dtype == "float64" else _LOW_PRECISION, most)
+    tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
+    return smallest_explanation(result, groups, tolerance, most, request.mistakes)
 
 
 def _is_simplified(subject: Subject, way: CallForm) -> bool:
@@ -324,11 +332,12 @@ def smallest_explanation(
     groups: Sequence[tuple[Reading, Case, list[Output]]],
     tolerance: float,
     most: int,
+    own: Sequence[Mistake] = (),
 ) -> Experiment:
     """The experiment with the smallest explanation of any of its outputs."""
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:
-            mistakes = distinguishable(reading)
+            mistakes = (*own, *distinguishable(reading))
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
             if matches:
@@ -363,7 +372,7 @@ def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
     factors = [one.case.factor for one in (first, other) if one.case is not None and one.case.factor is not None]
     if len(factors) == 2 and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
         return False
-    return bool(set(first.names) & set(other.names))
+    return bool(set(first.names) & set(other.names)) and (first.extension is None) == (other.extension is None)
 
 
 def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -33,6 +34,12 @@ class Finding:
     code: str = ""  # the text of that line
     example: Example | None = None
     is_warning: bool = False
+
+
+def with_code(findings: Iterable[Finding], source: str) -> list[Finding]:
+    """The findings, each with the text of its line."""
+    lines = source.splitlines()
+    return [replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in findings]
 
 
 @dataclass

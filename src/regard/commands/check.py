@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.checking.source import Loaded
     from regard.checking.verdict import Verdict
+    from regard.sandbox.worker import Worker
 
 
 def check(
@@ -37,6 +37,7 @@ def check(
             show_default="by name",
         ),
     ] = None,
+    seconds: Annotated[float, typer.Option("--time", metavar="SECONDS", help="Time for the check.")] = 20.0,
     solution: Annotated[bool, typer.Option("--solution", help="Show the right line of code, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -46,19 +47,16 @@ def check(
     """
     values = {name: _value(text) for name, text in _pairs(arguments or [], "--set")}
     weights = dict(_pairs([one for one in (names or "").split(",") if one], "--names"))
-    from regard.checking.check import check_subject
-    from regard.checking.source import load, split_name
-    from regard.checking.values import Request
+    if not seconds > 0:
+        raise ValueError(f"--time {seconds:g} must be greater than 0")
+    with _worker() as worker:
+        from regard.checking.own_file import check_file
+        from regard.checking.source import split_name
 
-    path, name = split_name(file)
-    loaded = load(path)
-    subjects = loaded.subjects(name) if not (loaded.problem and name and name not in vars(loaded.module)) else []
-    verdicts = [check_subject(subject, Request(causal, values, weights)) for subject in subjects]
+        path, name = split_name(file)
+        verdicts = check_file(path, name, worker, causal=causal, arguments=values, names=weights, seconds=seconds)
     for verdict in verdicts:
         verdict.shows_fix = solution
-    verdicts = verdicts or [_nothing(loaded, name)]
-    if loaded.problem and subjects:
-        verdicts[0].notes.append(f"The file itself ends with an error{_at(loaded)}: {loaded.problem}")
     if as_json:
         typer.echo(json.dumps({"file": str(path), "verdicts": [one.as_json() for one in verdicts]}, indent=2))
     else:
@@ -80,27 +78,23 @@ def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
         if mistakes and all(line for _, line in mistakes):
             known[mistakes] = verdict.name
         typer.echo(f"\n{as_text(verdict, terminal_width())}")
+    if any(verdict.problem.startswith("out of time") for verdict in verdicts):
+        typer.echo(f"\n  More time: regard check {file} --time 60")
     if not solution and any(one.fix for verdict in verdicts for one in verdict.findings):
         typer.echo(f"\n  The right line: regard check {file} --solution")
     typer.echo()
 
 
-def _nothing(loaded: Loaded, name: str) -> Verdict:
-    """A file in which nothing could be checked."""
-    from regard.checking.verdict import Finding, Verdict
+def _worker() -> Worker:
+    """The process that the file runs in. It is started before torch is imported here: both imports take seconds."""
+    from regard.sandbox.process import WorkerProcess
+    from regard.sandbox.protection import Protection
 
-    verdict = Verdict(name or loaded.path.name, "", file=str(loaded.path))
-    if loaded.problem:
-        lines = loaded.source.splitlines()
-        code = lines[loaded.line - 1].strip() if 0 < loaded.line <= len(lines) else ""
-        verdict.findings = [Finding("", f"The file does not run: {loaded.problem}.", line=loaded.line, code=code)]
-    else:
-        verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
-    return verdict
+    protection = Protection.for_own_file(imported=["regard.checking.own_file"])
+    process = WorkerProcess(protection)
+    from regard.sandbox.worker import Worker
 
-
-def _at(loaded: Loaded) -> str:
-    return f" in line {loaded.line}" if loaded.line else ""
+    return Worker(protection=protection, process=process)
 
 
 def _pairs(words: list[str], flag: str) -> list[tuple[str, str]]:

@@ -18,11 +18,13 @@ from typing import IO, Any
 import torch
 
 from regard.checking.check import check_subject
-from regard.checking.verdict import Finding, Verdict
+from regard.checking.remedies import in_key
+from regard.checking.sandboxed import Submission, SubmissionStopped, default_limits, does_not_run, what_is_missing
+from regard.checking.verdict import Finding, Verdict, with_code
+from regard.exercises.answer import check_source
+from regard.exercises.exercise import Exercise, load_exercise
 from regard.grading.key import TASKS, GradeKey
-from regard.grading.sandboxed import Submission, SubmissionStopped, default_limits
 from regard.sandbox.limits import MiB, used_memory
-from regard.sandbox.outcome import SubmissionFailure
 from regard.sandbox.protection import Protection, ProtectionMissing
 from regard.sandbox.worker import Worker, find_entry
 
@@ -30,13 +32,17 @@ LARGEST_SOURCE = MiB  # bytes of a file
 MEMORY = 4096 * MiB  # for a check, beyond what torch needs
 
 
-def check_submission(path: Path, worker: Worker, key: GradeKey, seconds: float | int) -> list[Verdict]:
-    """The verdicts on a submission, one for each layer that was checked; at least one."""
+def check_submission(
+    path: Path, worker: Worker, key: GradeKey, seconds: float | int, exercise: Exercise | None = None
+) -> list[Verdict]:
+    """The verdicts on a submission, one for each layer that was checked; one for a teacher's own exercise."""
     nothing = Verdict(key.name or path.name, "", file=path.name)
     submission = Submission(path, worker, seconds, (key.file or None) if path.is_dir() else None)
     verdicts: list[Verdict] = []
     try:
         source = read_source(path, submission.entry)
+        if exercise is not None:
+            return [check_source(exercise, submission, source, path.name, key.seed)]
         subjects = submission.subjects(key.name, source, path.name)
         for subject in subjects:
             nothing.name = subject.described["name"]
@@ -44,9 +50,11 @@ def check_submission(path: Path, worker: Worker, key: GradeKey, seconds: float |
         if not subjects:
             nothing.problem = f"it defines no {key.name}" if key.name else "it defines no attention layer"
     except SubmissionStopped as stopped:
-        outcome = stopped.outcome
-        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            nothing.findings = [_does_not_run(outcome.failure, source)]
+        outcome, failure = stopped.outcome, stopped.outcome.failure
+        if failure is not None and failure.stage == "load" and outcome.word == "failed":
+            nothing.problem = what_is_missing(failure)
+            if not nothing.problem:
+                nothing.findings = with_code([does_not_run(failure)], source)
         else:
             nothing.problem = f"{outcome.word}: {outcome.sentence}"
     except ValueError as error:
@@ -60,25 +68,19 @@ def read_source(path: Path, entry: str | None) -> str:
     """The text of the file that is imported; no link is followed out of a submission."""
     name = find_entry(path, entry, links=False)
     file = path if name is None else path / name
-    size = file.stat().st_size
-    if size > LARGEST_SOURCE:
-        raise ValueError(f"{file.name} has {size} bytes; at most {LARGEST_SOURCE}")
     try:
+        if (size := file.stat().st_size) > LARGEST_SOURCE:
+            raise ValueError(f"{file.name} has {size} bytes; at most {LARGEST_SOURCE}")
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{file.name} is not UTF-8 text") from None
-
-
-def _does_not_run(failure: SubmissionFailure, source: str) -> Finding:
-    line = failure.lines[-1].line if failure.lines else 0
-    lines = source.splitlines()
-    code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
-    return Finding("does not run", f"The file does not run: {message}.", line=line, code=code)
+    except OSError as error:
+        raise ValueError(f"{file.name} cannot be read: {error.strerror}") from None
 
 
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     """The verdict, wrong if something else was written than was asked for."""
+    verdict.problem = in_key(verdict.problem)
     _, about = TASKS[key.task]
     if verdict.is_right and about not in verdict.task:
         says = f"It is {verdict.task}; the task is {key.task}."
@@ -94,7 +96,9 @@ def serve(incoming: IO[str], outgoing: IO[str]) -> None:
     torch.set_num_threads(1)
     options = json.loads(incoming.readline())
     key, seconds = GradeKey(**options["key"]), options["seconds"]
-    protection = Protection.for_others(missing_allowed=options["unprotected"])
+    exercise = load_exercise(key.exercise) if key.exercise else None
+    hidden = [Path(key.exercise).parent] if key.exercise else []
+    protection = Protection.for_others(hidden, missing_allowed=options["unprotected"])
     with Worker(default_limits(seconds), protection) as worker:
         try:
             report = worker.protection
@@ -104,7 +108,7 @@ def serve(incoming: IO[str], outgoing: IO[str]) -> None:
         _limit_memory()
         _say(outgoing, asdict(report) | {"refused": False})
         for line in incoming:
-            verdicts = check_submission(Path(json.loads(line)), worker, key, seconds)
+            verdicts = check_submission(Path(json.loads(line)), worker, key, seconds, exercise)
             _say(outgoing, [one.as_json() for one in verdicts])
 
 

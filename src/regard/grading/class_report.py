@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ from regard.sandbox.outcome import printable_text
 from regard.sandbox.protection import ProtectionReport
 
 UNKNOWN = "unknown mistake"
+FORMULA = re.compile(r'((?:^|[;,|"])\s*)([=+@\-＝＋－＠])')
 LONGEST = 2000  # characters of a text that a submission can influence
 
 
@@ -124,5 +126,5 @@ def clean(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    """A text that no spreadsheet takes for a formula, nor a part of it, where it separates columns in another way."""
+    return FORMULA.sub(r"\1'\2", text)

@@ -16,8 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from regard.exercises.exercise import load_exercise
+from regard.exercises.soundness import unsound
 from regard.grading.class_report import ClassReport, Grade, as_grade, unchecked
 from regard.grading.key import GradeKey
+from regard.sandbox.folders import remove_left_by
 from regard.sandbox.pool import available_processors
 from regard.sandbox.protection import ProtectionMissing, ProtectionReport
 
@@ -27,6 +30,7 @@ Progress = Callable[[int, int, Grade], None]  # how many are done, of how many; 
 START = "import sys; sys.path[:] = sys.argv[1:]; from regard.grading.checker import main; main()"
 LONGEST_START = 200.0  # seconds, for importing torch on a busy machine
 FOR_THE_CHECK = 60.0  # seconds for comparing numbers, beyond the time of the submission
+NO_SUBMISSIONS = ("__pycache__", "__MACOSX")
 GRACE = 5.0  # seconds for a checker to end by itself
 
 
@@ -53,6 +57,8 @@ def grade(
         raise ValueError(f"seconds ({seconds:g}) must be greater than 0")
     if workers is not None and workers < 1:
         raise ValueError(f"workers ({workers}) must be at least 1")
+    if key.exercise:
+        check_exercise(Path(key.exercise), folder)
     paths = find_submissions(folder)
     options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -100,15 +106,30 @@ def grade(
     return ClassReport([grades[index] for index in range(len(paths))], reports[0])
 
 
+def check_exercise(path: Path, folder: Path) -> None:
+    """Raise ValueError if a teacher's own exercise is not sound, or lies where it would be graded."""
+    if folder.resolve() in path.resolve().parents:
+        raise ValueError(f"{path} is in the folder of the submissions, {folder}; put it elsewhere")
+    if problems := unsound(load_exercise(path)):
+        raise ValueError(f"{path} cannot be used: {'; '.join(problems)}")
+
+
 def find_submissions(folder: Path) -> list[Path]:
-    """The submissions in a folder, by name; hidden ones and __pycache__ are none."""
+    """The submissions in a folder, by name; hidden ones and what Python and macOS add are none."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give the folder that holds the submissions")
-    entries = [one for one in folder.iterdir() if not one.name.startswith((".", "__"))]
-    paths = [one for one in entries if one.suffix == ".py" or (one.is_dir() and any(one.glob("*.py")))]
+    entries = [one for one in folder.iterdir() if not one.name.startswith(".") and one.name not in NO_SUBMISSIONS]
+    paths = [one for one in entries if one.suffix == ".py" or _is_folder_with_python(one)]
     if not paths:
         raise ValueError(f"{folder} has no submissions: no .py file, and no folder with one")
     return sorted(paths)
+
+
+def _is_folder_with_python(path: Path) -> bool:
+    try:
+        return path.is_dir() and any(name.endswith(".py") for name in os.listdir(path))
+    except OSError:  # a folder that cannot be read is told of, not left out
+        return True
 
 
 class CheckerEnded(RuntimeError):
@@ -169,6 +190,7 @@ class Checker:
             process.kill()
             process.wait()
         process.stdout.close()
+        remove_left_by(process.pid)
 
     def _started(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -40,10 +40,16 @@ class GradeKey:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the constructor
     weights: Mapping[str, Any] = field(default_factory=dict)  # W_query = "a": which weight is which
+    exercise: str = ""  # the path of a teacher's own exercise, which says what is asked for
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 62:
             raise ValueError(f"seed ({self.seed}) must be a whole number of at least 0")
+        said = [name for name in ("name", "task", "sizes", "arguments", "weights") if getattr(self, name)]
+        if self.exercise and said:
+            raise ValueError(
+                f"a key with exercise has no {', '.join(said)}; the exercise itself says what is asked for"
+            )
         if self.task not in TASKS:
             raise ValueError(f"task ({self.task}) must be one of: {', '.join(filter(None, TASKS))}")
         for name, value in self.arguments.items():
@@ -89,6 +95,8 @@ def read_key(path: Path) -> GradeKey:
                        "weights": (dict, "a table")}.get(name, (str, "a text"))  # fmt: skip
         if type(value) is not kind:
             raise ValueError(f"{path}: {name} ({value}) must be {words}")
+    if "exercise" in values:
+        values["exercise"] = str((path.parent / values["exercise"]).resolve())
     try:
         return GradeKey(**values)
     except ValueError as error:

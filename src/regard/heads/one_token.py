@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.drawing import as_html, as_text
 from regard.heads.record import Record
 from regard.heads.texts import texts_of
-from regard.heads.views import Head, Layer
+from regard.heads.views import Head, SeenLayer
 from regard.tokens import TextTokens
 
 
@@ -41,7 +41,7 @@ class TokenInHeads(Sequence[TokenInHead]):
     (2, torch.Size([1, 2, 3]))
     """
 
-    def __init__(self, layers: Sequence[Layer], row: int, text: int) -> None:
+    def __init__(self, layers: Sequence[SeenLayer], row: int, text: int) -> None:
         self.position, self.text = row, text
         self._layers = [_of_layer(layer, row, text) for layer in layers]
         every = [one for heads in self._layers for one in heads]
@@ -95,7 +95,7 @@ class TokenInHeads(Sequence[TokenInHead]):
         return as_html(self)
 
 
-def _of_layer(layer: Layer, row: int, text: int) -> list[TokenInHead]:
+def _of_layer(layer: SeenLayer, row: int, text: int) -> list[TokenInHead]:
     record = layer.record
     weights = layer.weights(rows=row, text=text)[0, :, 0]  # (H, S)
     if record.across:
@@ -115,7 +115,7 @@ def _first_key(record: Record, text: int) -> int:
     return next((i for i, padded in enumerate(padding) if not padded), 0)
 
 
-def common_texts(layers: Sequence[Layer], word: str | int) -> list[TextTokens] | None:
+def common_texts(layers: Sequence[SeenLayer], word: str | int) -> list[TextTokens] | None:
     """The texts of the queries of these layers, which must be the same in all of them."""
     known = [(layer.query_tokens, layer.record.sizes[2]) for layer in layers]
     other = next((i for i, one in enumerate(known) if one != known[0]), None)

@@ -28,7 +28,7 @@ from regard.heads.record import Record
 from regard.heads.roles import NAMES, Role, Tally
 from regard.heads.rollout import roll_out
 from regard.heads.texts import find_word, texts_of
-from regard.heads.views import Head, Index, Layer, place
+from regard.heads.views import Head, Index, SeenLayer, place
 from regard.tokens import TextTokens
 
 
@@ -130,14 +130,14 @@ class Seen(ShownAsWidget):
     def __len__(self) -> int:
         return len(self._records())
 
-    def __iter__(self) -> Iterator[Layer]:
+    def __iter__(self) -> Iterator[SeenLayer]:
         return (self[number] for number in range(len(self)))
 
     @overload
     def __getitem__(self, key: tuple[int | str, int]) -> Head: ...
     @overload
-    def __getitem__(self, key: int | str) -> Layer: ...
-    def __getitem__(self, key: int | str | tuple[int | str, int]) -> Head | Layer:
+    def __getitem__(self, key: int | str) -> SeenLayer: ...
+    def __getitem__(self, key: int | str | tuple[int | str, int]) -> Head | SeenLayer:
         if isinstance(key, tuple) and len(key) != 2:
             raise ValueError(f"seen[layer] is a layer and seen[layer, head] a head; this has {len(key)} numbers")
         layer, head = key if isinstance(key, tuple) else (key, None)
@@ -147,7 +147,7 @@ class Seen(ShownAsWidget):
             there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
             how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
             raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
-        view = Layer(records[0], number, partial(self._tally, number), self)
+        view = SeenLayer(records[0], number, partial(self._tally, number), self)
         return view if head is None else view[head]
 
     def _find(self, layer: int | str) -> tuple[int, list[Record]]:

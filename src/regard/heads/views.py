@@ -171,7 +171,7 @@ class Head(_View):
         return "\n  ".join(lines)
 
 
-class Layer(_View):
+class SeenLayer(_View):
     """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
 
     def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen) -> None:

@@ -92,8 +92,9 @@ def _settle(spec: Mapping[str, Any]) -> None:
     folder = spec["folder"]
     os.environ["TMPDIR"] = folder
     tempfile.tempdir = None
-    for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
-        del sys.modules[name]
+    if not spec["imported"]:
+        for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
+            del sys.modules[name]
     if spec["confined"]:
         os.environ["HOME"] = folder
         os.chdir(folder)
@@ -112,9 +113,11 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         exec(compile(spec["driver"], "<driver>", "exec"), names)
         drive: Callable[..., object] = names["drive"]
         stage = "load"
-        module = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
+        submission: ModuleType | str = spec["submission"]
+        if spec["loads"]:
+            submission = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
         stage = "run"
-        result = drive(module, tensors, spec["values"])
+        result = drive(submission, tensors, spec["values"])
         stage = "driver"
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):

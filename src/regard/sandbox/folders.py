@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,11 +22,33 @@ def temporary_folder() -> Iterator[Path]:
     >>> folder.exists()
     False
     """
-    folder = Path(tempfile.mkdtemp(prefix="regard-", dir=MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None))
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(os.getpid()), dir=_parent()))
     try:
         yield folder
     finally:
         remove_folder(folder)
+
+
+def remove_left_by(pid: int) -> None:
+    """Remove the folders that a process made and left, because it was killed."""
+    for folder in Path(_parent() or tempfile.gettempdir()).glob(f"{_prefix(pid)}*"):
+        for _ in range(100):  # what wrote there is being ended
+            try:
+                remove_folder(folder)
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.05)
+            else:
+                break
+
+
+def _prefix(pid: int) -> str:
+    return f"regard-{pid}-"
+
+
+def _parent() -> str | None:
+    return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
 
 
 def remove_folder(folder: Path | str) -> None:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-
-import torch
 
 from regard.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
 from regard.sandbox.runner import Messages
@@ -30,6 +29,14 @@ KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")  # of the environment, for other pe
 LONGEST_START = 180.0  # seconds
 GRACE = 2.0  # seconds for a worker to end by itself
 FORKS = sys.platform.startswith("linux")  # elsewhere, a process that has run torch cannot be relied on after a fork
+
+
+def _home_of_torch() -> str:
+    """The folder that torch is imported from; it is not imported for that, so that a worker can start early."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise ImportError("torch is not installed")
+    return str(Path(spec.origin).parents[1])
 
 
 class WorkerDied(RuntimeError):
@@ -67,8 +74,9 @@ class WorkerProcess:
                 start_new_session=True,  # Ctrl-C is for the supervisor
             )
         self.messages = Messages(ours)
-        path = [str(Path(torch.__file__).parents[1])] if protection.confined else [os.path.abspath(p) for p in sys.path]
+        path = [_home_of_torch()] if protection.confined else [os.path.abspath(p) for p in sys.path]
         config = {"path": path, "layers": protection.layers, "hidden": protection.hidden, "forks": forks}
+        config["imported"] = protection.imported
         with suppress(OSError):  # it has died already, which wait_until_ready will say
             self.messages.send(config)
 

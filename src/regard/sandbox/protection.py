@@ -45,6 +45,7 @@ class Protection:
     layers: tuple[str, ...]
     hidden: tuple[str, ...] = ()
     missing_allowed: bool = False
+    imported: tuple[str, ...] = ()  # modules that a worker imports once, for all that it forks
 
     @classmethod
     def for_others(cls, hidden: Iterable[str | Path] = (), missing_allowed: bool = False) -> Protection:
@@ -55,9 +56,12 @@ class Protection:
         return cls(tuple(LAYERS), tuple(os.path.realpath(path) for path in hidden), missing_allowed)
 
     @classmethod
-    def for_own_file(cls) -> Protection:
-        """For a person's own code: limits of time and memory; everything can be read and imported."""
-        return cls(("limits",))
+    def for_own_file(cls, imported: Iterable[str] = ()) -> Protection:
+        """For a person's own code: limits of time and memory; everything can be read and imported.
+
+        `imported` are modules that it is likely to import: they are imported once, when the worker starts.
+        """
+        return cls(("limits",), imported=tuple(imported))
 
     @property
     def confined(self) -> bool:

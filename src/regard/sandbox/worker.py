@@ -36,7 +36,7 @@ class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
     The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which gets
-    the imported submission and returns a dict of tensors, or such a dict and JSON values.
+    the imported submission (its path, unless `loads`) and returns a dict of tensors, or such a dict and JSON values.
     """
 
     submission: Path | str
@@ -45,6 +45,7 @@ class Job:
     values: Any = None
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
     limits: RunLimits | None = None  # in place of those of the worker
+    loads: bool = True  # import the submission before the driver runs
 
     def driver_source(self) -> str:
         """The driver's text."""
@@ -71,22 +72,31 @@ class Worker:
     ...     worker.run(Job(path, driver, {"x": torch.arange(3)})).tensors
     {'out': tensor([0, 2, 4])}
 
-    The worker may be used by one thread at a time. If its process dies, the next run starts another.
+    The worker may be used by one thread at a time. If its process dies, the next run starts another. `process` is one
+    that was started already, for this protection.
     """
 
     def __init__(
-        self, limits: RunLimits | None = None, protection: Protection | None = None, *, forks: bool = FORKS
+        self,
+        limits: RunLimits | None = None,
+        protection: Protection | None = None,
+        *,
+        forks: bool = FORKS,
+        process: WorkerProcess | None = None,
     ) -> None:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
-        self._process: WorkerProcess | None = WorkerProcess(self._wanted, forks)
+        self._process: WorkerProcess | None = process or self._started()
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _started(self) -> WorkerProcess:
+        return WorkerProcess(self._wanted, self._forks)
 
     def stop(self) -> None:
         """End a run that another thread waits for; there, it raises WorkerDied. The worker is not to be used again."""
@@ -103,7 +113,7 @@ class Worker:
     @property
     def protection(self) -> ProtectionReport:
         """The layers of protection that work here, and those that are missing; waits for the worker to start."""
-        self._process = self._process or WorkerProcess(self._wanted, self._forks)
+        self._process = self._process or self._started()
         return self._process.wait_until_ready()
 
     def run(self, job: Job) -> Outcome:
@@ -124,7 +134,7 @@ class Worker:
         finally:
             if not self._forks and not self._stopped:
                 self.close()
-                self._process = WorkerProcess(self._wanted, self._forks)  # warm for the next
+                self._process = self._started()  # warm for the next
 
     def _run_again(self, job: Job, entry: str | None) -> Outcome:
         """A second time, in a new worker: its process may have died for another reason than the submission."""
@@ -136,7 +146,7 @@ class Worker:
             return Outcome("not run", f"It was not run: {printable_text(str(error), 2000)}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
-        self._process = self._process or WorkerProcess(self._wanted, self._forks)
+        self._process = self._process or self._started()
         self._number += 1
         try:
             with temporary_folder() as folder:
@@ -151,11 +161,13 @@ class Worker:
         values = {
             "submission": os.path.abspath(job.submission),
             "entry": entry,
+            "loads": job.loads,
             "driver": job.driver_source(),
             "values": job.values,
             "folder": str(folder),
             "working_folder": os.getcwd(),
             "confined": self._wanted.confined,
+            "imported": bool(self._wanted.imported),
             "limits": asdict(limits),
         }
         received = Received()
@@ -218,12 +230,15 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
             raise ValueError(f"{shown} is a file, so it has no {entry}")
         return None
     if not path.is_dir():
-        raise ValueError(f"{shown} does not exist")
-    files = sorted(file.name for file in path.glob("*.py")) if entry is None else [entry]
+        raise ValueError(f"{shown} {'is no file and no folder' if os.path.lexists(path) else 'does not exist'}")
+    try:
+        files = sorted(name for name in os.listdir(path) if name.endswith(".py")) if entry is None else [entry]
+    except OSError as error:
+        raise ValueError(f"{shown} cannot be read: {error.strerror}") from None
     if len(files) != 1:
         raise ValueError(f"{shown} has {len(files)} Python files; name the one to import")
-    inside = (path / files[0]).resolve()
-    if not inside.is_file() or path.resolve() not in inside.parents:
+    inside = os.path.realpath(path / files[0])  # of links in a circle, it is one of them
+    if not os.path.isfile(inside) or not inside.startswith(os.path.realpath(path) + os.sep):
         raise ValueError(f"{shown} has no file {printable_text(files[0], 200)}")
     return files[0]
 

@@ -14,7 +14,7 @@ import torch
 from regard.heads import cells as report_cells
 from regard.heads.on_demand import cells
 from regard.heads.texts import texts_of
-from regard.heads.views import Head, Index, Layer, index, words_to_numbers
+from regard.heads.views import Head, Index, SeenLayer, index, words_to_numbers
 
 LONGEST = 512  # queries or keys that are drawn one by one
 _BLOCK = 64  # rows of the mask at a time
@@ -55,7 +55,7 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
     return Cells(np.ma.array(weights, mask=hidden), chosen.tolist(), keys.tolist(), False, T, S)
 
 
-def layer_cells(layer: Layer, text: int, most: int) -> list[Cells]:
+def layer_cells(layer: SeenLayer, text: int, most: int) -> list[Cells]:
     """A small map of each head, of at most so many rows and columns."""
     layer.record.need("plot()")
     visible = _visible(layer, text, most)
@@ -81,7 +81,7 @@ def _pooled(head: Head, visible: Any, text: int, most: int) -> Cells:
     return Cells(np.ma.array(share, mask=~visible), rows, cols, pooled, T, S)
 
 
-def _visible(view: Head | Layer, text: int, most: int) -> Any:
+def _visible(view: Head | SeenLayer, text: int, most: int) -> Any:
     """(H, rows, cols) bool: the cells with at least one key that a query may see."""
     return report_cells.visible_cells(view.record, most)[text].numpy()
 

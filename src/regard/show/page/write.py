@@ -13,7 +13,7 @@ from regard.drawing import as_page, as_widget
 from regard.files import atomically
 from regard.heads.effects import Effects
 from regard.heads.report import Seen
-from regard.heads.views import Head, Layer, place
+from regard.heads.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
 from regard.show.page.on_demand import page_on_demand
 from regard.show.page.payload import Titled, page_data
@@ -100,14 +100,14 @@ def _head_as_widget(head: Head, title: str = "") -> Any:
 
 
 @as_widget.register
-def _layer_as_widget(layer: Layer, title: str = "") -> Any:
+def _layer_as_widget(layer: SeenLayer, title: str = "") -> Any:
     """All heads, with the most telling one of this layer chosen."""
     report, number = _where(layer)
     _, head = report.order(number)[0]
     return _seen_as_widget(report, title, start={"view": "heads", "layer": number, "head": head})
 
 
-def _where(view: Head | Layer) -> tuple[Seen, int]:
+def _where(view: Head | SeenLayer) -> tuple[Seen, int]:
     """The forward in which this layer ran, as a report, and the number of the layer in it."""
     return next(
         (forward, layer.layer) for forward in view.seen.forwards for layer in forward if layer.record is view.record

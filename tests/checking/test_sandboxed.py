@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.checking.sandboxed import SandboxedSubject, Submission, SubmissionStopped
 from regard.checking.subject import Subject
-from regard.grading.sandboxed import SandboxedSubject, Submission, SubmissionStopped
 from regard.sandbox.limits import RunLimits
 from regard.sandbox.outcome import Outcome
 from regard.sandbox.worker import Worker

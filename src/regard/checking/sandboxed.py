@@ -15,10 +15,12 @@ from torch import Tensor
 
 from regard.checking import driver
 from regard.checking.functions import is_known_by
+from regard.checking.observed import check_observed
 from regard.checking.source import is_named_attention
 from regard.checking.subject import Observation, read
-from regard.sandbox.limits import RunLimits
-from regard.sandbox.outcome import Outcome
+from regard.checking.verdict import Finding
+from regard.sandbox.limits import MiB, RunLimits
+from regard.sandbox.outcome import Outcome, SubmissionFailure
 from regard.sandbox.worker import Job, Worker
 
 # Appended to checking/driver.py, which is what runs beside the submission.
@@ -37,8 +39,6 @@ def drive(submission, tensors, values):
     return returned, seen
 """
 DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
-MOST_PARAMETERS = 1000
-MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
 MOST_DESCRIBED = 200  # classes or functions of a file, and arguments of each
 
 
@@ -70,12 +70,12 @@ class Submission:
             chosen = named or classes or known
         return [SandboxedSubject(self, one, source, file) for one in chosen]
 
-    def run(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> Outcome:
+    def run(self, values: dict[str, Any], tensors: dict[str, Tensor], driver_source: str = DRIVER) -> Outcome:
         """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
         begin = time.monotonic()
         left = max(self.left, 0.01)
         limits = replace(self.worker.limits, wall_seconds=left, cpu_seconds=math.ceil(left) + 1)
-        outcome = self.worker.run(Job(self.path, DRIVER, tensors, values, self.entry, limits))
+        outcome = self.worker.run(Job(self.path, driver_source, tensors, values, self.entry, limits))
         self.left -= time.monotonic() - begin
         if outcome.word == "out of time":
             outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s.")
@@ -96,10 +96,29 @@ class SandboxedSubject:
         """Run one experiment in the sandbox."""
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
-            _check_contents(outcome.values)
-            return read(outcome.values, dict(outcome.tensors))
+            check_observed(outcome.values, outcome.tensors, job)
+            return read(outcome.values, dict(outcome.tensors), tensors)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SubmissionStopped(_malformed(f"{type(error).__name__}: {error}")) from error
+            raise SubmissionStopped(malformed(str(error))) from error
+
+
+def does_not_run(failure: SubmissionFailure) -> Finding:
+    """The finding on a file that cannot be imported."""
+    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
+    line = failure.lines[-1].line if failure.lines else 0
+    return Finding("does not run", f"The file does not run: {message}.", line=line)
+
+
+def what_is_missing(failure: SubmissionFailure) -> str:
+    """Why a file that cannot be imported may be right elsewhere: a package or a file that is not here; else ""."""
+    message = failure.message.splitlines()[0] if failure.message else ""
+    if failure.type == "ModuleNotFoundError":
+        return f"it imports what is not installed here: {message}"
+    if failure.type == "FileNotFoundError":
+        return f"it reads a file that is not here: {message}"
+    if failure.type == "PermissionError" and not failure.lines:  # no privileges there, not even for root
+        return f"the sandbox cannot read it: {message}; let everybody read it (chmod a+rX)"
+    return ""
 
 
 def default_limits(seconds: float | int) -> RunLimits:
@@ -107,13 +126,22 @@ def default_limits(seconds: float | int) -> RunLimits:
     return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
 
 
-def _malformed(reason: str) -> Outcome:
+def own_limits(seconds: float | int) -> RunLimits:
+    """The limits for a person's own file: of time, of memory, and of what it prints."""
+    return RunLimits(
+        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=4096 * MiB, file_bytes=1 << 40,
+        folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
+    )  # fmt: skip
+
+
+def malformed(reason: str) -> Outcome:
+    """The outcome of a run that returned what the driver does not write."""
     return Outcome("malformed", f"What it returned is no result: {reason[:200]}.")
 
 
 def _list(values: Any, name: str) -> list[Any]:
     if not isinstance(values, dict) or not isinstance(values.get(name), list):
-        raise SubmissionStopped(_malformed("its description has no list of " + name))
+        raise SubmissionStopped(malformed("its description has no list of " + name))
     return list(values[name][:MOST_DESCRIBED])
 
 
@@ -124,7 +152,7 @@ def _described(one: Any, is_class: bool) -> dict[str, Any]:
         described: dict[str, Any] = {part: [_argument(p) for p in one[part][:MOST_DESCRIBED]] for part in parts}
         return {"name": _identifier(one["name"]), **described}
     except (KeyError, TypeError, ValueError) as error:
-        raise SubmissionStopped(_malformed(f"its description: {type(error).__name__}")) from error
+        raise SubmissionStopped(malformed(f"its description: {type(error).__name__}")) from error
 
 
 def _argument(one: Any) -> dict[str, Any]:
@@ -139,17 +167,3 @@ def _identifier(name: Any) -> str:
     if not isinstance(name, str) or len(name) > 200 or not name.isidentifier():
         raise ValueError("a name is no identifier")
     return name
-
-
-def _check_contents(seen: Any) -> None:
-    """Refuse what would take this process too much memory."""
-    parameters = seen.get("parameters", [])
-    if len(parameters) > MOST_PARAMETERS:
-        raise ValueError(f"it has {len(parameters)} parameters; at most {MOST_PARAMETERS}")
-    numbers = 0
-    for one in parameters:
-        if not isinstance(one["name"], str) or not all(type(n) is int and n >= 0 for n in one["shape"]):
-            raise ValueError("a parameter has no name or no shape")
-        numbers += math.prod(one["shape"])
-    if numbers > MOST_NUMBERS:
-        raise ValueError(f"its parameters have {numbers} numbers; at most {MOST_NUMBERS}")

@@ -1,0 +1,254 @@
+"""An answer to an exercise: the learner's file, checked part by part; the first part that is wrong is reported.
+
+The learner's code runs in a process of its own and returns values. What is right, what is wrong and the judges stay here.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.checking.check import check_subject
+from regard.checking.sandboxed import Submission, SubmissionStopped, does_not_run, own_limits
+from regard.checking.subject import Failure
+from regard.checking.values import Request
+from regard.checking.verdict import Finding, Verdict, with_code
+from regard.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
+from regard.exercises.comparing import describe_value, first_difference, is_same
+from regard.exercises.exercise import Exercise
+from regard.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
+from regard.exercises.questions import answer_finding
+from regard.exercises.unwritten import unwritten_lines
+from regard.sandbox.protection import Protection
+from regard.sandbox.worker import Worker
+
+SECONDS = 20.0  # for all parts together
+
+
+@dataclass
+class AnswerVerdict(Verdict):
+    """The verdict on an answer; with what the learner's code printed, and results to be drawn after success."""
+
+    printed: str = ""
+    pictures: list[Tensor] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the pictures, in plain values."""
+        result = replace(self, pictures=[])._as_json()
+        del result["pictures"]
+        return result
+
+    def _as_json(self) -> dict[str, Any]:
+        return super().as_json()
+
+
+def own_worker(seconds: float | int = SECONDS) -> Worker:
+    """A warm process for a person's own files: limits of time and memory, and regard can be imported."""
+    return Worker(own_limits(seconds), Protection.for_own_file(imported=("regard.public",)))
+
+
+def check_answer(
+    exercise: Exercise, worker: Worker, path: Path | str, seed: int | None = None, seconds: float | int = SECONDS
+) -> AnswerVerdict:
+    """Check a learner's file. Every check has a fresh seed, unless one is given.
+
+    Its findings have the name of a wrong answer of the exercise, or one of: not written yet, does not run, not defined,
+    not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in another way.
+    """
+    path = Path(path)
+    nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
+    try:
+        source = path.read_text(encoding="utf-8")
+        return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+    except UnicodeDecodeError:
+        nothing.problem = "it is not UTF-8 text"
+    except OSError as error:
+        nothing.problem = f"it cannot be read: {error.strerror}"
+    except SubmissionStopped as stopped:
+        outcome = stopped.outcome
+        nothing.printed = outcome.output
+        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
+            nothing.findings = with_code([does_not_run(outcome.failure)], source)
+        else:
+            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+    return nothing
+
+
+def check_source(
+    exercise: Exercise, submission: Submission, source: str, file: str, seed: int | None = None
+) -> AnswerVerdict:
+    """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
+    verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
+    findings = _before_running(source)
+    if findings:
+        verdict.name = Path(file).name
+    for part in () if findings else exercise.parts:
+        verdict.name = exercise.name if isinstance(part, Question) else part.name
+        findings = _checked(part, submission, source, seed, verdict)
+        if any(not one.is_warning for one in findings) or verdict.problem:
+            break
+        verdict.name = exercise.name
+    verdict.findings = with_code(findings, source)
+    return verdict
+
+
+def _before_running(source: str) -> list[Finding]:
+    """What can be said without running the file."""
+    try:
+        lines = unwritten_lines(source)
+    except SyntaxError as error:
+        return [Finding("does not run", f"The file does not run: {error.msg} (SyntaxError).", line=error.lineno or 0)]
+    except ValueError as error:  # a null byte, in older versions of Python
+        return [Finding("does not run", f"The file does not run: {error}.")]
+    if not lines:
+        return []
+    more = "" if len(lines) == 1 else f", and so {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
+    return [Finding("not written yet", f"Line {lines[0]} is not written yet{more}.", line=lines[0])]
+
+
+def only_line(source: str, name: str) -> int:
+    r"""The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
+
+    >>> only_line("def double(x):\n    return x * x", "double")
+    2
+    """
+    for one in ast.parse(source).body:
+        if isinstance(one, ast.FunctionDef) and one.name == name:
+            body = one.body[1:] if ast.get_docstring(one) is not None else one.body
+            return body[0].lineno if len(body) == 1 else 0
+    return 0
+
+
+def _listed(lines: Sequence[int]) -> str:
+    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
+
+
+def _checked(part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
+    """What is wrong with one part."""
+    if isinstance(part, Layer):
+        return _check_layer(part, submission, source, seed, verdict)
+    if isinstance(part, Question):
+        called = read_learner(part.name, submission)
+        verdict.printed = verdict.printed or called.printed
+        return [_not_defined(part)] if called.is_missing else answer_finding(part, called.results)
+    runs = [arguments_of(part, seed + run) for run in range(part.runs)]
+    called = call_learner(part.name, runs, submission, seed)
+    verdict.printed = verdict.printed or called.printed
+    if called.is_missing:
+        return [_not_defined(part)]
+    if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
+        says = f"{part.name} is {describe_value(called.results[0])}, not a function."
+        return [Finding("not a function", says)]
+    check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
+    finding = check(part, called, runs, seed)
+    if finding is not None and not finding.line:
+        finding = replace(finding, line=only_line(source, part.name))
+    if finding is None and isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
+        verdict.pictures.append(called.results[0])
+    return [] if finding is None else [finding]
+
+
+def _not_defined(part: Part) -> Finding:
+    return Finding("not defined", f"It defines no {part.name}.")
+
+
+def _check_function(part: Function, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
+    if called.failed is not None:
+        return _failing(part.wrong, called.failed, runs[len(called.results)])
+    pairs = list(zip(runs, called.results, strict=True))
+    for run, (arguments, seen) in enumerate(pairs):
+        expected = call_own(part.right, arguments, seed + run)
+        difference = first_difference(seen, expected, part.tolerance)
+        if difference is None:
+            continue
+        example = difference.example
+        if example is not None:
+            example = replace(example, about=f"{_call_text(part.name, arguments)}: {example.about}")
+        wrong = next((one for one in part.wrong if _explains(one, part, pairs, seed)), None)
+        if wrong is not None:
+            return Finding(wrong.name, wrong.says.format(*arguments), wrong.why, example=example, step="result")
+        return Finding(difference.name, difference.says, example=example, step="result")
+    return None
+
+
+def _explains(wrong: Wrong, part: Function, pairs: Sequence[tuple[tuple[Any, ...], Any]], seed: int) -> bool:
+    """Does this wrong answer give the same result in every run?"""
+    if wrong.act is None:
+        return False
+    for run, (arguments, seen) in enumerate(pairs):
+        try:
+            value = call_own(wrong.act, arguments, seed + run)
+        except Exception:  # it cannot be made with these arguments
+            return False
+        if not is_same(seen, value, part.tolerance):
+            return False
+    return True
+
+
+def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) -> Finding:
+    """What an exception means."""
+    message = f"{failed.type}: {failed.message.strip()}"
+    for one in wrong:
+        if one.raises and one.raises in message:
+            return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
+    if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
+        return Finding("out of memory", "It needs more memory than it may have.", line=failed.line)
+    first = message.split("\n")[0].rstrip(":. ")
+    return Finding("fails", f"It fails: {first}.", line=failed.line)
+
+
+def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
+    if called.failed is not None:
+        return _failing((), called.failed, runs[len(called.results)])
+    for run, (arguments, seen) in enumerate(zip(runs, called.results, strict=True)):
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed + run)
+                fault = part.judge(seen, *copy.deepcopy(arguments))
+        except Exception as error:
+            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {error}."
+            return Finding("returns nothing" if seen is None else "another kind of result", says)
+        if fault is not None:
+            return Finding(fault.name, fault.says, fault.why)
+    return None
+
+
+def _call_text(name: str, arguments: Sequence[Any]) -> str:
+    """The call of an example, with tensors by their shapes.
+
+    >>> _call_text("scale", [torch.zeros(2, 5), 7])
+    'scale(2 × 5, 7)'
+    """
+
+    def text(value: Any) -> str:
+        if isinstance(value, Tensor):
+            return " × ".join(map(str, value.shape)) or f"{value.item():.4g}"
+        if isinstance(value, (list, tuple, dict)):
+            return f"{type(value).__name__} of {len(value)}"
+        return repr(value if not isinstance(value, str) or len(value) <= 20 else value[:20] + "…")
+
+    return f"{name}({', '.join(map(text, arguments))})"
+
+
+def _check_layer(part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
+    subjects = submission.subjects(part.name, source, verdict.file)
+    if not subjects:
+        return [_not_defined(part)]
+    own, weights = dict(part.arguments or {}), dict(part.weights or {})
+    request = Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
+    checked = check_subject(subjects[0], request)
+    verdict.problem = checked.problem
+    verdict.notes += checked.notes
+    if checked.sizes and checked.mistakes:
+        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
+        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
+    return checked.findings

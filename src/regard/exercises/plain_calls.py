@@ -1,0 +1,134 @@
+"""Calls with plain values: arguments go to a learner's function, and what it returns comes back, as JSON and tensors.
+
+It stands alone, on torch: this file is sent into the process in which a learner's file runs. Plain values are tensors,
+numbers, texts, None, and lists, tuples and dicts of these. Sizes are bounded on both sides.
+"""
+
+import traceback
+import warnings
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MOST_VALUES = 20_000  # numbers, texts, tensors and lists in one value
+MOST_TENSORS = 1000
+MOST_CHARACTERS = 200_000  # of all texts in one value
+DEEPEST = 20  # lists in lists
+LONGEST_MESSAGE = 2000  # characters
+
+
+class Opaque:
+    """In place of a value that is not plain: the name of its type."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None = None, depth: int = 0) -> Any:
+    """A value as JSON; the tensors in it are added to `tensors`. ValueError if it is too large."""
+    room = [MOST_VALUES, MOST_CHARACTERS] if room is None else room
+    room[0] -= 1
+    if type(value).__module__ == "numpy":
+        value = _from_numpy(value)
+    if isinstance(value, Tensor):
+        return _write_tensor(value, tensors)
+    if isinstance(value, str):
+        room[1] -= len(value)
+    if min(room) < 0 or depth > DEEPEST:
+        raise ValueError(
+            f"it returns too much: at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, "
+            f"lists at most {DEEPEST} deep"
+        )
+    if value is None or isinstance(value, (bool, float, str)):
+        return {"value": value}
+    if isinstance(value, int):
+        return {"value": int(value)} if abs(value) < 1 << 63 else {"opaque": "whole number of more than 64 bits"}
+    for kind in (list, tuple):
+        if isinstance(value, kind):
+            return {kind.__name__: [write_plain(one, tensors, room, depth + 1) for one in value]}
+    if isinstance(value, dict):
+        pairs = [[write_plain(part, tensors, room, depth + 1) for part in pair] for pair in value.items()]
+        return {"dict": pairs}
+    return {"opaque": type(value).__name__[:200]}
+
+
+def read_plain(written: Any, tensors: dict[str, Tensor], depth: int = 0) -> Any:
+    """The value that was written. ValueError, KeyError or TypeError if it was not written by `write_plain`."""
+    if not isinstance(written, dict) or len(written) != 1 or depth > DEEPEST:
+        raise ValueError("a value is not written as {kind: content}")
+    kind, content = next(iter(written.items()))
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "opaque":
+        return Opaque(str(content)[:200])
+    if kind == "value" and (content is None or isinstance(content, (bool, int, float, str))):
+        return content
+    if kind in ("list", "tuple") and isinstance(content, list):
+        parts = [read_plain(one, tensors, depth + 1) for one in content]
+        return parts if kind == "list" else tuple(parts)
+    if kind == "dict" and isinstance(content, list):
+        return {read_plain(k, tensors, depth + 1): read_plain(v, tensors, depth + 1) for k, v in content}
+    raise ValueError("a value is of an unknown kind")
+
+
+def call_by_name(
+    module: ModuleType, job: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Call what a file defines by this name, or read it where it is no function, and return the plain results.
+
+    The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
+    possible. After a call that fails there are no more.
+    """
+    if job["name"] not in vars(module):
+        return {"missing": True}, {}
+    target = vars(module)[job["name"]]
+    results: list[dict[str, Any]] = []
+    returned: dict[str, Tensor] = {}
+    for call in job["calls"]:
+        arguments = [read_plain(one, tensors) for one in call["arguments"]]
+        torch.manual_seed(call["seed"])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                value = target(*arguments) if callable(target) and not job["read"] else target
+            results.append({"result": write_plain(value, returned)})
+        except Exception as error:
+            results.append({"failed": _describe(error, str(module.__file__))})
+            break
+    return {"calls": results, "callable": callable(target)}, returned
+
+
+def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
+    if len(tensors) >= MOST_TENSORS:
+        raise ValueError(f"it returns more than {MOST_TENSORS} tensors")
+    if value.is_meta:
+        return {"opaque": "tensor without numbers, on the device meta"}
+    name = f"plain.{len(tensors)}"
+    dense = value.detach() if value.layout is torch.strided else value.detach().to_dense()
+    tensors[name] = dense.clone()
+    return {"tensor": name}
+
+
+def _from_numpy(value: Any) -> Any:
+    """An array as a tensor, a number as Python's; what torch does not know is left as it is."""
+    if not hasattr(value, "dtype") or value.dtype.kind not in "fiub":
+        return value
+    return torch.tensor(value) if getattr(value, "ndim", 0) else value.item()
+
+
+def _describe(error: Exception, file: str) -> dict[str, Any]:
+    """An exception as data: its type, message and the last line of the file that it passed."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:LONGEST_MESSAGE],
+        "line": (frames[-1].lineno or 0) if frames else 0,
+        "function": frames[-1].name if frames else "",
+    }

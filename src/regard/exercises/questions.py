@@ -1,0 +1,46 @@
+"""Questions: the learner's choice beside the right one, however it is written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from regard.checking.verdict import Finding
+from regard.exercises.comparing import describe_value
+from regard.exercises.parts import Question
+
+
+def answer_finding(question: Question, results: Sequence[Any]) -> list[Finding]:
+    """What is wrong with an answer; the right choice is not told."""
+    value = results[0]
+    given = plain_choice(value)
+    if given == plain_choice(question.right):
+        return []
+    for choice, reason in question.because.items():
+        if given == plain_choice(choice):
+            return [Finding(f"{question.name}: {choice}", reason)]
+    return [Finding(f"{question.name}: another answer", f"{question.name} is {describe_value(value)}; that is not it.")]
+
+
+def plain_choice(value: Any) -> str:
+    """A choice as a text that can be compared: 3, 3.0 and "3" are one, and so are (2, 3), [2, 3] and "(2, 3)".
+
+    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B ")
+    (True, 'b')
+    """
+    if isinstance(value, str):
+        try:
+            parsed = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            parsed = value
+        return " ".join(parsed.split()).lower() if isinstance(parsed, str) else plain_choice(parsed)
+    if isinstance(value, Tensor):
+        return plain_choice(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(plain_choice, value))})"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:.10g}"
+    return str(value).lower()
