@@ -1,7 +1,7 @@
 """Known mistakes put into right layers, and how many of them `regard check` names.
 
 python -m regard.bench.check
-python -m regard.bench.check --pairs 250 --table docs/check/table.md
+python -m regard.bench.check --table docs/check/table.md
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _short(name: str) -> str:
 def _keep(path: Path, checks: str, tables: Sequence[str]) -> None:
     """Write the tables as Markdown."""
     text = (
-        "# Check, measured\n\nWritten by `regard bench check --pairs 250 --table docs/check/table.md`; what the columns "
+        "# Check, measured\n\nWritten by `regard bench check --table docs/check/table.md`; what the columns "
         f"mean is in [check](../check.md#how-well-it-does).\n\n{checks}.\n\n" + "\n\n".join(tables) + "\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
