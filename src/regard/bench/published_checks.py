@@ -80,7 +80,7 @@ def deepml_94(function: Callable[..., Array]) -> str:
     for tokens, width, heads in ((4, 4, 2), (6, 8, 4), (6, 8, 2)):
         q, k, v = _whole_numbers(tokens, width)
         split = [torch.from_numpy(t).double().unflatten(1, (heads, -1)).transpose(0, 1)[None] for t in (q, k, v)]
-        right = scaled_dot_product_attention(*split)[0].transpose(0, 1).flatten(1)
+        right = scaled_dot_product_attention(split[0], split[1], split[2])[0].transpose(0, 1).flatten(1)
         if not numpy.allclose(function(q, k, v, heads), right.numpy()):
             return "another output"
     return ""
@@ -92,7 +92,7 @@ def deepml_107(function: Callable[..., Array]) -> str:
         q, k, v = _whole_numbers(tokens, width)
         hidden = numpy.triu(numpy.full((tokens, tokens), -numpy.inf), 1)
         double = [torch.from_numpy(t).double()[None, None] for t in (q, k, v)]
-        right = scaled_dot_product_attention(*double, is_causal=True)[0, 0]
+        right = scaled_dot_product_attention(double[0], double[1], double[2], is_causal=True)[0, 0]
         if not numpy.allclose(function(q, k, v, hidden), right.numpy()):
             return "another output"
     return ""
