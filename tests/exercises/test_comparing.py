@@ -38,6 +38,8 @@ def test_the_same_however_it_is_written(seen, expected):
         ({"w": [0, 1]}, {"w": [0, 2]}, "", "Part 1 of the result 'w' of the result is 1; expected 2."),
         (Opaque("object"), 3, "another kind of result", "It returns an object; expected the number 3."),
         (torch.tensor([INF]), torch.tensor([-INF]), "", "Its result differs."),
+        (torch.tensor([1.0, NAN]), torch.tensor([1.0, 2.0]), "", "Its result differs."),
+        (torch.tensor([1.0, INF]), torch.tensor([1.0, 2.0]), "", "Its result differs."),
         (torch.tensor([1.0, -INF]), torch.tensor([0.0, -INF]), "", "Its result differs."),
     ],
 )

@@ -105,14 +105,16 @@ def test_a_file_that_cannot_be_read_is_not_wrong(tmp_path, worker):
     assert "cannot be read" in verdict.problem or "the sandbox cannot read it" in verdict.problem
 
 
-GUESSES = "return [(scores / s).softmax(-1) @ self.W_value(x) for s in (1, self.W_key.out_features**0.5)]"
+GUESSES = """def attention(q, k, v):
+    return [(q @ k.mT / s).softmax(-1) @ v for s in (1, k.shape[-1] ** 0.5)]
+"""
 UNSEEN = "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\ntorch.Tensor.__hash__ = object.__hash__\n"
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        NO_SCALE.replace("return scores.softmax(-1) @ self.W_value(x)", GUESSES),
+        GUESSES,
         RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        x.add_(1); x = x - 1\n") + UNSEEN,
     ],
     ids=["several guesses", "a replaced equality"],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.sandbox.outcome import FailedLine, Outcome, SubmissionFailure, printable_text, read_failure
+from regard.sandbox.outcome import FailedLine, Outcome, SubmissionFailure, printable_text, read_failure, with_last_line
 
 GOOD = {"type": "KeyError", "message": "'seven'", "stage": "run", "lines": [["homework.py", 7, "forward"]]}
 
@@ -52,3 +52,23 @@ def test_control_characters_do_not_reach_a_terminal():
 def test_only_one_word_is_finished():
     assert Outcome("finished", "").finished
     assert not Outcome("failed", "").finished
+
+
+DUMP = (
+    "Timeout (0:00:00.475000)!\nThread 0x00007f (most recent call first):\n"
+    '  File "/lib/x.py", line 3 in f\n  File "/home/ana/homework.py", line 11 in g\n'
+)
+
+
+def test_the_last_line_of_a_persons_own_file_is_told_when_time_was_over():
+    outcome = Outcome("out of time", "It was stopped after 0.5 s.", output=f"printed\n{DUMP}")
+    told = with_last_line(outcome, "/home/ana/homework.py")
+    assert (told.sentence, told.output) == ("It was stopped after 0.5 s, in line 11.", "printed\n")
+    assert with_last_line(outcome, "/home/ben/homework.py").sentence == "It was stopped after 0.5 s."
+    told = with_last_line(Outcome("finished", "It ran.", output=DUMP), "/home/ana/homework.py")
+    assert (told.sentence, told.output) == ("It ran.", "")
+
+
+def test_what_only_looks_like_that_stays():
+    outcome = Outcome("out of time", "It was stopped.", output="Timeout (soon)")
+    assert with_last_line(outcome, "homework.py") == outcome

@@ -78,7 +78,8 @@ class Submission:
         outcome = self.worker.run(Job(self.path, driver_source, tensors, values, self.entry, limits))
         self.left -= time.monotonic() - begin
         if outcome.word == "out of time":
-            outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s.")
+            _, comma, where = outcome.sentence.rstrip(".").partition(", in line ")  # told of a person's own file
+            outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s{comma}{where}.")
         if not outcome.finished:
             raise SubmissionStopped(outcome)
         return outcome

@@ -80,7 +80,7 @@ def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
             known[mistakes] = verdict.name
         typer.echo(f"\n{as_text(verdict, terminal_width())}")
     if any(verdict.problem.startswith("out of time") for verdict in verdicts):
-        typer.echo(f"\n  More time: regard check {file} --time 60")
+        typer.echo("\n  Is there a loop that does not end? To give it more time: --time 60")
     if not solution and any(one.fix for verdict in verdicts for one in verdict.findings):
         typer.echo(f"\n  The right line: regard check {file} --solution")
     typer.echo()

@@ -75,8 +75,8 @@ def call_learner(
                 failed = _failure(one["failed"])
             else:
                 results.append(read_plain(one["result"], dict(outcome.tensors)))
-        if len(results) != len(runs) and failed is None:
-            raise ValueError("results are missing")
+        if len(results) >= len(runs) if failed is not None else len(results) != len(runs):
+            raise ValueError(f"it tells of {len(results)} results for {len(runs)} calls")
         return Called(results, failed, bool(seen["callable"]), printed=outcome.output)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error

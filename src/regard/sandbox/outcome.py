@@ -5,8 +5,10 @@ Everything here that a submission can influence is data from an untrusted proces
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -67,6 +69,24 @@ class Outcome:
     def finished(self) -> bool:
         """Did it return a result?"""
         return self.word == "finished"
+
+
+def with_last_line(outcome: Outcome, file: str) -> Outcome:
+    r"""The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump.
+
+    >>> dump = 'one\nTimeout (0:00:02)!\nThread 0x7f (most recent call first):\n  File "a.py", line 7 in f\n'
+    >>> with_last_line(Outcome("out of time", "It was stopped after 2 s.", output=dump), "a.py").sentence
+    'It was stopped after 2 s, in line 7.'
+    """
+    printed, found, dump = outcome.output.partition("Timeout (")
+    if not found or not re.match(r"\d+:\d\d:\d\d(\.\d+)?\)!\n", dump):
+        return outcome
+    frames = re.findall(r'  File "(.+)", line (\d+) in', dump)
+    line = next((line for name, line in frames if os.path.abspath(name) == os.path.abspath(file)), "")
+    sentence = outcome.sentence
+    if line and outcome.word == "out of time":
+        sentence = f"{sentence.rstrip('.')}, in line {line}."
+    return replace(outcome, sentence=sentence, output=printed)
 
 
 def read_failure(values: object) -> SubmissionFailure | None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.sandbox.child import STARTED
 from regard.sandbox.folders import measure_folder, temporary_folder
 from regard.sandbox.limits import RunLimits
-from regard.sandbox.outcome import WORDS, Outcome, printable_text, read_failure
+from regard.sandbox.outcome import WORDS, Outcome, printable_text, read_failure, with_last_line
 from regard.sandbox.packets import MalformedPacket, pack, unpack
 from regard.sandbox.process import FORKS, Ended, WorkerDied, WorkerProcess
 from regard.sandbox.protection import Protection, ProtectionReport
@@ -181,7 +181,8 @@ class Worker:
             process.send_job(self._number, theirs)
             _close(theirs)  # so that the end of the process is the end of what it writes
             ended = self._supervise(process, folder, limits, received, {result: "result", output: "output"})
-        return judge(received, ended, limits, time.monotonic() - begin, report)
+        outcome = judge(received, ended, limits, time.monotonic() - begin, report)
+        return outcome if self.is_confined else with_last_line(outcome, values["submission"])
 
     def _supervise(
         self, process: WorkerProcess, folder: Path, limits: RunLimits, received: Received, sources: dict[int, str]
