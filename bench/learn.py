@@ -96,6 +96,7 @@ def main() -> None:
     print(f"  from save to verdict:   median {1000 * statistics.median(times):.0f} ms, most {1000 * max(times):.0f}")
     print(f"  cold start: first screen {first_screen:.1f} s, first verdict {first_verdict:.1f} s")
     print(f"  waiting takes {100 * waiting:.1f} % of a processor; load of the machine {os.getloadavg()[0]:.1f}")
+    raise SystemExit(0 if done == len(course.lessons) else 1)
 
 
 if __name__ == "__main__":

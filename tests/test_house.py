@@ -25,7 +25,7 @@ FLOORS = [
     {"traces", "mistakes"},
     {"attention", "ladder"},
     {"steps"},
-    {"arguments", "files", "drawing", "sandbox", "scoped", "super_init", "tokens"},
+    {"arguments", "files", "drawing", "sandbox", "scoped", "super_init", "tokens", "toml_files"},
 ]
 SEALED = {"ladder": {"steps", "arguments", "super_init"}}  # these import nothing else, even from below
 LONGEST = 400  # lines of a file

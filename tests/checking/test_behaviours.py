@@ -40,6 +40,11 @@ def test_what_goes_wrong_elsewhere_is_a_warning(name, layer, tmp_path):
     assert [one.name for one in verdict.warnings] == [name]
 
 
+def test_a_row_without_keys_is_tried_beside_a_mistake_in_the_scores(tmp_path):
+    source = wrong("fully masked row gives NaN", "masked").source.replace(" / math.sqrt(self.d_k)", "")
+    assert [one.name for one in checked(source, tmp_path).findings] == ["no scale", "fully masked row gives NaN"]
+
+
 def test_a_mask_that_forward_makes_on_the_cpu_is_a_warning(tmp_path):
     verdict = checked(edited("loop", ", device=x.device", ""), tmp_path)
     assert verdict.is_right

@@ -1,7 +1,7 @@
 import pytest
 
 from checking.learner import Learner
-from regard.checking.building import PROBES, choose_arguments, has_config, takes
+from regard.checking.building import PROBES, choose_arguments, has_config, shares_key_heads, takes
 from regard.checking.driver import describe_class
 
 
@@ -45,3 +45,11 @@ def test_a_value_for_an_argument_that_does_not_exist_is_refused():
 def test_options_that_have_a_default_keep_it():
     assert "bias" not in choose_arguments(described("d_model", bias=True), PROBES[0]).arguments
     assert takes(described("d_model"), ("d_model",))
+
+
+def test_a_configuration_shows_by_what_is_read_that_key_heads_are_shared():
+    assert shares_key_heads(described("d_model", "num_heads", "num_kv_heads"), "")
+    assert shares_key_heads(described("args"), "self.n_kv_heads = args.n_kv_heads")
+    assert shares_key_heads(described("cfg"), "groups = cfg['n_kv_heads']")
+    assert not shares_key_heads(described("config"), "self.n_head = config.n_head")
+    assert not shares_key_heads(described("d_model", "num_heads"), "x.n_kv_heads")

@@ -23,6 +23,11 @@ def test_a_mask_that_forgets_the_cache_for_several_new_tokens_is_a_warning(tmp_p
     assert [one.name for one in verdict.warnings] == [NAME]
 
 
+def test_the_offset_is_named_beside_a_mistake_in_the_scores(tmp_path):
+    source = CASES[0].source.replace(" / self.head_dim**0.5", "")
+    assert [one.name for one in checked(source, tmp_path).findings] == ["no scale", NAME]
+
+
 def test_a_cache_that_loses_its_keys_has_no_name(tmp_path):
     source = edited("cached", "v = torch.cat([cache[1], v], dim=2)", "v = torch.cat([0 * cache[1], v], dim=2)")
     (finding,) = checked(source, tmp_path).mistakes

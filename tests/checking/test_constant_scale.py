@@ -16,6 +16,11 @@ def test_a_constant_is_read_from_all_heads_at_once(layer, old, tmp_path):
     assert "divided by 8," in finding.says
 
 
+def test_a_constant_says_nothing_about_the_future_where_a_mask_is_passed(tmp_path):
+    verdict = checked(edited("cross", "math.sqrt(query.size(-1))", "8"), tmp_path)
+    assert [one.name for one in verdict.mistakes] == ["scale is a constant"]
+
+
 def test_a_factor_that_changes_with_the_sizes_is_no_constant(tmp_path):
     (finding,) = checked(edited("loop", "self.d_k**0.5", "(2 * self.d_k**0.5)"), tmp_path).mistakes
     assert finding.name == ""

@@ -26,6 +26,7 @@ def test_a_view_of_a_transposed_tensor_is_named_with_its_line(tmp_path):
     ("layer", "word"),
     [
         ("textbook", "the width is 768"),
+        ("masked_exp", "the width is 512"),
         ("packed", "head_dim is 64"),
         ("fused", "head_dim is 64"),
         ("einsum", "num_heads is 8"),

@@ -62,7 +62,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda one: one.__name__)
 def test_a_right_function_passes(function):
-    assert check(function).findings == []
+    assert check(function).mistakes == []
     assert is_known(function)
 
 

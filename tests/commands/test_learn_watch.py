@@ -115,6 +115,8 @@ def test_start_fail_hint_fix_pass_next_quit_and_go_on_tomorrow(learner):
     assert "Another way, by product:" in ways
     assert "return sum([x, x])" in ways
     assert "\x1b[32m  ✓ twice is right" in played.seen
+    played.save("twice", "def twice(x):\n    return x\n")
+    assert "✗ twice: not doubled" in played.wait("n next   h hint   l list")  # it was right before
     played.press("\r", KEYS)
     last, status = played.press("q", "\r\n"), played.leave()
     assert status[1] == 0, last

@@ -1,121 +1,156 @@
 """Known mistakes put into right layers, and how many of them `regard check` names.
 
 python -m regard.bench.check
-python -m regard.bench.check --pairs 300
+python -m regard.bench.check --table docs/check/table.md
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from regard.bench.check_cases import WrongLayer, pairs, right_layers, wrong_layers
+from regard.bench.check_tables import HEAD, CheckTally, below_the_bar, markdown, rows
 from regard.bench.options import check_parser
-from regard.bench.report import say, table_lines
+from regard.bench.progress import StageProgress
+from regard.bench.published_checks import PUBLISHED
+from regard.bench.report import say, table_lines, wrap
+from regard.checking.building import GROUPED, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, shares_key_heads
 from regard.checking.check import check_subject
 from regard.checking.source import load
 from regard.checking.values import Request
 from regard.checking.verdict import Verdict
+from regard.files import atomically
+
+# Right layers are checked at five sizes with three seeds.
+SIZES = (*PROBES, OTHERS[0], ProbeSizes(29, 2, 11, 17, 3, 7), ProbeSizes(11, 7, 5, 19, 2, 13))
+GROUPED_SIZES = (
+    *(GROUPED, OTHER_GROUPED, ProbeSizes(29, 4, 3, 17, 3, 7, kv_heads=2), ProbeSizes(19, 10, 3, 17, 2, 7, kv_heads=5)),
+    ProbeSizes(11, 6, 5, 19, 2, 13, kv_heads=2),
+)
+SEEDS = (0, 1, 2)
+PUBLISHED_HEAD = ("check", "wrong layers", "it accepts", "regard accepts", "regard names")
+WIDEST = 36  # characters of a name, for a table of 80 columns
+Row = list[str]
 
 
-@dataclass
-class CheckTally:
-    """How the check did on some wrong layers.
-
-    wrong_names: layers with a mistake that is not theirs. lines: mistakes with a line; located: with the right one.
-    """
-
-    cases: int = 0
-    caught: int = 0
-    named: int = 0
-    lines: int = 0
-    located: int = 0
-    wrong_names: int = 0
-    seconds: list[float] = field(default_factory=list)
-
-    def add(self, case: WrongLayer, verdict: Verdict, seconds: float) -> None:
-        """Count one case."""
-        self.cases += 1
-        self.seconds.append(seconds)
-        by_name = {one.name: one for one in verdict.findings}
-        matches = [next((f for n, f in by_name.items() if n.startswith(name)), None) for name in case.names]
-        self.caught += bool(verdict.findings)
-        self.named += all(match is not None for match in matches)
-        for match in matches:
-            if match is not None and match.line:
-                self.lines += 1
-                self.located += match.line in case.lines
-        known = [n for n in by_name if n and not by_name[n].is_warning]
-        self.wrong_names += any(not n.startswith(case.names) for n in known)
-
-
-def check_source(source: str, folder: Path) -> tuple[Verdict, float]:
+def check_source(source: str, folder: Path, request: Request | None = None) -> tuple[Verdict, float]:
     """Check a layer that is given as text, and how long that took."""
-    path = folder / f"layer_{abs(hash(source))}.py"
-    path.write_text(source, encoding="utf-8")
-    subject = load(path).subjects()[0]
+    subject = load(_write(source, folder)).subjects()[0]
     start = time.perf_counter()
-    verdict = check_subject(subject, Request())
+    verdict = check_subject(subject, request or Request())
     return verdict, time.perf_counter() - start
 
 
+def _write(source: str, folder: Path) -> Path:
+    path = folder / f"layer_{abs(hash(source))}.py"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+def refused(layer: str, source: str, folder: Path) -> list[str]:
+    """The sizes and seeds at which a right layer does not pass."""
+    subject = load(_write(source, folder)).subjects()[0]
+    is_grouped = "build" in subject.described and shares_key_heads(subject.described, subject.source)
+    found = []
+    for sizes in GROUPED_SIZES if is_grouped else SIZES:
+        for seed in SEEDS:
+            verdict = check_subject(subject, Request(probes=(sizes,), seed=seed))
+            if not verdict.is_right:
+                why = ", ".join(one.name or one.says for one in verdict.mistakes) or verdict.problem
+                found.append(f"{layer} at {sizes} with seed {seed}: {why}")
+    return found
+
+
+def published_row(layer: str, cases: Sequence[WrongLayer], folder: Path) -> Row:
+    """How many wrong layers a published check accepts, and ours."""
+    accepted = [case for case in cases if _accepts(layer, case.source, folder)]
+    verdicts = [check_source(case.source, folder)[0] for case in cases]
+    ours = sum(not one.mistakes for one in verdicts)
+    named = sum(
+        any(one.name.startswith(case.names) for one in verdict.mistakes)
+        for case, verdict in zip(cases, verdicts, strict=True)
+    )
+    return [layer, str(len(cases)), str(len(accepted)), str(ours), str(named)]
+
+
+def _accepts(layer: str, source: str, folder: Path) -> bool:
+    subject = load(_write(source, folder)).subjects()[0]
+    return PUBLISHED[layer](getattr(subject, "target", None)) == ""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
+    """Print the tables; the exit status is 1 where something is below its bar."""
     options = check_parser().parse_args(arguments)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for layer, source in right_layers().items():
-            verdict, _ = check_source(source, folder)
-            say(f"  right as it stands: {layer}: {verdict.status}")
-        tallies: dict[str, CheckTally] = {}
+    with tempfile.TemporaryDirectory() as name, StageProgress() as progress:
+        folder, kept = Path(name), []
+        progress.stage("right layers")
+        layers = right_layers()
+        problems = [one for layer, source in layers.items() for one in refused(layer, source, folder)]
+        checks = f"{len(layers)} right layers at {len(SIZES)} sizes with {len(SEEDS)} seeds: {len(problems)} refused"
+        say(f"  {checks}\n")
+
+        progress.stage("known mistakes")
+        known: dict[str, CheckTally] = {}
         for case in wrong_layers():
-            tallies.setdefault(case.names[0], CheckTally()).add(case, *check_source(case.source, folder))
-        say("")
-        _print(tallies)
-        chosen = pairs()
+            known.setdefault(case.names[0], CheckTally()).add(case, *check_source(case.source, folder))
+        kept.append(_print(known))
+
+        progress.stage("pairs")
+        chosen, both, unknown = pairs(), CheckTally(), CheckTally()
         random.Random(options.seed).shuffle(chosen)
-        tally = CheckTally()
         for case in chosen[: options.pairs]:
-            tally.add(case, *check_source(case.source, folder))
-        say("")
-        _print({f"pairs ({len(chosen)} possible)": tally})
-        tally = CheckTally()
+            both.add(case, *check_source(case.source, folder))
+        progress.stage("mistakes without a name")
         for case in wrong_layers("unknown.txt"):
-            step = case.names[0].rpartition(": ")[2]
-            verdict, seconds = check_source(case.source, folder)
-            tally.cases += 1
-            tally.seconds.append(seconds)
-            tally.caught += bool(verdict.mistakes)
-            tally.wrong_names += any(one.name for one in verdict.mistakes)
-            tally.named += any(one.step == step for one in verdict.mistakes)
-            tally.lines += 1
-            tally.located += any(one.line in case.lines for one in verdict.mistakes)
-        say("")
-        _print({"without a name (named: the step)": tally})
+            unknown.add_unknown(case, *check_source(case.source, folder))
+        kept.append(_print({f"pairs, of {len(chosen)}": both}))
+        kept.append(_print({"without a name (named: the step)": unknown}))
+
+        progress.stage("published checks")
+        edits = wrong_layers("published.txt")
+        table = [published_row(one, [case for case in edits if case.layer == one], folder) for one in PUBLISHED]
+        say("\n".join(table_lines(PUBLISHED_HEAD, list(zip(*table, strict=True)))))
+        kept.append(markdown(PUBLISHED_HEAD, table))
+
+    problems += below_the_bar(known, both, unknown)
+    problems += [f"regard accepts {row[3]} wrong layers of {row[0]}" for row in table if row[3] != "0"]
+    for line in (line for one in (*known.values(), both, unknown) for missed in one.missed for line in wrap(missed)):
+        say(line)
+    if options.table:
+        _keep(Path(options.table), checks, kept)
+    if problems:
+        say("\n  Below the bar:")
+        say("\n".join(line for one in problems for line in wrap(one)))
+        sys.exit(1)
 
 
-def _print(tallies: dict[str, CheckTally]) -> None:
-    total = CheckTally()
-    for one in tallies.values():
-        for name in ("cases", "caught", "named", "lines", "located", "wrong_names"):
-            setattr(total, name, getattr(total, name) + getattr(one, name))
-        total.seconds += one.seconds
-    shown = {**tallies, "all": total} if len(tallies) > 1 else tallies
-    columns = [
-        list(shown),
-        [str(one.cases) for one in shown.values()],
-        [str(one.caught) for one in shown.values()],
-        [str(one.named) for one in shown.values()],
-        [str(one.wrong_names) for one in shown.values()],
-        [f"{one.located}/{one.lines}" for one in shown.values()],
-    ]
-    say("\n".join(table_lines(["mistake", "n", "caught", "named", "wrong", "line"], columns)))
-    slowest = max(total.seconds, default=0.0)
-    say(f"  {sum(total.seconds) / max(1, total.cases):.2f} s each, {slowest:.2f} s at most")
+def _print(tallies: dict[str, CheckTally]) -> str:
+    """Print a table; return it as Markdown."""
+    lines = rows(tallies)
+    say("\n".join(table_lines(HEAD, list(zip(*([_short(name), *cells] for name, *cells in lines), strict=True)))))
+    seconds = [one for tally in tallies.values() for one in tally.seconds]
+    say(f"  {sum(seconds) / max(1, len(seconds)):.2f} s each, {max(seconds, default=0.0):.2f} s at most\n")
+    return markdown(HEAD, lines)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
+
+
+def _keep(path: Path, checks: str, tables: Sequence[str]) -> None:
+    """Write the tables as Markdown."""
+    text = (
+        "# Check, measured\n\nWritten by `regard bench check --table docs/check/table.md`; what the columns "
+        f"mean is in [check](../check.md#how-well-it-does).\n\n{checks}.\n\n" + "\n\n".join(tables) + "\n"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,19 @@ from itertools import combinations
 from pathlib import Path
 
 HEADER = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-# These keep a layer from running, or hide what another mistake does.
-ALONE = ("super().__init__() missing", "view of a non-contiguous tensor", "hard-coded sizes", "mask argument ignored")
+# These keep a layer from running, hide what another mistake does, or are rare, so that no pairs of them are tried.
+ALONE = (
+    *("super().__init__() missing", "view of a non-contiguous tensor", "hard-coded sizes", "mask argument ignored"),
+    *("missing root of d_model", "one projection used twice", "scale is a constant"),
+)
+# Together they are the same function as the first alone, or the second is not to be seen.
+_AXES = ("no causal mask", "hidden scores set to 0", "wrong sign of infinity", "fully masked row gives NaN")
+SAME = {
+    "softmax over the heads": _AXES,  # what is hidden is hidden in every head, so whatever is written there cancels
+    "softmax over the batch": _AXES,
+    "softmax over the queries": ("fully masked row gives NaN",),  # no column is all hidden
+    "embedding split before projection": ("scale by √d_in",),  # d_in is then d_model
+}
 _FOLDER = Path(__file__).parent / "wrong_layers"
 
 
@@ -86,10 +97,10 @@ def pairs() -> list[WrongLayer]:
 
 def are_compatible(a: str, b: str) -> bool:
     """Can both be seen? Two mistakes about one mask, one dropout or one output projection cannot."""
-    if a == b or {a, b} in ({"softmax over the heads", "no causal mask"}, {"softmax over the batch", "no causal mask"}):
+    if a == b or any({a, b} == {x, y} for x, ys in SAME.items() for y in ys):
         return False
     about = ("mask", "dropout", "output projection", "scale", "softmax over", "merge", "infinity", "1e9", "context")
-    masks = ("mask", "infinity", "1e9", "context", "hidden")
+    masks = ("mask", "infinity", "1e9", "context", "hidden", "made on the CPU", "cache")
     if any(word in a for word in masks) and any(word in b for word in masks):
         return False
     return not any(word in a and word in b for word in about) and not ("missing root" in a + b and "scale" in a + b)

@@ -7,68 +7,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from regard.checking.building import CONTEXT, DROPOUT, ProbeSizes, choose_arguments, has_config, takes
+from regard.checking.building import CONTEXT, HEAD_DIM, HEADS, WIDTH, ProbeSizes, has_config, takes
 from regard.checking.caching import cached_like_uncached
 from regard.checking.calling import inputs, mask_forms
-from regard.checking.locating import steps_of
-from regard.checking.subject import Observation, Subject
-from regard.checking.values import Experiment, Request, is_formula
+from regard.checking.dropping import dropout_in_training, random_in_eval
+from regard.checking.locating import return_line, softmax_line
+from regard.checking.situation import Situation, line_with
+from regard.checking.subject import Recorded
+from regard.checking.values import Experiment, is_formula
 from regard.checking.verdict import Finding
-from regard.mistakes.search import same
-from regard.traces.arrangements import Numbers
 
-LONGEST_LINE = 1000  # characters: searching a line takes the square of its length at worst
 _IN_PLACE = ("iadd", "imul", "isub", "itruediv", "setitem", "iand", "ior")
-
-
-@dataclass
-class Situation:
-    """A layer whose values are explained: right, or wrong in a known way."""
-
-    subject: Subject
-    result: Experiment
-    request: Request
-    masked: Experiment | None = None  # called with a mask, where it takes one
-
-    @property
-    def is_right(self) -> bool:
-        """Are its values right?"""
-        return self.result.is_right
-
-    def run(self, number: int = 1, tensors: dict[str, Tensor] | None = None, **changes: Any) -> Observation:
-        """Call it so many times with the same input."""
-        assert self.result.call is not None
-        calls = [self.result.call.as_json()] * number
-        return self.subject.run(self.result.job(calls=calls, **changes), {**self.result.tensors, **(tensors or {})})
-
-    def with_dropout(self, number: int, **changes: Any) -> Observation:
-        """The same with a dropout of 0.5."""
-        built = self.result.built
-        if built is not None:
-            built = choose_arguments(self.subject.described, self.result.sizes, 0.5, own=self.request.own).arguments
-            built = {
-                **built,
-                **{n: v for n, v in (self.result.built or {}).items() if n not in DROPOUT and type(v) is int},
-            }
-        return self.run(number, build=built, dropout=0.5, seeds=True, **changes)
-
-    def outputs(self, seen: Observation, sizes: ProbeSizes | None = None) -> list[Tensor]:
-        """The output of each call that did not fail."""
-        sizes = sizes or self.result.sizes
-        assert self.result.call is not None
-        results = [self.result.call.outputs(run.outputs, sizes.B, sizes.T) for run in seen.runs if not run.failed]
-        return [one[0] for one in results if one]
 
 
 def observe(situation: Situation) -> list[Finding]:
     """Everything that is found, in the order in which a learner should read it."""
-    return [finding for behaviour in BEHAVIOURS for finding in behaviour(situation)]
+    is_function = "build" not in situation.subject.described
+    behaviours = OF_FUNCTIONS if is_function else BEHAVIOURS
+    return [finding for behaviour in behaviours for finding in behaviour(situation)]
 
 
 def changes_arguments(situation: Situation) -> Iterator[Finding]:
@@ -81,8 +42,9 @@ def changes_arguments(situation: Situation) -> Iterator[Finding]:
         changed = sorted({name.partition(",")[0] for run in seen.runs for name in run.changed})
         if not changed:
             continue
-        what = "input" if changed[0] == "x" else "mask"
-        shape = result.tensors["x"].shape if what == "input" else None
+        what = "input" if changed[0] in ("x", "q", "k", "v") else "mask"
+        changes = [name for run in seen.runs for name in run.changed]
+        shape = result.tensors[changes[0]].shape if what == "input" else None
         lines = [
             call.line
             for call in seen.recorded[seen.built :]
@@ -99,100 +61,23 @@ def changes_arguments(situation: Situation) -> Iterator[Finding]:
         return
 
 
-def random_in_eval(situation: Situation) -> Iterator[Finding]:
-    """Dropout that also acts in eval(); or another source of chance."""
-    outs = situation.outputs(situation.run(2, seeds=True))
-    if len(outs) == 2 and not same(outs[0], outs[1]):
-        yield Finding("", "In eval(), the same input gives another output each time, and dropout is not the reason.")
-        return
-    seen = situation.with_dropout(2)
-    outs = situation.outputs(seen)
-    if len(outs) == 2 and not same(outs[0], outs[1]):
-        yield Finding(
-            "dropout active in eval",
-            "After eval(), dropout still acts: the same input gives another output each time.",
-            "Dropout is for training; F.dropout and scaled_dot_product_attention do not know of eval() by themselves.",
-            "weights = F.dropout(weights, p, training=self.training)  # or nn.Dropout",
-            step="dropout",
-            line=seen.dropped[0].line if seen.dropped else 0,
-        )
-
-
-def dropout_in_training(situation: Situation) -> Iterator[Finding]:
-    """Dropout that never acts, or acts on a tensor on which it does harm."""
-    described, contents = situation.subject.described, situation.result.observation.contents
-    is_built = situation.subject.is_built
-    by_config = has_config(described) and bool(contents.get("dropouts"))
-    asked = not is_built and (takes(described, DROPOUT) or by_config)
-    if not asked and not contents.get("dropouts"):
-        return
-    seen = situation.with_dropout(2, train=True)
-    outs = situation.outputs(seen)
-    if len(outs) < 2:
-        return
-    if same(outs[0], outs[1]) and not seen.dropped:
-        if asked or any(contents.get("dropouts", ())):
-            yield Finding(
-                "dropout never active",
-                "In train(), with dropout=0.5, the same input gives the same output each time: dropout is not applied.",
-                "Dropout sets some weights to 0 while training, so that no token depends on a single other.",
-                "weights = self.dropout(weights)  # after the softmax",
-                step="dropout",
-                line=_line_with(situation.subject.source, r"self\.\w*drop\w*\s*=|self\.\w+\s*=.*drop"),
-            )
-        return
-    first = seen.dropped[0] if seen.dropped else None
-    where = _dropped_step(situation, first.value) if first is not None and first.value.numel() else ""
-    if where and first is not None:
-        yield Finding(
-            "dropout on the wrong tensor",
-            f"Dropout acts on {where}; it acts on the weights, after the softmax.",
-            "A score of 0 is not hidden, exp(0) = 1; a weight of 0 is. Dropped queries, keys or inputs are other vectors.",
-            "weights = self.dropout(torch.softmax(scores, dim=-1))",
-            step="dropout",
-            line=first.line,
-        )
-
-
-def _dropped_step(situation: Situation, value: Tensor) -> str:
-    """The step on which dropout acts, where that is wrong; "" where it is right or unknown."""
-    result = situation.result
-    assert result.case is not None
-    steps = steps_of(result.case, result.variants[0] if result.variants else (), result.out)
-    mine = Numbers(value, rtol=1e-4, atol=1e-6)
-
-    def has(t: Tensor, hidden: bool = True) -> bool:
-        other = Numbers(t, rtol=1e-4, atol=1e-6)
-        return mine.find(other, ordered=True, hidden=hidden) or (
-            len(mine.sizes) > 1 and mine.part_of(other, ordered=True)
-        )
-
-    if not value.is_floating_point() or any(has(steps[n]) for n in ("weights", "context", "concat", "out")):
-        return ""
-    if has(steps["scores"], hidden=False) or has(steps["scaled"], hidden=False):
-        return "the scores, before the softmax"
-    for name in ("queries", "keys", "values"):
-        if has(steps[name]):
-            return f"the {name}"
-    return "x" if has(result.case.x) else ""
-
-
 def mask_on_another_device(situation: Situation) -> Iterator[Finding]:
     """A mask that is a plain attribute does not move with the module, nor does one that forward makes on the CPU."""
     seen = situation.run(1, devices=True)
     fault = seen.contents.get("elsewhere")
     if fault is None:
         return
-    loose = [one["name"] for one in seen.contents.get("loose", ()) if len(one["shape"]) > 1]
+    loose = [one for one in seen.contents.get("loose", ()) if len(one["shape"]) > 1]
     if loose:
-        name = loose[0]
+        name, is_mask = loose[0]["name"], loose[0]["is_mask"]
         yield Finding(
-            "mask not a buffer",
+            "mask not a buffer" if is_mask else "tensor not a buffer",
             f"self.{name} is a plain tensor: it stays on the CPU when the module moves to a GPU, and is not saved.",
             "torch moves and saves parameters and buffers only.",
             f'self.register_buffer("{name}", …)',
             step="mask",
-            line=_line_with(situation.subject.source, rf"self\.{re.escape(name)}\s*="),
+            line=line_with(situation.subject.source, rf"self\.{re.escape(name)}\s*="),
+            is_warning=not is_mask,  # tables of positions are often kept so, and moved by hand
         )
     else:
         yield Finding(
@@ -228,7 +113,9 @@ def overflows_in_fp16(situation: Situation) -> Iterator[Finding]:
 def row_without_keys(situation: Situation) -> Iterator[Finding]:
     """A query that may see nothing, where the layer takes a mask."""
     result = situation.masked
-    if result is None or result.call is None or not result.is_right:
+    if result is None or result.call is None or result.variants is None:
+        return
+    if any(one.step in ("see", "hide") for one in result.variants[0]):
         return
     sizes = result.sizes
     visible = torch.ones(sizes.T, sizes.T, dtype=torch.bool).tril()
@@ -242,6 +129,7 @@ def row_without_keys(situation: Situation) -> Iterator[Finding]:
             "The softmax of nothing but −∞ is 0 / 0. One NaN spreads to every number that is computed from it.",
             "weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)",
             step="weights",
+            line=softmax_line(situation.record()),
             is_warning=True,
         )
 
@@ -264,7 +152,9 @@ def longer_than_context(situation: Situation) -> Iterator[Finding]:
                 "context_length is the longest text that fits, so that many tokens must fit.",
                 line=seen.failure.line,
             )
-        elif not fits and seen.failure is None and situation.outputs(seen, changed):
+        elif not fits and seen.failure is None and not situation.outputs(seen, changed):
+            yield _cut_text(situation, x, T)
+        elif not fits and seen.failure is None:
             yield Finding(
                 "sequence longer than the context",
                 f"{T} tokens are computed without a word, where context_length is {T - 2}.",
@@ -272,6 +162,21 @@ def longer_than_context(situation: Situation) -> Iterator[Finding]:
                 'if T > self.context_length: raise ValueError(f"{T} tokens do not fit")',
                 is_warning=True,
             )
+
+
+def _cut_text(situation: Situation, x: Tensor, T: int) -> Finding:
+    """A text longer than context_length of which only a part is computed."""
+    seen = situation.run(1, inputs(x), record=True)
+    cuts = (call.line for call in seen.recorded[seen.built :] if call.name == "getitem" and call.value.dim() == 3)
+    shapes = [tuple(t.shape) for t in seen.runs[0].outputs[:1]]
+    return Finding(
+        "sequence longer than the context",
+        f"For {T} tokens, where context_length is {T - 2}, the output is {shapes[0] if shapes else 'nothing'}: "
+        "tokens disappear without a word.",
+        "Whoever calls the layer adds its output to its input; say that the text is too long instead of cutting it.",
+        'if T > self.context_length: raise ValueError(f"{T} tokens do not fit")',
+        line=next(cuts, 0),
+    )
 
 
 def other_sizes(situation: Situation) -> Iterator[Finding]:
@@ -295,7 +200,11 @@ def other_sizes(situation: Situation) -> Iterator[Finding]:
         if not outs:
             yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
             return
-        if result.is_right and not is_formula(result, outs[0], replace(result.case, x=result.prepared(x))):
+        if (
+            result.is_right
+            and result.extension is None
+            and not is_formula(result, outs[0], replace(result.case, x=result.prepared(x)))
+        ):
             yield Finding(
                 "",
                 f"For {words} it computes something else than for {result.sizes.B} texts of {result.sizes.T} tokens.",
@@ -311,6 +220,8 @@ def parameters_without_use(situation: Situation) -> Iterator[Finding]:
     seen = situation.run(1, gradients=True)
     shapes = {p["name"]: p["shape"] for p in seen.contents.get("parameters", ())}
     read = result.reading.assignment.used  # of these, a mistake in the values has told already
+    if finding := _too_wide(situation):
+        yield finding
     unused = [n for n in seen.contents.get("without_gradient", ()) if len(shapes.get(n, ())) > 1 and n not in read]
     if unused:
         listed = ", ".join(f"{n} ({' × '.join(map(str, shapes[n]))})" for n in unused[:4])
@@ -319,7 +230,7 @@ def parameters_without_use(situation: Situation) -> Iterator[Finding]:
             f"The layer has weights that change nothing: {listed}.",
             "They are saved, moved and counted, and never trained.",
             "",
-            line=_line_with(situation.subject.source, rf"self\.{re.escape(unused[0].split('.')[0])}\s*="),
+            line=line_with(situation.subject.source, rf"self\.{re.escape(unused[0].split('.')[0])}\s*="),
         )
     asked = next((p for p in situation.subject.described.get("build", ()) if p["name"] == "qkv_bias"), None)
     has_bias = result.reading.assignment.projections["W_query"].bias is not None
@@ -331,8 +242,30 @@ def parameters_without_use(situation: Situation) -> Iterator[Finding]:
                 f"qkv_bias is {wanted}, but the queries {'have a' if has_bias else 'have no'} bias.",
                 "nn.Linear has a bias unless it is told otherwise.",
                 "self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)",
-                line=_line_with(situation.subject.source, r"nn\.Linear\("),
+                line=line_with(situation.subject.source, r"nn\.Linear\("),
             )
+
+
+def _too_wide(situation: Situation) -> Finding | None:
+    """Heads that are each as wide as the model, where nobody asked for a width of heads."""
+    described, reading, sizes = situation.subject.described, situation.result.reading, situation.result.sizes
+    if situation.subject.is_built or has_config(described) or takes(described, HEAD_DIM) or reading is None:
+        return None
+    if not (takes(described, WIDTH) and takes(described, HEADS)) or reading.assignment is None:
+        return None
+    rows = len(reading.assignment.projections["W_query"].weight)
+    if reading.assignment.is_list or rows != sizes.num_heads * sizes.width or sizes.num_heads == 1:
+        return None
+    weights = [name for name in sorted(reading.assignment.used) if name.endswith("weight")]
+    return Finding(
+        "wrong parameter count",
+        f"The queries are {rows} numbers wide, {sizes.num_heads} times d_model = {sizes.width}; "
+        f"heads share the width: head_dim = d_model / num_heads = {sizes.head_dim}.",
+        "Every head as wide as the model computes attention too, with num_heads times the parameters and the time.",
+        "self.head_dim = d_model // num_heads  # and W_query = nn.Linear(d_model, d_model)",
+        line=line_with(situation.subject.source, rf"self\.{re.escape(weights[0].split('.')[0])}\s*=") if weights else 0,
+        is_warning=True,
+    )
 
 
 def caches(situation: Situation) -> Iterator[Finding]:
@@ -353,7 +286,13 @@ def no_output_projection(situation: Situation) -> Iterator[Finding]:
         "Until the output projection, no head has seen what another found.",
         "self.out_proj = nn.Linear(d_out, d_out)  # and return self.out_proj(concat)",
         step="out",
+        line=return_line(situation.subject.source, _own_calls(situation)),
     )
+
+
+def _own_calls(situation: Situation) -> list[Recorded]:
+    seen = situation.record()
+    return [call for call in seen.recorded[seen.built :] if call.line]
 
 
 def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
@@ -361,11 +300,7 @@ def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
     return torch.randn(sizes.B, sizes.T, result.tensors["x"].shape[-1], dtype=torch.float64, generator=generator)
 
 
-def _line_with(source: str, pattern: str) -> int:
-    lines = enumerate(source.splitlines(), 1)
-    return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)
-
-
+OF_FUNCTIONS = (changes_arguments, row_without_keys, overflows_in_fp16)
 BEHAVIOURS = (
     changes_arguments,
     random_in_eval,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +106,7 @@ class Built:
 
     arguments: dict[str, Any]
     unknown: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()  # names that are not known, but hold a word that is
     sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner
 
 
@@ -116,6 +118,13 @@ def takes(described: Mapping[str, Any], names: tuple[str, ...]) -> bool:
 def has_config(described: Mapping[str, Any]) -> bool:
     """Is it built with one object for all settings?"""
     return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
+
+
+def shares_key_heads(described: Mapping[str, Any], source: str) -> bool:
+    """Can it be built with fewer key heads than query heads? A configuration shows that by the names that are read."""
+    if takes(described, KV_HEADS):
+        return True
+    return has_config(described) and any(re.search(rf"[.\"']{name}\b", source) for name in KV_HEADS)
 
 
 def choose_arguments(
@@ -132,6 +141,7 @@ def choose_arguments(
     known = _values(sizes, dropout, square, both=takes(described, WIDTH_IN))
     chosen: dict[str, Any] = {}
     unknown = []
+    guessed = []
     for p in parameters:
         name = p["name"]
         if name in own:
@@ -140,6 +150,9 @@ def choose_arguments(
             chosen[name] = {**known, **own}
         elif name in known and not (name in (*BIAS, *CAUSAL) and not p["required"]):
             chosen[name] = known[name]
+        elif p["required"] and (like := _like(name, parameters)):
+            chosen[name] = known[like]
+            guessed.append(name)
         elif p["required"]:
             unknown.append(name)
     if wrong := [name for name in own if name not in [p["name"] for p in parameters] and not has_config(described)]:
@@ -150,7 +163,35 @@ def choose_arguments(
     shown = {name: value for name, value in chosen.items() if type(value) is int}
     if any(isinstance(value, dict) for value in chosen.values()):
         shown = {"d_model": sizes.width, "num_heads": sizes.num_heads}
-    return Built(chosen, tuple(unknown), shown)
+    return Built(chosen, tuple(unknown), tuple(guessed), shown)
+
+
+# Words in names that are not known, and the known name that such a name is taken for: the first that fits.
+_LIKE = (
+    (r"drop|^p_|_p$", "dropout"),
+    (r"bias", "bias"),
+    (r"kv.*head|head.*kv|group", "num_kv_heads"),
+    (r"(dim|size|width|d).*head|head.*(dim|size|width)|^d_?[kqv]$|_[kqv]_dim", "head_dim"),
+    (r"head|^n_?h$|^h$", "num_heads"),
+    (r"ctx|context|block|seq|len|pos|tokens|^t$", "context_length"),
+    (r"vocab", "vocab_size"),
+    (r"layer|depth", "num_layers"),
+    (r"ff|mlp|hidden_?mult|inner", "d_ff"),
+    (r"^(d_?in|in_?d|n_?in)|input", "d_in"),
+    (r"^(d_?out|out_?d|n_?out)|output", "d_out"),
+    (r"emb|dim|width|hid|model|state|feat|chan|unit|size|^n_?x$|^d_|^[cde]$", "d_model"),
+)
+
+
+def _like(name: str, parameters: Sequence[Mapping[str, Any]]) -> str:
+    """The known name that an unknown one is taken for; "" where nothing in it is known.
+
+    >>> _like("n_state", []), _like("ctx", []), _like("flavour", [])
+    ('d_model', 'context_length', '')
+    """
+    like = next((known for pattern, known in _LIKE if re.search(pattern, name.lower())), "")
+    others = [p["name"] for p in parameters]
+    return "d_model" if like == "d_in" and not any(other in WIDTH_OUT for other in others) else like
 
 
 def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict[str, Any]:

@@ -13,30 +13,35 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from regard.checking.behaviours import Situation, changes_arguments, observe
+from regard.checking.behaviours import changes_arguments, observe
 from regard.checking.building import (
     GROUPED,
-    KV_HEADS,
     OTHER_GROUPED,
     OTHERS,
     ProbeSizes,
     choose_arguments,
-    takes,
+    shares_key_heads,
 )
 from regard.checking.calling import mask_argument
 from regard.checking.constant_scale import with_constant_scale
-from regard.checking.divergence import first_divergence
+from regard.checking.describing import describe_task, notes_on
+from regard.checking.divergence import latest_divergence
 from regard.checking.examples import counterexample, tiny_example
+from regard.checking.extensions import is_same_for_another_text, with_extension
 from regard.checking.failing import explain
 from regard.checking.functions import function_experiment
-from regard.checking.locating import line_of
+from regard.checking.locating import likeliest, line_of
+from regard.checking.readings import attends_over_the_batch, beyond_the_formula, inverted_mask
 from regard.checking.remedies import in_python
+from regard.checking.situation import Situation
 from regard.checking.small_functions import check_small, kind_of
+from regard.checking.stated import is_tokens_first, own_text
 from regard.checking.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.checking.values import Experiment, Request, agrees_elsewhere, experiment
+from regard.checking.values import Experiment, Request, agrees_elsewhere, expects_causal, experiment, unknown_arguments
 from regard.checking.verdict import Finding, Verdict, with_code
-from regard.mistakes.search import Variant
+from regard.checking.wiring import attention_inside, wiring_around
 from regard.traces.failures import describe_argument
 
 
@@ -104,21 +109,16 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
     built = None if subject.is_built else choose_arguments(subject.described, request.probes[0], own=request.own)
     if built is not None and built.unknown:
         return None
-    seen = subject.run({"build": None if built is None else built.arguments}, {})
-    inside = [
-        one for one in seen.contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))
-    ]
-    weights = [p["name"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
-    norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in seen.contents.get("parameters", ()))
-    for one in inside:
-        alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
-        rest = [name for name in weights if not name.startswith(alike)]
-        if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
-            verdict = _checked(InsideSubject(subject, one), request)
-            whole = subject.described["name"]
-            verdict.notes.append(f"Only the attention inside {whole} was checked: {one['path']}.")
-            return verdict
-    return None
+    arguments = None if built is None else built.arguments
+    contents = subject.run({"build": arguments}, {}).contents
+    attention = attention_inside(contents)
+    if attention is None:
+        return None
+    verdict = _checked(InsideSubject(subject, attention), request)
+    wiring = wiring_around(subject, arguments, contents, attention["path"])
+    verdict.findings += wiring.findings
+    verdict.notes += [wiring.note] if wiring.note else []
+    return verdict
 
 
 def _checked(subject: Subject, request: Request) -> Verdict:
@@ -127,35 +127,54 @@ def _checked(subject: Subject, request: Request) -> Verdict:
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
+    if result.guessed and result.variants is None and not result.problem:  # the guess may be wrong, not the layer
+        result = replace(result, problem=unknown_arguments(result.guessed))
     if result.problem:
         verdict.problem = result.problem
         return verdict
     if result.failed is not None:
         verdict.findings = [explain(result.failed, subject, request, result.sizes)]
-        return verdict
+        ran = None if verdict.findings[0].name else _at_even_sizes(subject, request)
+        if ran is None:
+            return verdict
+        result = ran
     assert result.case is not None
     assert result.call is not None
+    if result.call.layout == "tokens first" and not is_tokens_first(_text(subject), result.observation.contents):
+        verdict.task = describe_task(result)
+        verdict.findings = [attends_over_the_batch(subject, result)]
+        return verdict
     masked = _with_mask(subject, request, result)
     if masked is not None and masked.variants is not None and result.variants and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
     seen = record(subject, result)
-    result = with_constant_scale(result, [call.value for call in seen.recorded[seen.built :]])
+    result = with_constant_scale(result, values_of(seen), expects_causal(subject, result.observation, request))
     verdict.task = describe_task(result)
-    verdict.notes = _notes(result, masked)
+    verdict.notes = notes_on(result, masked)
     if result.variants is not None and not result.is_right and not _confirmed(subject, request, result):
         result = replace(result, variants=None)
     situation = Situation(subject, result, request, masked)
     if result.variants is None:
         changed = list(changes_arguments(situation))
         verdict.findings = changed or [_unknown(subject, request, result, seen)]
+        if not changed and (problem := beyond_the_formula(_text(subject), verdict.findings[0])):
+            verdict.findings, verdict.problem = [], problem
         return verdict
     mistakes = _mistakes(result, seen, subject.source)
-    if not mistakes and masked is not None and not masked.is_right:
+    if masked is not None and (more_mistakes(masked, result) if mistakes else not masked.is_right):
         mistakes = _mask_mistakes(subject, request, masked)
+    if (
+        not mistakes
+        and masked is not None
+        and (inverted := inverted_mask(_text(subject), masked, record(subject, masked)))
+    ):
+        mistakes = [inverted]
     if not mistakes:
         mistakes = _elsewhere(subject, request, result)
-    observed = changes_arguments(situation) if is_function(subject) else observe(situation)
-    verdict.findings = [*mistakes, *_unexplained(list(observed), mistakes)]
+    verdict.findings = [*mistakes, *_unexplained(observe(situation), mistakes)]
+    if result.extension is not None and result.extension.unknown and not verdict.mistakes:
+        what = result.extension.what.removesuffix(".")
+        verdict.problem = f"{what[0].lower()}{what[1:]}; {result.extension.unknown}. Everything else in it is right."
     return verdict
 
 
@@ -181,11 +200,13 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     first = None
     if is_function(subject):
-        return _experiment(subject, request.probes[0], 0, request)
+        return _with_or_without_mask(subject, request.probes[0], request)
     probes = request.probes[:1] if subject.is_built else request.probes
-    for sizes in (GROUPED, *probes) if takes(subject.described, KV_HEADS) else probes:
+    if shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
+        probes = (GROUPED, *probes)
+    for sizes in probes:
         for square in (False, True):
-            result = experiment(subject, sizes, 0, request, square=square)
+            result = _extended(subject, request, _with_or_without_mask(subject, sizes, request, square))
             first = first or result
             if result.variants is not None or (first is result and result.case is not None):
                 return result
@@ -195,6 +216,37 @@ def _first_experiment(subject: Subject, request: Request) -> Experiment:
     return first
 
 
+def _at_even_sizes(subject: Subject, request: Request) -> Experiment | None:
+    """A layer that fails at odd sizes, such as with rotary positions, where it runs."""
+    if subject.is_built or is_function(subject):
+        return None
+    results = (experiment(subject, sizes, 0, request) for sizes in request.probes[1:])
+    return next((one for one in results if one.case is not None), None)
+
+
+def _extended(subject: Subject, request: Request, result: Experiment) -> Experiment:
+    """Explained as the formula and something beside it, where the formula alone does not."""
+    if result.case is None or result.variants is not None:
+        return result
+    causal = expects_causal(subject, result.observation, request)
+    extended = with_extension(result, record(subject, result), _text(subject), causal)
+    return extended if extended.extension is None or is_same_for_another_text(subject, extended) else result
+
+
+def _text(subject: Subject) -> str:
+    """What the learner wrote of this class or function."""
+    return own_text(subject.source, subject.described["name"])
+
+
+def _with_or_without_mask(subject: Subject, sizes: ProbeSizes, request: Request, square: bool = False) -> Experiment:
+    """Without a mask; with one, where the code fails without."""
+    result = _experiment(subject, sizes, 0, request, square=square)
+    if result.failed is None or mask_argument(subject.described) is None:
+        return result
+    masked = _experiment(subject, sizes, 0, request, square=square, masked=True)
+    return result if masked.case is None else masked
+
+
 def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
     if mask_argument(subject.described) is None or result.case is None:
@@ -202,6 +254,8 @@ def _with_mask(subject: Subject, request: Request, result: Experiment) -> Experi
     if result.case.causal and (result.variants is None or not any("no causal mask" in one for one in result.names)):
         return None
     masked = _experiment(subject, result.sizes, 0, request, masked=True)
+    if result.extension is not None:
+        masked = _extended(subject, request, masked)
     return None if masked.failed or masked.problem or masked.case is None else masked
 
 
@@ -209,6 +263,11 @@ def record(subject: Subject, result: Experiment) -> Observation:
     """The torch calls of one run."""
     assert result.call is not None
     return subject.run(result.job(calls=[result.call.as_json()], record=True), result.tensors)
+
+
+def values_of(seen: Observation) -> list[Tensor]:
+    """What the torch calls of forward gave."""
+    return [call.value for call in seen.recorded[seen.built :]]
 
 
 def _confirmed(subject: Subject, request: Request, result: Experiment) -> bool:
@@ -229,7 +288,8 @@ def _other_experiments(subject: Subject, request: Request, result: Experiment) -
         other = _experiment(subject, sizes, 7, request, square=square, masked=masked)
         if other.case is not None and other.variants is None:
             seen = record(subject, other)
-            other = with_constant_scale(other, [call.value for call in seen.recorded[seen.built :]])
+            other = with_constant_scale(other, values_of(seen), expects_causal(subject, other.observation, request))
+            other = other if result.extension is None else _extended(subject, request, other)
         yield other
 
 
@@ -254,7 +314,7 @@ def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Findin
     assert result.case is not None
     assert result.out is not None
     assert result.variants is not None
-    variant: Variant = result.variants[0]
+    variant = likeliest(result.variants, seen)
     return [
         Finding(
             one.name,
@@ -269,6 +329,12 @@ def _mistakes(result: Experiment, seen: Observation, source: str) -> list[Findin
     ]
 
 
+def more_mistakes(masked: Experiment, result: Experiment) -> bool:
+    """Has it, with a mask, the mistakes that it has without one, and another?"""
+    alone, both = set(result.names[0]), set(masked.names[0] if masked.variants else ())
+    return alone < both
+
+
 def _mask_mistakes(subject: Subject, request: Request, masked: Experiment) -> list[Finding]:
     seen = record(subject, masked)
     if masked.variants is not None:
@@ -281,7 +347,9 @@ def _unknown(
 ) -> Finding:
     """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
     assert result.case is not None
-    where = first_divergence(result.case, seen)
+    is_told = expects_causal(subject, result.observation, request) is not None or result.case.mask is not None
+    cases = [result.case] if is_told else [result.case, replace(result.case, causal=not result.case.causal)]
+    where = latest_divergence(cases, seen)
     called = " when a mask is passed" if with_mask else ""
     begins = f"The first step that differs: {where.step}."
     if where.before == where.step:
@@ -298,33 +366,3 @@ def _unexplained(findings: list[Finding], mistakes: list[Finding]) -> list[Findi
     if not mistakes:
         return findings
     return [one for one in findings if one.name and one.name != "hard-coded sizes"]
-
-
-def describe_task(result: Experiment) -> str:
-    """What it was compared with, in words."""
-    assert result.case is not None
-    case = result.case
-    direction = "causal " if case.causal else ""
-    if case.qkv is not None:
-        return f"{direction}scaled dot-product attention of q, k and v"
-    if not case.projections:
-        return f"{direction}attention without weights"
-    if case.num_heads == 1:
-        return f"{direction}self-attention, one head of {case.head_dim}"
-    assignment = result.reading.assignment if result.reading else None
-    kv = len(case.projections["W_key"].weight) // max(1, case.head_dim) if assignment else case.num_heads
-    groups = f" that share {kv} key heads" if 0 < kv < case.num_heads and not case.reads_pieces else ""
-    return f"{direction}multi-head attention, {case.num_heads} heads of {case.head_dim}{groups}"
-
-
-def _notes(result: Experiment, masked: Experiment | None) -> list[str]:
-    assert result.case is not None
-    assert result.call is not None
-    notes = [] if result.norm is None else ["It normalises x before it projects it."]
-    if result.call.layout == "tokens first":
-        notes.append("It takes x as (T, B, width).")
-    if result.call.layout == "one text":
-        notes.append("It takes one text, (T, width).")
-    if masked is not None and masked.call is not None and masked.is_right:
-        notes.append(f"Its mask: {masked.call.mask.partition(', (')[0]}.")
-    return notes

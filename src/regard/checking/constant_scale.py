@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -14,17 +15,21 @@ from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
 from regard.traces.arrangements import arranged
 
 
-def with_constant_scale(result: Experiment, recorded: Sequence[Tensor]) -> Experiment:
-    """Try the number by which the code multiplies the scores, where a recorded tensor shows one."""
+def with_constant_scale(result: Experiment, recorded: Sequence[Tensor], causal: bool | None = None) -> Experiment:
+    """Try the number by which the code multiplies the scores, where a recorded tensor shows one.
+
+    causal: must it hide the future? Where nothing says so, both are right.
+    """
     if result.case is None or result.out is None or result.reading is None or result.variants is not None:
         return result
     for factor in _factors(result.case, recorded):
         case = replace(result.case, factor=factor)
-        for size in range(1, LARGEST + 1):
+        cases = [case] if causal is not None or case.mask is not None else [case, replace(case, causal=not case.causal)]
+        for size, one in product(range(1, LARGEST + 1), cases):
             mistakes = distinguishable(result.reading)
-            matches = explanations_of_size(case, [result.out], size, TOLERANCE, mistakes)
+            matches = explanations_of_size(one, [result.out], size, TOLERANCE, mistakes)
             if matches:
-                return replace(result, case=case, variants=[variant for _, variant in matches])
+                return replace(result, case=one, variants=[variant for _, variant in matches])
     return result
 
 
@@ -37,6 +42,8 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
     heads = [scores.squeeze(), *scores.unbind(1)]  # all of them, or one where a loop runs over them
     factors: list[float] = []
     for value in recorded:
+        if value.is_complex():
+            continue
         t = value.squeeze().to(torch.float64)
         whole = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
         if whole is None:

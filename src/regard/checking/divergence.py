@@ -34,6 +34,12 @@ class Divergence:
     before: str
 
 
+def latest_divergence(cases: Sequence[Case], seen: Observation) -> Divergence:
+    """The same where a layer may be one of several: as the one that it follows longest."""
+    places = [first_divergence(case, seen) for case in cases]
+    return max(places, key=lambda one: _ORDER.index(one.before) if one.before else -1)
+
+
 def first_divergence(case: Case, seen: Observation) -> Divergence:
     """Where a layer begins to compute something else than the formula."""
     right = steps_of(case, ())
@@ -41,6 +47,7 @@ def first_divergence(case: Case, seen: Observation) -> Divergence:
         return Divergence("queries", 0, "")
     right["masked"] = right["scaled"].masked_fill(~right["mask"], -torch.inf)
     right["scores masked"] = right["scores"].masked_fill(~right["mask"], -torch.inf)
+    right["exponentials"] = right["masked"].exp()  # of a softmax in pieces
     names = [n for n in _ORDER if n in right and (case.projections or n not in ("queries", "keys", "values"))]
     calls = seen.recorded
     held = {i: _held(call.value, right, names) for i, call in enumerate(calls) if i >= seen.built}
@@ -53,6 +60,7 @@ def first_divergence(case: Case, seen: Observation) -> Divergence:
     leading = _ancestors(calls, len(calls) - 1)
     sizes = {right[n].numel() for n in names} | {right[n][0].numel() for n in names}
     sizes |= {right[n].numel() // case.num_heads for n in names}
+    sizes |= {sum(right[n].numel() for n in ("queries", "keys", "values"))}  # one projection for all three
     for i in sorted(leading):
         call = calls[i]
         if i < seen.built or held[i] or i in excused or not call.line or not call.value.is_floating_point():
@@ -69,6 +77,8 @@ def _held(value: Tensor, right: dict[str, Tensor], names: Sequence[str]) -> set[
         return set()
     mine = Numbers(value, **CLOSE)
     result = {name for name in names if holds(mine, right[name])}
+    if holds(mine, right["exponentials"]):
+        result.add("masked")
     return result | ({"scores"} if holds(mine, right["scores masked"]) else set())
 
 

@@ -26,7 +26,8 @@ def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | No
     mask = None if case.mask is None else case.mask[:TOKENS, :TOKENS]
     q, k, v = (None, None, None) if case.qkv is None else (t[:, :TOKENS] for t in case.qkv)
     qkv = None if q is None or k is None or v is None else (q, k, v)
-    small = replace(case, x=case.x[:, :TOKENS], mask=mask, qkv=qkv)
+    bias = None if case.bias is None else case.bias[:, :TOKENS, :TOKENS]
+    small = replace(case, x=case.x[:, :TOKENS], mask=mask, qkv=qkv, bias=bias)
     wrong, right = steps_of(small, variant), steps_of(small, tuple(one for one in variant if one is not mistake))
     name = _SHOWN.get(mistake.shows, mistake.shows)
     if name not in wrong or name not in right:

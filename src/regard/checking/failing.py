@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from regard.checking.building import ProbeSizes, takes
+from regard.checking.building import CONTEXT, ProbeSizes, takes
 from regard.checking.subject import Failure, Subject
 from regard.checking.values import WRONG_SHAPE, Experiment, Request, experiment
 from regard.checking.verdict import Finding
@@ -22,6 +22,8 @@ _FIELDS = {
     "d_in": "the width of x",
     "context_length": "context_length",
 }
+# The largest number that anybody writes for it: a layer of 512 heads takes long to build.
+_LARGEST = {"head_dim": 256, "num_heads": 64, "B": 256, "T": 1024, "width": 1024}
 
 
 def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
@@ -74,19 +76,32 @@ def _hard_coded(failed: Failure, subject: Subject, request: Request, sizes: Prob
     """A number in the code that is a size: shown by building the layer so that the number fits, where it then runs."""
     if subject.is_built:
         return None
+    full = replace(sizes, T=sizes.context_length)
+    if takes(subject.described, CONTEXT) and runs(experiment(subject, full, 0, request, most=1)):
+        return Finding(
+            "hard-coded sizes",
+            f"It runs only for texts of exactly context_length = {full.T} tokens; here one has {sizes.T}.",
+            "context_length is the longest text that fits; a mask of that size must be cut to the text at hand.",
+            "scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)",
+            step="mask",
+            line=failed.line,
+        )
     for number, line in _numbers(subject.source, subject.described["name"]):
         for field, word in _FIELDS.items():
+            if number > _LARGEST.get(field, 4096):
+                continue
             if field == "width":
-                if number % sizes.num_heads:
+                heads = next((h for h in (sizes.num_heads, 4, 2) if number % h == 0), None)
+                if heads is None:
                     continue
-                changed = replace(sizes, head_dim=number // sizes.num_heads)
+                changed = replace(sizes, num_heads=heads, head_dim=number // heads)
             elif field == "context_length" and not takes(subject.described, ("context_length",)):
                 continue
             else:
                 changed = replace(sizes, **{field: number})
             if changed.context_length < changed.T:
                 changed = replace(changed, context_length=changed.T)
-            if number > 4096 or changed == sizes or not runs(experiment(subject, changed, 0, request, most=1)):
+            if changed == sizes or not runs(experiment(subject, changed, 0, request, most=1)):
                 continue
             return Finding(
                 "hard-coded sizes",

@@ -6,7 +6,7 @@ Every way to read them is an `Assignment`. Where names do not tell queries, keys
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -119,22 +119,53 @@ def _stems(parameters: Sequence[Mapping[str, Any]], values: Mapping[str, Tensor]
     biases = {p["name"]: values[p["name"]] for p in parameters if len(p["shape"]) == 1}
     stems = []
     for p in parameters:
-        if len(p["shape"]) != 2:
+        name, shape = p["name"], p["shape"]
+        is_conv = len(shape) > 2 and set(shape[2:]) == {1} and "Conv" in p["owner"]  # reads one token at a time
+        if len(shape) != 2 and not is_conv:
             continue
-        name = p["name"]
         stem = name.removesuffix(".weight").removesuffix("_weight") or name
-        path, _, last = stem.rpartition(".")
-        short = re.sub(r"(?i)^w_?", "", last)
-        candidates = [f"{stem}.bias", f"{stem}_bias", f"{stem}.b"]
-        candidates += [f"{path}.{n}".lstrip(".") for n in (f"b_{short}", f"b{short}", f"bias_{short}", f"{short}_bias")]
-        bias = next((n for n in candidates if n in biases and len(biases[n]) in p["shape"]), None)
+        bias = next((n for n in _bias_names(stem) if n in biases and len(biases[n]) in p["shape"]), None)
         owner = p["owner"]
-        is_linear = owner.startswith("torch.nn.") and owner.endswith("Linear")
+        is_linear = is_conv or (owner.startswith("torch.nn.") and owner.endswith("Linear"))
         is_torch_attention = owner.endswith(".MultiheadAttention")
         transposed = True if owner.endswith("Conv1D") else False if is_linear or is_torch_attention else None
         used = frozenset({name} | ({bias} if bias else set()))
-        stems.append(_Stem(stem, values[name], None if bias is None else biases[bias], used, transposed))
+        stems.append(
+            _Stem(
+                stem,
+                values[name].flatten(1) if is_conv else values[name],
+                None if bias is None else biases[bias],
+                used,
+                transposed,
+            )
+        )
     return stems
+
+
+def _bias_names(stem: str) -> list[str]:
+    """What the bias of a weight may be called."""
+    path, _, last = stem.rpartition(".")
+    short = re.sub(r"(?i)^w_?", "", last)
+    beside = (f"b_{short}", f"b{short}", f"bias_{short}", f"{short}_bias")
+    return [f"{stem}.bias", f"{stem}_bias", f"{stem}.b", *(f"{path}.{n}".lstrip(".") for n in beside)]
+
+
+def _row(names: Iterable[str]) -> tuple[str, ...] | None:
+    """Of these names, those for queries, keys and values: as people write them, or alike but for one word.
+
+    >>> _row(["q_mappings", "k_mappings", "v_mappings", "out"])
+    ('q_mappings', 'k_mappings', 'v_mappings')
+    """
+    names = list(names)
+    if row := next((row for row in APART if all(n in names for n in row)), None):
+        return row
+    alike: dict[tuple[str, str], dict[str, str]] = {}
+    for name in names:
+        if re.match(r"b_|b(?=[qkv]$)|.*(bias|norm|emb|pos)", name):
+            continue
+        for one in re.finditer(r"(?<![a-z])(quer(y|ies)|keys?|values?|[qkv])(?![a-z])", name):
+            alike.setdefault((name[: one.start()], name[one.end() :]), {})[one[0][0]] = name
+    return next((tuple(kinds[letter] for letter in "qkv") for kinds in alike.values() if len(kinds) == 3), None)
 
 
 def _mapped(
@@ -160,11 +191,10 @@ def _named(stems: Sequence[_Stem], num_heads: int, d_in: int | None, kv_heads: i
     by_name = {stem.name.lower(): stem for stem in stems}
     last = {re.sub(r"\.\d+$", "", stem.name).rpartition(".")[2].lower(): stem for stem in stems}
     for names in (by_name, last):
-        for row in APART:
-            if all(n in names for n in row):
-                qkv = [names[n] for n in row]
-                yield from _apart(qkv, _out(stems, names, qkv), d_in, named=True)
-                return
+        if row := _row(names):
+            qkv = [names[n] for n in row]
+            yield from _apart(qkv, _out(stems, names, qkv), d_in, named=True)
+            return
         for n in _PACKED:
             if n in names and max(names[n].weight.shape) > min(names[n].weight.shape):
                 yield from _packed(names[n], _out(stems, names, [names[n]]), num_heads, d_in, kv_heads)
@@ -267,7 +297,7 @@ def _list_of_heads(stems: Sequence[_Stem], d_in: int | None) -> Iterator[Assignm
         elif match := re.fullmatch(r"(.+)\.(\d+)", stem.name):
             groups.setdefault("", {}).setdefault(int(match[2]), {})[match[1].rpartition(".")[2].lower()] = stem
     for heads in groups.values():
-        row = next((row for row in APART if all(all(n in head for n in row) for head in heads.values())), None)
+        row = _row(set.intersection(*(set(head) for head in heads.values())))
         if row is None or sorted(heads) != list(range(len(heads))):
             continue
         per_head = [[heads[i][n] for n in row] for i in range(len(heads))]
@@ -300,10 +330,12 @@ def _stacked(
     if len(stacked) < 3:
         return
     names = {name.rpartition(".")[2].lower(): name for name in stacked}
-    row = next((row for row in APART if all(n in names for n in row)), None)
+    row = _row(names)
     qkv = [names[n] for n in row] if row else stacked[:3]
     over = [name for name in stacked if name not in qkv]
-    out = stems[0] if len(stems) == 1 else None
+    biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in stacked}
+    weights_only = [stem for stem in stems if not any(stem.weight is bias for bias in biases.values())]
+    out = weights_only[0] if len(weights_only) == 1 else None
     shape = values[qkv[0]].shape
     ways = [(0, 2, 1), (0, 1, 2)] if shape[0] == num_heads else []
     ways += [(1, 2, 0)] if shape[1] == num_heads else []
@@ -311,10 +343,13 @@ def _stacked(
         weights = [values[name].permute(axes).flatten(0, 1) for name in qkv]
         if d_in is not None and weights[0].shape[1] != d_in:
             continue
-        projections = {n: Projection(w) for n, w in zip(QKV, weights, strict=True)}
+        own = [None if (bias := biases[name]) is None else bias.flatten() for name in qkv]
+        if any(bias is not None and len(bias) != len(weights[0]) for bias in own):
+            continue
+        projections = {n: Projection(w, bias) for n, w, bias in zip(QKV, weights, own, strict=True)}
         options = {"named": row is not None, "is_linear": False}
         if len(over) == 1 and values[over[0]].shape[0] == num_heads:  # (heads, D, E), summed over the heads
-            joined = Projection(values[over[0]].flatten(0, 1).t())
+            joined = Projection(values[over[0]].flatten(0, 1).t(), biases[over[0]])
             yield Assignment({**projections, "out_proj": joined}, frozenset(stacked), **options)
         else:
             yield from _with_out(projections, frozenset(qkv), out, len(weights[0]), **options)

@@ -90,7 +90,8 @@ def function_experiment(
             for out in way.outputs(run.outputs, sizes.B, sizes.T)
         ]
         if outs:
-            cases = [_case(case, layout, causal, visible if masked else None) for causal in expected]
+            is_split = layout == "heads apart" or any(p["name"] in HEADS for p in parameters)
+            cases = [_case(case, layout, is_split, causal, visible if masked else None) for causal in expected]
             groups += [(Reading(None, one.num_heads), one, outs) for one in (cases[:1] if masked else cases)]
     if not groups:
         result.problem = "" if result.failed else "it returns no tensor of the shape of its input"
@@ -116,18 +117,19 @@ def _tensors(
         return torch.randn(shape, dtype=torch.float64, generator=generator)
 
     B, H, T, D, d_in = sizes.B, sizes.num_heads, sizes.T, sizes.head_dim, sizes.d_in
+    is_multi = any(p["name"] in HEADS for p in parameters)
     if "q" in roles:
         q, k, v = (random(B, H, T, D) for _ in range(3))
-        tensors: dict[str, Tensor] = {}
-        for name, t in zip("qkv", (q, k, v), strict=True):
-            tensors |= {f"{name}, heads apart": t, name: t[:, 0].clone(), f"{name}, one text": t[0, 0].clone()}
         joined = tuple(t.transpose(1, 2).flatten(2) for t in (q, k, v))
+        tensors: dict[str, Tensor] = {}
+        for name, t, whole in zip("qkv", (q, k, v), joined, strict=True):
+            one = whole if is_multi else t[:, 0]  # a function that splits the heads itself gets all of them
+            tensors |= {f"{name}, heads apart": t, name: one.clone(), f"{name}, one text": one[0].clone()}
         return tensors, Case(joined[0], num_heads=H, qkv=(joined[0], joined[1], joined[2]))
     x = random(B, T, d_in)
     if not roles & set(QKV):
         x = x * 0.7
         return {"x": x, "x, one text": x[0].clone()}, Case(x, scaled=False)
-    is_multi = any(p["name"] in HEADS for p in parameters)
     width = sizes.width if is_multi else sizes.head_dim
     projections = {name: Projection(random(width, d_in) * 1.5 * d_in**-0.5) for name in QKV}
     if "out_proj" in roles:
@@ -179,10 +181,10 @@ def _calls(
     return ways, ""
 
 
-def _case(case: Case, layout: str, causal: bool, mask: Tensor | None) -> Case:
+def _case(case: Case, layout: str, is_split: bool, causal: bool, mask: Tensor | None) -> Case:
     """The case as a call of this layout sees it: without heads, those of head 0 only; without a batch, text 0."""
     x, qkv, heads = case.x, case.qkv, case.num_heads
-    if qkv is not None and layout != "heads apart":
+    if qkv is not None and not is_split:
         D = case.head_dim
         q, k, v = (t[..., :D] for t in qkv)
         qkv, heads, x = (q, k, v), 1, x[..., :D]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +18,7 @@ from regard.mistakes.formula import QKV, Case, Formula
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
 from regard.traces.arrangements import Numbers
+from regard.traces.torch_calls import HIDDEN
 
 ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -54,7 +55,7 @@ def line_of(mistake: Mistake, variant: Variant, case: Case, out: Tensor, seen: O
     wrong = steps_of(case, variant, out)
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
     calls = [call for call in seen.recorded[seen.built :] if call.line]
-    if mistake.step == "output":
+    if mistake.name == "unused output projection":
         return return_line(source, calls)
     if mistake.step == "project" and (line := _swap_line(mistake, source, calls)):
         return line
@@ -72,6 +73,17 @@ def line_of(mistake: Mistake, variant: Variant, case: Case, out: Tensor, seen: O
             if any(_is(call.value, wrong[one], right.get(one)) for one in also.get(name, (name,))):
                 return call.line
     return 0
+
+
+def likeliest(variants: Sequence[Variant], seen: Observation) -> Variant:
+    """Of explanations that give the same numbers, the one that the calls show.
+
+    +1e9 where the future is and −1e9 where it is not are one function: which was written, a large number tells.
+    """
+    values = [call.value for call in seen.recorded if call.value.is_floating_point()]
+    is_high = any(bool((value.nan_to_num(0.0, neginf=0.0) >= -HIDDEN).any()) for value in values)
+    signs = [variant for variant in variants if any(one.name == "wrong sign of infinity" for one in variant)]
+    return signs[0] if is_high and signs else variants[0]
 
 
 def _is(value: Tensor, wrong: Tensor, right: Tensor | None) -> bool:
@@ -141,8 +153,10 @@ def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
         if value.dim() < 3 or value.shape[-2:] != hidden.shape or not value.is_floating_point():
             continue
         inside, outside = value[..., hidden], value[..., ~hidden]
-        same_number = inside.numel() and bool((inside == inside.flatten()[0]).all())
-        if same_number and bool((outside != inside.flatten()[0]).all()):
+        if not inside.numel():
+            continue
+        same_number = bool((inside == inside.flatten()[0]).all()) and bool((outside != inside.flatten()[0]).all())
+        if same_number or (bool((inside.abs() >= -HIDDEN).all()) and bool((outside.abs() < -HIDDEN).all())):
             return call.line
     return 0
 
@@ -155,6 +169,8 @@ def _swap_line(mistake: Mistake, source: str, calls: Sequence[Recorded]) -> int:
         if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
             continue
         target = node.targets[0]
+        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, node.value, words):
+            return node.lineno
         pairs = [(target, node.value)]
         if (
             isinstance(target, ast.Tuple)
@@ -173,6 +189,16 @@ def _swap_line(mistake: Mistake, source: str, calls: Sequence[Recorded]) -> int:
     return 0
 
 
+def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr, words: Mapping[str, str]) -> bool:
+    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
+    attributes = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
+    if any(_is_called(attribute, word) for attribute in attributes for word in words.values()):
+        return False  # each is given its own
+    names = [one.id for one in target.elts if isinstance(one, ast.Name)]
+    kinds = [next((n for n in QKV if re.fullmatch(words[n], name, re.IGNORECASE)), "") for name in names]
+    return sorted(kinds) == sorted(QKV) and tuple(kinds) != QKV
+
+
 def _is_called(name: str, word: str) -> bool:
     parts = [part for part in re.split(r"_", name) if part.lower() not in ("w", "proj", "linear", "to", "lin", "fc")]
     joined = re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(parts))
@@ -187,6 +213,22 @@ def _assignments(source: str) -> Iterator[ast.Assign]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             yield node
+
+
+def softmax_line(seen: Observation) -> int:
+    """The line of the softmax, or of the fused kernel that holds it."""
+    names = ("softmax", "scaled_dot_product_attention")
+    calls = [call for call in seen.recorded[seen.built :] if call.line]
+    return next((call.line for call in calls if any(name in call.name for name in names)), 0)
+
+
+def hiding_line(seen: Observation) -> int:
+    """The line at which scores are hidden: the first that makes −∞ or a very low number of some of them."""
+    calls = [call for call in seen.recorded[seen.built :] if call.line]
+    hides = (
+        c for c in calls if c.value.dim() > 2 and c.value.is_floating_point() and Numbers(c.value).hidden is not None
+    )
+    return next((call.line for call in hides), 0) or softmax_line(seen)
 
 
 def return_line(source: str, calls: Sequence[Recorded]) -> int:

@@ -6,7 +6,7 @@ The file is loaded once, and all of the check happens there. For other people's 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from regard.checking.check import check_subject
 from regard.checking.sandboxed import own_limits
 from regard.checking.source import Loaded, load, read_source
 from regard.checking.values import Request
-from regard.checking.verdict import Example, Finding, Verdict
+from regard.checking.verdict import Example, Finding, Verdict, with_code
+from regard.checking.wiring import check_wiring
 from regard.sandbox.worker import Job, Worker
 
 DRIVER = """
@@ -67,10 +68,26 @@ def check_here(path: Path, name: str, request: Request) -> list[Verdict]:
     loaded = load(path)
     subjects = loaded.subjects(name) if not (loaded.problem and name and name not in vars(loaded.module)) else []
     verdicts = [check_subject(subject, request) for subject in subjects]
+    if not name and verdicts:
+        verdicts += _wholes(loaded, request, verdicts[-1])
     if loaded.problem and verdicts:
         where = f" in line {loaded.line}" if loaded.line else ""
         verdicts[0].notes.append(f"The file itself ends with an error{where}: {loaded.problem}")
     return verdicts or [_nothing(loaded, name)]
+
+
+def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Verdict]:
+    """Verdicts on what is wrong around the attention, in the blocks and models of the file; what is right is a note."""
+    for subject in loaded.wholes():
+        wiring = check_wiring(subject, request)
+        if wiring is None:
+            continue
+        verdict = Verdict(subject.described["name"], "a block", with_code(wiring.findings, subject.source))
+        verdict.file = subject.file
+        if verdict.findings:
+            yield verdict
+        elif wiring.note and wiring.note not in attention.notes:
+            attention.notes.append(wiring.note)
 
 
 def _nothing(loaded: Loaded, name: str) -> Verdict:

@@ -43,6 +43,12 @@ class Loaded:
             return [self._subject(target)]
         return [self._subject(one) for one in choose(classes, functions)]
 
+    def wholes(self) -> list[LocalSubject]:
+        """The layers in the file that may hold attention: blocks and models."""
+        own = [v for v in vars(self.module).values() if getattr(v, "__module__", None) == self.module.__name__]
+        classes = [v for v in own if isinstance(v, type) and issubclass(v, nn.Module)]
+        return [self._subject(one) for one in classes if not is_named_attention(one.__name__)]
+
     def _subject(self, target: Any) -> LocalSubject:
         return LocalSubject(target, self.source, str(self.path))
 

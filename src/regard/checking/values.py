@@ -83,6 +83,8 @@ class Experiment:
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
     norm: FirstNorm | None = None  # applied to x before it is projected
+    extension: Any = None  # what it has beside the formula, an Extension
+    guessed: tuple[str, ...] = ()  # arguments of the constructor whose names are not known
 
     def prepared(self, x: Tensor) -> Tensor:
         """x as the projections read it."""
@@ -137,12 +139,11 @@ def experiment(
     if not subject.is_built:
         chosen = choose_arguments(subject.described, sizes, square=square, own=request.own)
         if chosen.unknown:
-            unknown = ", ".join(chosen.unknown)
-            problem = f"its constructor takes {unknown}, and nothing is known of that; give a value: --set {chosen.unknown[0]}=…"
-            return Experiment(sizes, Observation({}, [], []), problem=problem)
+            return Experiment(sizes, Observation({}, [], []), problem=unknown_arguments(chosen.unknown))
         built, shown = chosen.arguments, chosen.sizes
     first = subject.run({"build": built}, {})
     result = Experiment(sizes, first, built, shown, failed=first.failed)
+    result.guessed = () if subject.is_built else chosen.guessed
     if first.failed is not None:
         return result
     weights = known_weights(first.contents, seed + request.seed)
@@ -165,6 +166,11 @@ def experiment(
         return plain
     normed = _explained(subject, replace(result, norm=norm), readings, request, masked, most)
     return plain if normed.variants is None else normed
+
+
+def unknown_arguments(names: Sequence[str]) -> str:
+    """Why a class could not be built."""
+    return f"its constructor takes {', '.join(names)}, and nothing is known of that; give a value: --set {names[0]}=…"
 
 
 def _reads(reading: Reading, d_in: int) -> bool:
@@ -273,7 +279,8 @@ def _explained(
         for reading in readings:
             projections = {} if reading.assignment is None else reading.assignment.projections
             read = result.prepared(x)
-            case = Case(read[:1] if layout == "one text" else read, projections, reading.num_heads)
+            scaled = bool(projections) or not _is_simplified(subject, ways[0])
+            case = Case(read[:1] if layout == "one text" else read, projections, reading.num_heads, scaled=scaled)
             if masked:
                 groups.append((reading, replace(case, mask=visible), outs))
             else:
@@ -288,6 +295,11 @@ def _explained(
     result.failed = None
     tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
     return smallest_explanation(result, groups, tolerance, most, request.mistakes)
+
+
+def _is_simplified(subject: Subject, way: CallForm) -> bool:
+    """Is it, without weights, attention of x alone? Of q, k and v that come from elsewhere, scores are scaled."""
+    return sum(isinstance(one, str) for one in way.args) == 1 and "scaled" not in subject.described["name"].lower()
 
 
 def _has_nan(seen: Observation) -> bool:
@@ -360,7 +372,7 @@ def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
     factors = [one.case.factor for one in (first, other) if one.case is not None and one.case.factor is not None]
     if len(factors) == 2 and abs(factors[0] - factors[1]) > 1e-6:  # not a constant, then
         return False
-    return bool(set(first.names) & set(other.names))
+    return bool(set(first.names) & set(other.names)) and (first.extension is None) == (other.extension is None)
 
 
 def is_formula(result: Experiment, out: Tensor, case: Case) -> bool:

@@ -74,7 +74,7 @@ class WatchMode:
         elif key == "w" and self.has_more:
             self.shows_ways = True
         elif key in ("n", "\n", "\r") and not is_list:
-            if self.is_done:
+            if self.may_go_on:
                 self._go_on(checker)
                 return
             self.message = f"First {self.folder.file_of(self.lesson).name} must be right; h gives a hint."
@@ -86,6 +86,11 @@ class WatchMode:
     def is_done(self) -> bool:
         """Is what was saved last right?"""
         return self.checked is not None and self.checked.verdict.is_right
+
+    @property
+    def may_go_on(self) -> bool:
+        """Is it right, or was it right before? Who has done an exercise may break it again, and go on."""
+        return self.is_done or self.folder.progress.record(self.lesson.name).is_done
 
     def go_to(self, lesson: Lesson) -> None:
         """Show another exercise; its hints so far are forgotten on the screen, not in the progress."""
@@ -134,7 +139,8 @@ class WatchMode:
     def _keys(self) -> str:
         if self.is_list:
             return "any key: back   q quit"
-        first = ["n next", *(["w other ways"] if self.has_more else [])] if self.is_done else ["h hint"]
+        first = ["n next"] if self.may_go_on else []
+        first += ["w other ways"] if self.has_more else [] if self.is_done else ["h hint"]
         return "   ".join([*first, "l list", "r run again", "q quit"])
 
     def _show_hint(self) -> None:

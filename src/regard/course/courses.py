@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from regard.toml_files import read_toml
 
 OWN_COURSE = Path(__file__).parent / "lessons"
 LEVELS = ("where", "why", "almost")  # of hints
@@ -140,7 +140,7 @@ def read_course(folder: Path) -> Course:
     file = folder / "course.toml"
     if not file.is_file():
         raise ValueError(f"{folder} is no course: it has no course.toml")
-    values = _parse(file)
+    values = read_toml(file)
     if unknown := set(values) - {"title", "chapter"}:
         raise ValueError(f"{file}: {', '.join(sorted(unknown))} is unknown; it has a title and [[chapter]] tables")
     title, chapters = values.get("title"), values.get("chapter")
@@ -187,14 +187,3 @@ def read_sections(text: str) -> dict[str, str]:
     """
     parts = re.split(r"^# +(.+?) *$", text, flags=re.MULTILINE)
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        reader: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    except ImportError:
-        raise ValueError("a course needs Python 3.11 or newer, which can read TOML; or pip install tomli") from None
-    try:
-        return dict(reader.loads(path.read_text(encoding="utf-8")))
-    except (reader.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from regard.checking.building import PROBES, ProbeSizes
 from regard.checking.values import Request
+from regard.toml_files import read_toml
 
 # What a task is called: must it hide the future, and what its verdict is about.
 TASKS: dict[str, tuple[bool | None, str]] = {
@@ -86,7 +86,7 @@ class GradeKey:
 
 def read_key(path: Path) -> GradeKey:
     """A key from a TOML file; every name in it must be known."""
-    values = _parse(path)
+    values = read_toml(path)
     known = {one.name: one for one in fields(GradeKey)}
     if unknown := [name for name in values if name not in known]:
         raise ValueError(f"{path}: {', '.join(unknown)} is unknown; a key may have {', '.join(known)}")
@@ -101,15 +101,3 @@ def read_key(path: Path) -> GradeKey:
         return GradeKey(**values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not TOML: {error}") from None
-    else:
-        raise ValueError("a key file needs Python 3.11 or newer, which can read TOML")

@@ -40,6 +40,7 @@ class Case:
     qkv: tuple[Tensor, Tensor, Tensor] | None = None  # queries, keys, values that come from outside, (B, T, width)
     mask: Tensor | None = None  # a mask that is passed to the layer, True = may attend
     filling: str = "-inf"  # how hidden scores are written: -inf, zero (0 for a row without keys), large, added
+    bias: Tensor | None = None  # added to the scaled scores, (H, T, T)
     factor: float | None = None  # a number by which the code multiplies the scores, where it is none of the known ones
 
     @property
@@ -93,7 +94,7 @@ def split(t: Tensor, case: Case) -> Tensor:
 
 def share(t: Tensor, case: Case) -> Tensor:
     """Key heads as query heads need them: each for the query heads that stand together."""
-    return t.repeat_interleave(case.num_heads // t.shape[1], dim=1)
+    return t.repeat_interleave(max(1, case.num_heads // t.shape[1]), dim=1)
 
 
 def scale(scores: Tensor, case: Case) -> Tensor:
@@ -108,6 +109,8 @@ def see(case: Case) -> Tensor:
 
 def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
     """Weights (B, H, T, S) of the scores: hidden ones are −∞ before the softmax."""
+    if bool(visible.all()):
+        return scores.softmax(dim)
     if case.filling == "added":
         return (scores + (~visible).to(scores.dtype) * LARGE).softmax(dim)
     weights = scores.masked_fill(~visible, LARGE if case.filling == "large" else -torch.inf).softmax(dim)
@@ -115,8 +118,8 @@ def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
 
 
 def merge(context: Tensor, case: Case) -> Tensor:
-    """(B, H, T, D) as (B, T, H × D)."""
-    return context.transpose(1, 2).flatten(2)
+    """(B, H, T, D) as (B, T, H × D); heads that a wrong split left behind the tokens are there already."""
+    return context.flatten(2) if context.shape[1] != case.num_heads else context.transpose(1, 2).flatten(2)
 
 
 def output(concat: Tensor, case: Case) -> Tensor:
@@ -189,7 +192,8 @@ class Formula:
 
     def _scaled(self, case: Case, known: Known) -> dict[str, Tensor]:
         before = self._up_to("scores", case, known)
-        return {**before, "scaled": self.scale(before["scores"], case)}
+        scaled = self.scale(before["scores"], case)
+        return {**before, "scaled": scaled if case.bias is None else scaled + case.bias}
 
     def _weights(self, case: Case, known: Known) -> dict[str, Tensor]:
         before = self._up_to("scaled", case, known)

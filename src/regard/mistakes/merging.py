@@ -39,6 +39,15 @@ def _with_output(case: Case) -> bool:
     return "out_proj" in case.projections
 
 
+def _transposed_output(concat: Tensor, case: Case) -> Tensor:
+    weight, bias = case.projections["out_proj"]
+    return concat @ weight + (0 if bias is None else bias)
+
+
+def _with_square_output(case: Case) -> bool:
+    return _with_output(case) and len(set(case.projections["out_proj"].weight.shape)) == 1
+
+
 _JOIN = "concat = context.transpose(1, 2).contiguous().view(B, T, num_heads * head_dim)"
 _RESHAPE_WHY = (
     "reshape gives any shape that is asked for, whatever the order of the axes; T must stand before H first, by "
@@ -107,6 +116,17 @@ MISTAKES = (
         "Summed, what one head found cannot be told from what another found.",
         _JOIN,
         with_heads,
+    ),
+    Mistake(
+        "transposed weights",
+        "output",
+        _transposed_output,
+        "out",
+        "The joined heads are multiplied by the weight as nn.Linear stores it, (out, in); nn.Linear itself computes "
+        "concat @ weight.T.",
+        "The layer still runs where the weight is square, but weights from elsewhere give other numbers.",
+        "return self.out_proj(concat)  # or concat @ self.out_proj.weight.T",
+        _with_square_output,
     ),
     Mistake(
         "unused output projection",

@@ -51,11 +51,12 @@ def _wrong(
     applies: Callable[[Case], bool] = _scaled,
     rare: bool = False,
     why: str = _WHY,
+    fix: str = _FIX,
 ) -> Mistake:
     def scale(scores: Tensor, case: Case) -> Tensor:
         return scores * factor(case)
 
-    return Mistake(name, "scale", scale, "scaled", says, why, _FIX, applies, rare)
+    return Mistake(name, "scale", scale, "scaled", says, why, fix, applies, rare)
 
 
 MISTAKES = (
@@ -100,6 +101,15 @@ MISTAKES = (
         lambda case: case.x.shape[1] ** -0.5,
         "The scores are divided by √{T}, the number of tokens; it is √head_dim = √{head_dim}.",
         _by_tokens,
+    ),
+    _wrong(
+        "scores ignored",
+        lambda case: 0.0,
+        "Every visible token gets the same weight, a plain average: the scores change nothing.",
+        rare=True,
+        why="The weights are the softmax of the scores: a token attends most to the keys that are most like its query.",
+        fix="weights = torch.softmax(scores, dim=-1)",
+        applies=lambda case: case.x.shape[1] > 1,
     ),
     _wrong(
         "scale is a constant",

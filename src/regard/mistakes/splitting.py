@@ -13,6 +13,17 @@ def _without_transpose(t: Tensor, case: Case) -> Tensor:
     return t.reshape(B, width // case.head_dim, T, case.head_dim)
 
 
+def _heads_stay_inside(t: Tensor, case: Case) -> Tensor:
+    """(B, T, H, D): what stands second is taken for the heads, so that the heads of one token attend to each other."""
+    heads: Tensor = t.unflatten(-1, (-1, case.head_dim))
+    return heads
+
+
+def _can_stay_inside(case: Case) -> bool:
+    T = (case.x if case.qkv is None else case.qkv[0]).shape[1]
+    return with_heads(case) and case.num_heads != T and not case.causal and case.mask is None
+
+
 def _repeated(t: Tensor, case: Case) -> Tensor:
     return t.repeat(1, case.num_heads // t.shape[1], 1, 1)
 
@@ -37,6 +48,18 @@ MISTAKES = (
         "view never moves a number. (B, T, H·D) can be read as (B, T, H, D); putting H before T needs transpose(1, 2).",
         _FIX,
         applies=with_heads,
+    ),
+    Mistake(
+        "split without transpose",
+        "split",
+        _heads_stay_inside,
+        "scores",
+        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}): the scores compare the {num_heads} heads of one "
+        "token with each other, and no token sees another.",
+        "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
+        _FIX,
+        applies=_can_stay_inside,
+        rare=True,
     ),
     Mistake(
         "heads split alternately, joined whole",

@@ -1,0 +1,27 @@
+"""Files in TOML, which people write by hand: courses and keys."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a file.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "key.toml"
+    >>> _ = path.write_text('seed = 7')
+    >>> read_toml(path)
+    {'seed': 7}
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None

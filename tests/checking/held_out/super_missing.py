@@ -1,0 +1,22 @@
+import torch
+import torch.nn as nn
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
+        self.d_out = d_out
+        self.num_heads = num_heads
+        self.head_dim = d_out // num_heads
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.out_proj = nn.Linear(d_out, d_out)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=1))
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = (w(x).view(b, n, self.num_heads, -1).transpose(1, 2) for w in (self.W_query, self.W_key, self.W_value))
+        s = (q @ k.mT).masked_fill(self.mask.bool()[:n, :n], -torch.inf)
+        w = self.dropout(torch.softmax(s / self.head_dim**0.5, dim=-1))
+        return self.out_proj((w @ v).transpose(1, 2).reshape(b, n, self.d_out))
