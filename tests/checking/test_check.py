@@ -133,3 +133,11 @@ def test_what_is_no_layer_is_refused():
         ValueError, match=r"takes a class, a module or a function of yours, not a tensor of shape \(3,\)"
     ):
         regard.check(torch.ones(3))
+
+
+def test_dropout_that_nan_hides_is_not_said_to_be_missing(tmp_path):
+    source = edited("batched", "scores + self.mask", "scores - self.mask").replace(
+        "y.transpose(1, 2).reshape(B, T, E)", "y.reshape(B, T, E)"
+    )
+    names = [one.name for one in checked(source, tmp_path).mistakes]
+    assert sorted(names) == ["merge without transposing back", "wrong sign of infinity"]

@@ -409,7 +409,9 @@ def _deep(folder: Path, _: Path) -> None:
 def _odd_inside(folder: Path, victim: Path) -> None:
     one = folder / "odd_inside"
     one.mkdir()
-    (one / "homework.py").write_text(layer("import os; [open(n).read() for n in os.listdir(os.path.dirname(__file__))]"))
+    (one / "homework.py").write_text(
+        layer("import os; [open(n).read() for n in os.listdir(os.path.dirname(__file__))]")
+    )
     (one / "key").symlink_to(victim / "file")
     (one / "up").symlink_to("..")
     os.mkfifo(one / "fifo")
