@@ -205,7 +205,7 @@ def ways(run: Callable[[str, Tensor], Tensor | None], parts: Parts, mistakes: in
     places = [("", "")]
     if first:
         places += [("no norm before the attention", "attention"), ("no norm before the feed-forward", "feed")]
-    orders = [(first, second)] if first == second else [(first, second), (second, first)]
+    orders = [(first, second)] if first == second else [(first, second), (second, first), (first, first)]
     residuals = ("", "no residual around the attention", "residual of the normed input around the attention")
     seconds = (
         "",
@@ -219,6 +219,8 @@ def ways(run: Callable[[str, Tensor], Tensor | None], parts: Parts, mistakes: in
         wrong = tuple(w for w in (one, place[0], two) if w)
         if len(wrong) != mistakes or (style != "pre" and "normed" in one + two) or (style == "parallel" and wrong):
             continue
+        if style != "parallel" and first != second and order[0] == order[1]:
+            continue  # only branches that read the same tensor share a norm
         a, b = ("" if place[1] == "attention" else order[0]), ("" if place[1] == "feed" else order[1])
         yield Way(_joined(part, parts, style, a, b, one, two), wrong, _WORDS[style] if first else "no norms")
 
