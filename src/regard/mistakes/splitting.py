@@ -15,7 +15,8 @@ def _without_transpose(t: Tensor, case: Case) -> Tensor:
 
 def _heads_stay_inside(t: Tensor, case: Case) -> Tensor:
     """(B, T, H, D): what stands second is taken for the heads, so that the heads of one token attend to each other."""
-    return t.unflatten(-1, (-1, case.head_dim))
+    heads: Tensor = t.unflatten(-1, (-1, case.head_dim))
+    return heads
 
 
 def _can_stay_inside(case: Case) -> bool:
