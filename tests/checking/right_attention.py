@@ -124,6 +124,13 @@ class FusedWithMask(Plain):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask[:T, :T] == 0, dropout_p=p)
 
 
+class CentredKeys(Plain):
+    """The mean of the keys is taken away: that adds the same number to all scores of a row, and the softmax stays."""
+
+    def attend(self, q, k, v):
+        return super().attend(q, k - k.mean(2, keepdim=True), v)
+
+
 class ReturnsWeights(Plain):
     def forward(self, x):
         q, k, v = (self.split(W(x)) for W in (self.W_query, self.W_key, self.W_value))
@@ -158,4 +165,5 @@ class Bidirectional(Plain):
 RIGHT = [
     *(Plain, RenormalisedMask, ScaledQueries, LargeNegative, AddedMask, SoftmaxByHand, KeysFirst, Float32Scale),
     *(AssignedMask, RowByRow, Fused, FusedWithMask, ReturnsWeights, ReturnsDictionary, AlternatingHeads, Bidirectional),
+    CentredKeys,
 ]

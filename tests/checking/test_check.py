@@ -8,8 +8,15 @@ import regard
 from checking.learner import Learner, checked, edited
 from checking.right_attention import RIGHT as ATTENTION
 from checking.right_inputs import RIGHT as INPUTS
+from checking.right_packages import PACKAGES
 from checking.right_weights import RIGHT as WEIGHTS
+from checking.right_weights import Numbers
+from regard.bench.check import GROUPED_SIZES, SEEDS, SIZES
 from regard.bench.check_cases import pairs, right_layers, wrong_layers
+from regard.checking.building import shares_key_heads
+from regard.checking.check import check_subject
+from regard.checking.subject import LocalSubject
+from regard.checking.values import Request
 
 KNOWN = wrong_layers()
 
@@ -40,56 +47,30 @@ def test_both_mistakes_of_a_pair_are_named_in_nine_of_ten(tmp_path):
     assert len(missed) <= 1, missed
 
 
-MODULES = [
-    lambda: nn.MultiheadAttention(15, 3),
-    lambda: nn.MultiheadAttention(15, 3, batch_first=True, bias=False, dropout=0.2),
-    lambda: regard.MultiHeadAttention(13, 15, 11, 0.1, 3),
-    lambda: regard.ladder.MultiHeadAttention(13, 15, 11, 0.1, 3),
-    lambda: regard.ladder.MultiHeadAttentionWrapper(13, 5, 11, 0.1, 3),
-    lambda: regard.ladder.CausalAttention(13, 15, 11, 0.1),
-    lambda: regard.ladder.SelfAttention(13, 15),
-]
-
-
-@pytest.mark.parametrize("make", MODULES)
-def test_a_module_is_checked_as_it_is(make):
-    module = make()
-    before = {name: t.clone() for name, t in module.state_dict().items()}
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_module_of_a_package_is_right_and_stays_as_it_is(name):
+    module = PACKAGES[name](15, 3)
+    before = {key: t.clone() for key, t in module.state_dict().items()}
     assert regard.check(module).mistakes == []
-    assert all(t.equal(before[name]) for name, t in module.state_dict().items())
+    assert all(t.equal(before[key]) for key, t in module.state_dict().items())
 
 
-TRANSFORMERS = {
-    "gpt2": ("GPT2Attention", "GPT2Config", {"n_embd": 15, "n_head": 3}),
-    "bert": ("BertSelfAttention", "BertConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-    "vit": ("ViTAttention", "ViTConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-    "distilbert": ("DistilBertSelfAttention", "DistilBertConfig", {"dim": 15, "n_heads": 3}),
-    "clip": ("CLIPAttention", "CLIPTextConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-    "roberta": ("RobertaSelfAttention", "RobertaConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-    "electra": ("ElectraSelfAttention", "ElectraConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-    "opt": ("OPTAttention", "OPTConfig", {"hidden_size": 15, "num_attention_heads": 3}),
-}
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_module_of_a_package_is_right_at_five_sizes_with_three_seeds(name):
+    for width, heads in ((15, 3), (20, 4), (22, 2), (35, 7), (33, 3)):
+        subject = LocalSubject(PACKAGES[name](width, heads))
+        for seed in SEEDS:
+            assert check_subject(subject, Request(seed=seed)).mistakes == [], (width, heads, seed)
 
 
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", TRANSFORMERS)
-def test_layers_of_transformers_are_right(family, kernel):
-    layer, config, sizes = TRANSFORMERS[family]
-    modeling = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
-    settings = getattr(pytest.importorskip(f"transformers.models.{family}.configuration_{family}"), config)(**sizes)
-    settings._attn_implementation = kernel
-    more = {"layer_idx": 0} if family in ("gpt2", "opt") else {}
-    assert regard.check(getattr(modeling, layer)(settings, **more)).mistakes == []
-
-
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "flash": True}])
-def test_layers_of_x_transformers_are_right(options):
-    attention = pytest.importorskip("x_transformers.x_transformers").Attention(dim=15, dim_head=5, heads=3, **options)
-    assert regard.check(attention).mistakes == []
-
-
-def test_layers_of_timm_are_right():
-    assert regard.check(pytest.importorskip("timm.layers").Attention(15, num_heads=3)).mistakes == []
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [*ATTENTION, *WEIGHTS, *INPUTS], ids=lambda layer: layer.__name__)
+def test_a_right_layer_passes_at_five_sizes_with_three_seeds(layer):
+    subject = LocalSubject(layer)
+    for sizes in GROUPED_SIZES if shares_key_heads(subject.described, "") else SIZES:
+        for seed in SEEDS if layer is not Numbers else SEEDS[:1]:  # it takes every number by itself
+            assert check_subject(subject, Request(probes=(sizes,), seed=seed)).mistakes == [], (sizes, seed)
 
 
 def test_the_attention_inside_a_block_is_checked():

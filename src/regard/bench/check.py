@@ -1,7 +1,7 @@
 """Known mistakes put into right layers, and how many of them `regard check` names.
 
 python -m regard.bench.check
-python -m regard.bench.check --pairs 250 --table docs/check/table.md
+python -m regard.bench.check --table docs/check/table.md
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ GROUPED_SIZES = (
 )
 SEEDS = (0, 1, 2)
 PUBLISHED_HEAD = ("check", "wrong layers", "it accepts", "regard accepts", "regard names")
+WIDEST = 36  # characters of a name, for a table of 80 columns
 Row = list[str]
 
 
@@ -131,16 +132,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print(tallies: dict[str, CheckTally]) -> str:
     """Print a table; return it as Markdown."""
     lines = rows(tallies)
-    say("\n".join(table_lines(HEAD, list(zip(*lines, strict=True)))))
+    say("\n".join(table_lines(HEAD, list(zip(*([_short(name), *cells] for name, *cells in lines), strict=True)))))
     seconds = [one for tally in tallies.values() for one in tally.seconds]
     say(f"  {sum(seconds) / max(1, len(seconds)):.2f} s each, {max(seconds, default=0.0):.2f} s at most\n")
     return markdown(HEAD, lines)
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 1]}…"
+
+
 def _keep(path: Path, checks: str, tables: Sequence[str]) -> None:
     """Write the tables as Markdown."""
     text = (
-        "# Check, measured\n\nWritten by `regard bench check --pairs 250 --table docs/check/table.md`; what the columns "
+        "# Check, measured\n\nWritten by `regard bench check --table docs/check/table.md`; what the columns "
         f"mean is in [check](../check.md#how-well-it-does).\n\n{checks}.\n\n" + "\n\n".join(tables) + "\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from regard.checking.verdict import Verdict
 
 LAYERS = 5  # every mistake is put into so many layers at least
 NAMED, PAIRS, STEPS, LINES = 0.95, 0.9, 0.9, 0.9  # shares that must be reached
-HEAD = ("mistake", "layers", "cases", "caught", "named", "wrong", "line")
+HEAD = ("mistake", "layers", "caught", "named", "wrong", "line")
 
 
 @dataclass
@@ -64,8 +64,8 @@ class CheckTally:
 
     def row(self, name: str) -> list[str]:
         """The cells of a table."""
-        numbers = (len(self.layers), self.cases, self.caught, self.named, self.wrong_names)
-        return [name, *map(str, numbers), f"{self.located}/{self.lines}"]
+        caught, line = f"{self.caught}/{self.cases}", f"{self.located}/{self.lines}"
+        return [name, str(len(self.layers)), caught, str(self.named), str(self.wrong_names), line]
 
 
 def total(tallies: Mapping[str, CheckTally]) -> CheckTally:

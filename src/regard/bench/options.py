@@ -141,7 +141,7 @@ def train_parser() -> BenchParser:
 def check_parser() -> BenchParser:
     """Options of `regard bench check`."""
     parser = _parser("check")
-    parser.add_argument("--pairs", type=int, default=100, help="Pairs of mistakes to try. [default: %(default)s]")
+    parser.add_argument("--pairs", type=int, default=150, help="Pairs of mistakes to try. [default: %(default)s]")
     parser.add_argument("--seed", type=int, default=0, help="Which pairs are tried. [default: %(default)s]")
     parser.add_argument("--table", metavar="FILE", help="Write the tables to this Markdown file. [default: off]")
     return parser
