@@ -1,8 +1,9 @@
-"""Layers as learners write them, written without looking at the checker: held_out/*.py.
+"""Layers as learners write them: held_out/*.py, written by hand before their author had read the checker.
 
 expected.csv has for each what it should be called ("a | b": either, "a + b": both, "not in the list": no listed name,
-"right or …": right, or not checked for that reason) and the lines on which the mistake stands. It is not for tuning: a
-mistake in a new style belongs to the corpus of `regard bench check`.
+"right or …": right, or not checked for that reason) and the lines on which the mistake stands; it is as it was before the
+first run, whose result is in docs/check.md. The checker was mended with these layers at hand since then, so that passing
+here guards against steps back and says nothing about unseen layers. NAMES, BEYOND, LINES and ELSEWHERE came after that run.
 """
 
 import csv
@@ -50,7 +51,7 @@ def cases():
 
 
 @pytest.mark.parametrize("row", list(cases()))
-def test_a_layer_that_nobody_tuned_for_gets_its_verdict(row):
+def test_a_layer_of_the_first_run_keeps_its_verdict(row):
     verdicts = check_here(FOLDER / row["file"], "", Request())
     findings = [one for verdict in verdicts for one in verdict.findings]
     mistakes = [one for verdict in verdicts for one in verdict.mistakes]

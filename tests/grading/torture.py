@@ -57,7 +57,7 @@ class Tortured(NamedTuple):
     text: str
 
 
-def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False) -> Tortured:
+def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False, only: str = "") -> Tortured:
     """Make a class, grade it, and look for what must not be."""
     with contextlib.ExitStack() as stack:
         base = Path(tempfile.mkdtemp(prefix="torture-", dir="/tmp"))
@@ -67,7 +67,7 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
             (base / name).mkdir()
         home = make_victim(base / "home" / "victim")
         (home / "right.py").write_text(RIGHT)
-        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE)
+        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE, only)
         (base / "home" / "key.toml").write_text(KEY.format(name=""))
         if nobody:
             for path in [base, *base.rglob("*")]:
@@ -227,12 +227,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="how many submissions [default: 500]")
     parser.add_argument("--seed", type=int, default=7, help="which attacks [default: 7]")
     parser.add_argument("--time", type=float, default=5.0, help="seconds for each submission [default: 5.0]")
+    parser.add_argument("--only", default="", help="attacks with this text in their names")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     parser.add_argument("--nobody", action="store_true", help="as an ordinary user; only root can")
     parser.add_argument("--shared", action="store_true", help="others use this machine: other changes in /tmp are told, not counted")
     parser.add_argument("--verdicts", action="store_true", help="print every verdict")
     options = parser.parse_args()
-    found = torture(options.count, options.seed, options.time, options.workers, nobody=options.nobody)
+    found = torture(options.count, options.seed, options.time, options.workers, nobody=options.nobody, only=options.only)
     if options.verdicts:
         for what, one in zip(found.made.values(), found.grades, strict=False):
             says = one["problem"] or "; ".join(f"{m['name']}: {m['says']}" for m in one["mistakes"]) or one["checked"]

@@ -123,7 +123,7 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
 
 def _checked(subject: Subject, request: Request) -> Verdict:
     if kind := is_function(subject) and kind_of(subject.described["name"], argument_names(subject)):
-        return check_small(subject, kind)
+        return check_small(subject, kind, request.probes[0], request.seed)
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
