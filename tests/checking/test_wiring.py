@@ -8,7 +8,7 @@ import torch
 from checking.learner import subject_of
 from regard.checking.own_file import check_here
 from regard.checking.values import Request
-from regard.checking.wiring import Parts, attention_inside, check_wiring, find_parts, ways
+from regard.checking.wiring import BlockParts, attention_inside, check_wiring, find_parts, ways
 
 HELD_OUT = Path(__file__).parent / "held_out"
 BLOCK = (HELD_OUT / "right_block_prenorm.py").read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_a_layer_without_attention_inside_has_no_wiring(tmp_path):
 
 
 def test_ways_are_tried_with_the_fewest_mistakes_first():
-    parts = Parts("", "attn", "ff", ("norm1", "norm2"))
+    parts = BlockParts("", "attn", "ff", ("norm1", "norm2"))
     made = [way.make(torch.ones(2, 3, 5)) for way in ways(lambda path, x: 2 * x, parts, 0)]
     assert torch.equal(made[0], torch.full((2, 3, 5), 25.0))  # x + 4 x, twice
     assert all(way.wrong == () for way in ways(lambda path, x: x, parts, 0))
