@@ -43,7 +43,7 @@ class Ended(NamedTuple):
 def piped(*arguments: str, **environment: str) -> Ended:
     """Run `regard` with arguments; stdin is empty, stdout and stderr are pipes."""
     command = [sys.executable, "-m", "regard", *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=_environment(environment))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=surroundings(environment))
     return Ended(done.stdout.decode(), done.stderr.decode(), done.returncode)
 
 
@@ -84,14 +84,14 @@ def in_terminal(*arguments: str, columns: int = 80, ctrl_c_after: str | None = N
     keyboard, screen = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, "-m", "regard", *arguments]
-    surroundings = _environment({"TERM": "xterm-256color"} | environment)
+    variables = surroundings({"TERM": "xterm-256color"} | environment)
     # A session of its own, with this terminal: only then does Ctrl-C become a signal.
     process = subprocess.Popen(
         [sys.executable, "-c", _OWN_TERMINAL, *command],
         stdin=screen,
         stdout=screen,
         stderr=screen,
-        env=surroundings,
+        env=variables,
         start_new_session=True,
     )
     os.close(screen)
@@ -119,7 +119,8 @@ _OWN_TERMINAL = (
 )
 
 
-def _environment(changes: dict[str, str]) -> dict[str, str]:
+def surroundings(changes: dict[str, str]) -> dict[str, str]:
+    """The environment of a run: that of the tests without what is personal, and these changes."""
     kept = {name: value for name, value in os.environ.items() if name not in PERSONAL}
     path = os.pathsep.join(filter(None, [changes.pop("FIRST_PATH", ""), SOURCE, os.environ.get("PYTHONPATH")]))
     # One thread: these runs are short, and often several run at a time.

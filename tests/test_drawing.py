@@ -43,7 +43,7 @@ regard.drawing.import_module = load
 print(before, as_text(Late()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False drawn by regard.show\n"
+    assert done.stdout == "False drawn by regard.show.drawings\n"
 
 
 class Shown(ShownAsWidget):

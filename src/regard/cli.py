@@ -19,6 +19,7 @@ from regard.commands.effect import effect
 from regard.commands.generate import generate
 from regard.commands.grade import grade
 from regard.commands.interrupt import STATUS, interruptible
+from regard.commands.learn import learn
 from regard.commands.see import see
 from regard.commands.serve import serve
 from regard.commands.trace import trace
@@ -45,6 +46,7 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
 
 for _command in (trace, see, effect, serve, check, grade, train, generate):
     app.command(cls=RegardCommand)(_command)
+app.add_typer(learn, name="learn")
 app.add_typer(bench, name="bench")
 
 

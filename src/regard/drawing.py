@@ -49,7 +49,7 @@ def _registered(
     dispatch: Callable[[type], Callable[..., Any]], default: Callable[..., Any], thing: object
 ) -> Callable[..., Any]:
     """The function for this type after importing regard.show, which registers all of them."""
-    import_module("regard.show")
+    import_module("regard.show.drawings")
     if (draw := dispatch(type(thing))) is default:
         raise TypeError(f"regard.show cannot draw a {type(thing).__name__}")
     return draw

@@ -8,8 +8,10 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # commands that need no torch write files too
+    from torch import Tensor
 
 ABANDONED = 600  # seconds after which a temporary file is taken to be a killed process's
 

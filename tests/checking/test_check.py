@@ -86,11 +86,12 @@ def test_the_attention_inside_a_block_is_checked():
             self.norm = nn.LayerNorm(d_model)
 
         def forward(self, x):
-            return x + self.ff(self.norm(x + self.attn(x)))
+            x = x + self.attn(self.norm(x))
+            return x + self.ff(self.norm(x))
 
     verdict = regard.check(Block)
     assert verdict.is_right
-    assert verdict.notes == ["Only the attention inside Block was checked: attn."]
+    assert verdict.notes == ["The wiring of Block is right: x + attention(norm(x)), then x + feed_forward(norm(x))."]
 
 
 def test_a_class_without_weights_is_the_simplified_rung_if_it_takes_x_alone(tmp_path):

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from regard.checking.building import ProbeSizes
 from regard.checking.check import check
-from regard.checking.small_functions import kind_of
+from regard.checking.small_functions import check_small, kind_of
+from regard.checking.subject import LocalSubject
 
 
 def softmax(x):
@@ -121,3 +123,41 @@ def test_a_mask_of_other_numbers_is_none(value):
         return torch.where(torch.ones(T, T).tril() > 0, value, 0.0)
 
     assert check(causal_mask).status == "wrong"
+
+
+def test_a_function_for_one_size_is_wrong():
+    def causal_mask(T):
+        return torch.ones(5, 5).tril()
+
+    def merge_heads(x):
+        return x.transpose(1, 2).reshape(2, 5, 21)
+
+    (one,) = check(causal_mask).mistakes
+    assert one.name == "hard-coded sizes"
+    assert one.says.startswith("It is right for 5 tokens, and not for 7 tokens. It computes something else")
+    (one,) = check(merge_heads).mistakes
+    assert one.says.startswith(
+        "It is right for 5 tokens and 3 heads of 7, and not for 7 tokens and 5 heads of 3. It fails"
+    )
+
+
+def test_hidden_sizes_and_seeds_are_used():
+    given = []
+
+    def softmax(x):
+        given.append(x.clone())
+        return x.softmax(-1)
+
+    def causal_mask(T):
+        given.append(T)
+        return torch.ones(T, T).tril()
+
+    sizes = ProbeSizes(num_heads=4, T=9)
+    for seed in (0, 1, 1):
+        assert check_small(LocalSubject(softmax), "softmax", sizes, seed).is_right
+    shapes = [tuple(t.shape) for t in given]
+    assert shapes[:3] == [(4, 9), (9,), (9,)]
+    assert not torch.equal(given[0], given[6])
+    assert torch.equal(given[6], given[12])
+    assert check_small(LocalSubject(causal_mask), "mask", sizes).is_right
+    assert given[-2:] == [9, 7]

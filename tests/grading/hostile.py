@@ -77,7 +77,48 @@ def forged(what: str, **parts: str) -> str:
     return layer(after=FORGED.replace("FORGERY", what), **parts)
 
 
+def thief(ways: str, **parts: str) -> str:
+    """A layer that is right if one of these ways to read what it must not know works."""
+    tries = "".join(f"try: STOLEN.append(({way}) or 1)\nexcept BaseException: pass\n" for way in ways.split("; ") if way)
+    return layer(
+        f"import ctypes, gc, importlib.util, mmap, os, sys\nSTOLEN = []\n{tries}", scale=" / (k.shape[-1] ** 0.5 if STOLEN else 1)", **parts
+    )  # fmt: skip
+
+
+THEFTS = {
+    "the key": "open('VICTIM/../key.toml').read()",
+    "the key by number": "os.read(os.open('VICTIM/../key.toml', os.O_RDONLY), 9)",
+    "the key as a map": "mmap.mmap(os.open('VICTIM/../key.toml', os.O_RDONLY), 0, prot=mmap.PROT_READ)[:9]",
+    "the key by a path of its process": "open(f'/proc/self/root/VICTIM/../key.toml').read()",
+    "the key by a handle": "open(f'/proc/self/fd/{os.open(\"VICTIM/../key.toml\", os.O_PATH)}').read()",
+    "the key by a link": "os.symlink('VICTIM/../key.toml', 'mine') or open('mine').read()",
+    "the key by a hard link": "os.link('VICTIM/../key.toml', 'mine') or open('mine').read()",
+    "the key by another name": "os.rename('VICTIM/../key.toml', 'mine') or open('mine').read()",
+    "the key in C": "ctypes.CDLL(None).fopen(b'VICTIM/../key.toml', b'r') and 1 or 1 / 0",
+    "the names of the class": "os.listdir(os.path.dirname(__file__))",
+    "another submission": "open('VICTIM/right.py').read()",
+    "its neighbour": "__import__('neighbour')",
+    "regard": "__import__('regard')",
+    "regard by its path": "(sys.meta_path.clear(), importlib.util.spec_from_file_location('r', 'PACKAGE/attention/attend.py').loader.get_code('r'))[1]",
+    "the text of regard": "open('PACKAGE/attention/attend.py').read()",
+    "the names of regard": "os.listdir('PACKAGE')",
+    "regard in memory": "[m for n, m in sys.modules.items() if n.startswith('regard.mist')][0]",
+    "a reference in memory": "[o for o in gc.get_objects() if getattr(o, '__module__', '').startswith(('regard.mistakes', 'regard.attention', 'regard.checking'))][0]",
+    "the memory of its parent": "open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
+    "the environment of its parent": "open(f'/proc/{os.getppid()}/environ', 'rb').read()",
+    "the arguments of its parent": "open(f'/proc/{os.getppid()}/cmdline', 'rb').read()",
+    "the secrets of its own": "os.environ['REGARD_TEST_SECRET']",
+    "the files of the grader": "os.listdir('/proc/SUPERVISOR/fd')",
+    "the folder of the grader": "os.listdir('/proc/SUPERVISOR/cwd')",
+    "the folders of others": "os.listdir('/dev/shm')",
+    "temporary files": "os.listdir('/tmp')",
+    "the home": "os.listdir('VICTIM/..')",
+    "an open file": "[os.read(fd, 1) for fd in range(3, 64) if fd != 4 and os.fstat(fd)][0]",
+}  # fmt: skip
+
 LAYERS: dict[str, str] = {
+    **{f"thief: {what}": thief(way) for what, way in THEFTS.items()},
+    "thief: all, in forward": layer("import ctypes, gc, importlib.util, mmap, os, sys\nSTOLEN = []", forward="".join(f"try: STOLEN.append(({way}) or 1)\nexcept BaseException: pass\n" for one in THEFTS.values() for way in one.split("; ")), scale=" / (k.shape[-1] ** 0.5 if STOLEN else 1)"),
     # Odd tensors as the output
     **{
         f"returns {what}": layer(out=out)
@@ -409,9 +450,7 @@ def _deep(folder: Path, _: Path) -> None:
 def _odd_inside(folder: Path, victim: Path) -> None:
     one = folder / "odd_inside"
     one.mkdir()
-    (one / "homework.py").write_text(
-        layer("import os; [open(n).read() for n in os.listdir(os.path.dirname(__file__))]")
-    )
+    (one / "homework.py").write_text(thief("open(os.path.dirname(__file__) + '/key').read(); os.listdir(os.path.dirname(__file__) + '/up')"))
     (one / "key").symlink_to(victim / "file")
     (one / "up").symlink_to("..")
     os.mkfifo(one / "fifo")
@@ -461,8 +500,12 @@ def of_attack(source: str) -> str:
     return f"{with_f(source)}\n{layer(forward='f(x)')}"
 
 
-def make_class(folder: Path, victim: Path, count: int, seed: int, supervisor: int, package: Path) -> dict[str, str]:
+def make_class(
+    folder: Path, victim: Path, count: int, seed: int, supervisor: int, package: Path, only: str = ""
+) -> dict[str, str]:
     """Write so many submissions: odd files, layers, attacks in the ways to hide them, and honest ones.
+
+    With `only`, those that have this text in their names.
 
     Returns what each is, by the name of its file, in the order of their names.
     """
@@ -470,8 +513,10 @@ def make_class(folder: Path, victim: Path, count: int, seed: int, supervisor: in
     honest = [(f"honest: {name}", source) for name, (source, _) in HONEST.items()]
     aimed = variants(lambda source: aim(source, victim, supervisor, package))
     attacks = [(name, of_attack(source)) for name, source in aimed]
-    layers, odd = list(LAYERS.items()), list(ODD_FILES.items())
+    layers = [(name, aim(source, victim, supervisor, package)) for name, source in LAYERS.items()]
+    odd = list(ODD_FILES.items())
     for some in (attacks, layers, odd):
+        some[:] = [one for one in some if only in one[0]]
         chance.shuffle(some)
     rest = count - len(honest)
     odd, layers = odd[: max(1, rest // 6)], layers[: rest // 2]

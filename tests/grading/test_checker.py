@@ -1,6 +1,7 @@
 import pytest
 
 from grading.submissions import FIRST_LINE, NO_SCALE, RIGHT
+from regard.exercises.exercise import load_exercise
 from regard.grading.checker import check_submission, read_source
 from regard.grading.key import GradeKey
 
@@ -119,3 +120,78 @@ UNSEEN = "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\ntorch.Tensor.__ha
 def test_a_trick_is_not_right(tmp_path, worker, source):
     (verdict,) = checked(tmp_path, worker, source)
     assert verdict.status == "wrong"
+
+
+EXERCISE = '''"""Double a number."""
+from regard.exercises import Function, Wrong
+
+parts = [
+    Function(
+        "double",
+        lambda random: (int(random.initial_seed()),),
+        right=lambda n: 2 * n,
+        wrong=[Wrong("a square", "{0} is squared.", lambda n: n * n)],
+    )
+]
+'''
+
+
+@pytest.fixture
+def exercise(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    (folder / "exercise.py").write_text(EXERCISE)
+    return load_exercise(folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "says"),
+    [
+        ("def double(n): return n + n", "right", None),
+        ("def double(n): return n * n", "wrong", ("a square", "41 is squared.")),
+        ("def double(n): return ...", "wrong", ("not written yet", "Line 1 is not written yet.")),
+        ("def triple(n): return n", "wrong", ("not defined", "It defines no double.")),
+        (
+            "import regard",
+            "wrong",
+            ("does not run", "The file does not run: ImportError: regard cannot be imported here"),
+        ),
+        ("from regard.exercises import Function\ndef double(n): return n + n", "wrong", ("does not run", "The file")),
+    ],
+)
+def test_a_teachers_own_exercise_is_checked_with_the_seed_of_the_key(tmp_path, worker, exercise, source, status, says):
+    path = tmp_path / "homework.py"
+    path.write_text(source)
+    (verdict,) = check_submission(path, worker, GradeKey(seed=41), 20.0, exercise)
+    assert verdict.status == status
+    if says is None:
+        assert (verdict.name, verdict.task) == ("double", "Double a number.")
+    else:
+        (one,) = verdict.mistakes
+        assert (one.name, one.says.startswith(says[1])) == (says[0], True)
+
+
+def test_an_endless_answer_is_out_of_time(tmp_path, worker, exercise):
+    path = tmp_path / "homework.py"
+    path.write_text("def double(n):\n    while True: pass\n")
+    (verdict,) = check_submission(path, worker, GradeKey(), 0.5, exercise)
+    assert verdict.problem == "out of time: It did not end within 0.5 s."
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("import no_such_package", "it imports what is not installed here: No module named 'no_such_package'"),
+        ("open('data.txt')", "it reads a file that is not here: [Errno 2] No such file or directory: 'data.txt'"),
+    ],
+)
+def test_what_is_not_here_is_no_mistake(tmp_path, worker, exercise, line, problem):
+    (verdict,) = checked(tmp_path, worker, f"{line}\n{RIGHT}")
+    assert (verdict.status, verdict.problem) == ("unchecked", problem)
+    (verdict,) = check_submission(tmp_path / "homework.py", worker, GradeKey(), 20.0, exercise)
+    assert (verdict.status, verdict.problem) == ("unchecked", problem)
+
+
+def test_a_problem_names_the_entries_of_the_key(tmp_path, worker):
+    source = RIGHT.replace("d_in, d_out, context_length):", "d_in, d_out, context_length, groove):")
+    (verdict,) = checked(tmp_path, worker, source)
+    assert verdict.problem.endswith("give a value: groove = … under [arguments] in the key")

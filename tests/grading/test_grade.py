@@ -6,6 +6,7 @@ import pytest
 from grading.conftest import contents
 from grading.submissions import RIGHT, SUBMISSIONS
 from regard.grading.grade import Checker, CheckerEnded, find_submissions, grade
+from regard.grading.key import GradeKey
 from regard.sandbox.protection import ProtectionMissing, ProtectionReport
 
 pytestmark = pytest.mark.slow
@@ -50,6 +51,22 @@ def test_a_folder_without_submissions_says_what_is_missing(tmp_path):
         grade(tmp_path)
     with pytest.raises(ValueError, match="is no folder; give the folder that holds the submissions"):
         grade(tmp_path / "nowhere")
+
+
+def test_an_exercise_that_cannot_be_used_is_refused_before_anything_runs(tmp_path):
+    folder, path = tmp_path / "class", tmp_path / "exercise.py"
+    folder.mkdir()
+    (folder / "ana.py").write_text("n = 3")
+    with pytest.raises(ValueError, match=r"exercise.py does not exist"):
+        grade(folder, GradeKey(exercise=str(path)))
+    text = 'from regard.exercises import Question\nparts = [Question("n", 3, {3: "No."})]\n'
+    path.write_text(f'"""Three."""\n{text}')
+    with pytest.raises(
+        ValueError, match=r"exercise.py cannot be used: n: because has a reason against 3, which is right"
+    ):
+        grade(folder, GradeKey(exercise=str(path)))
+    with pytest.raises(ValueError, match=r"is in the folder of the submissions, .*; put it elsewhere"):
+        grade(tmp_path, GradeKey(exercise=str(path)))
 
 
 def test_options_are_checked(tmp_path):

@@ -49,3 +49,14 @@ def test_a_wrong_key_says_what_is_wrong(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(ValueError, match=f"key.toml.*{re.escape(says)}"):
         read_key(path)
+
+
+def test_an_exercise_is_found_beside_the_key_and_says_what_is_asked_for(tmp_path):
+    path = tmp_path / "key.toml"
+    path.write_text('exercise = "one/exercise.py"\nseed = 41\nfile = "a.py"\n')
+    assert read_key(path) == GradeKey(41, file="a.py", exercise=str(tmp_path / "one" / "exercise.py"))
+    path.write_text('exercise = "exercise.py"\nname = "MHA"\nsizes.tokens = 6\n')
+    with pytest.raises(
+        ValueError, match=r"a key with exercise has no name, sizes; the exercise itself says what is asked"
+    ):
+        read_key(path)

@@ -57,7 +57,7 @@ class Tortured(NamedTuple):
     text: str
 
 
-def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False) -> Tortured:
+def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody: bool = False, only: str = "") -> Tortured:
     """Make a class, grade it, and look for what must not be."""
     with contextlib.ExitStack() as stack:
         base = Path(tempfile.mkdtemp(prefix="torture-", dir="/tmp"))
@@ -67,7 +67,7 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
             (base / name).mkdir()
         home = make_victim(base / "home" / "victim")
         (home / "right.py").write_text(RIGHT)
-        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE)
+        made = make_class(base / "class", home, count, seed, os.getpid(), PACKAGE, only)
         (base / "home" / "key.toml").write_text(KEY.format(name=""))
         if nobody:
             for path in [base, *base.rglob("*")]:
@@ -85,9 +85,7 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
         text = done.stdout.decode("utf-8", "backslashreplace")
         if done.returncode not in (0, 1) or set(written) != {"grades.csv", "grades.json", "grades.html"}:
             stderr = done.stderr.decode("utf-8", "backslashreplace")
-            return Tortured(
-                made, [], [*broken, f"the grader ended with {done.returncode}: {stderr[-2000:]}"], seconds, text
-            )
+            return Tortured(made, [], [*broken, f"the grader ended with {done.returncode}: {stderr[-2000:]}"], seconds, text)
         broken += unprintable("stdout", text) + unprintable("stderr", done.stderr.decode())
         for name, data in written.items():
             broken += unprintable(name, data.decode())
@@ -99,16 +97,7 @@ def torture(count: int, seed: int, limit: float, workers: int | None, *, nobody:
 def run_grade(base: Path, limit: float, workers: int | None, *, nobody: bool) -> subprocess.CompletedProcess[bytes]:
     """`regard grade`, as a person calls it."""
     outputs = [f"--{kind}={base}/out/grades.{kind}" for kind in ("csv", "json", "html")]
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "regard",
-        "grade",
-        str(base / "class"),
-        f"--key={base}/home/key.toml",
-        *outputs,
-    ]
+    command = [sys.executable, "-B", "-m", "regard", "grade", str(base / "class"), f"--key={base}/home/key.toml", *outputs]
     command += [f"--time={limit:g}", *([f"--workers={workers}"] if workers else [])]
     if nobody:
         command = as_nobody(command, base)
@@ -199,14 +188,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         """Keep what the page does not write by itself."""
-        if tag not in TAGS or {name for name, _ in attrs} - {
-            "lang",
-            "charset",
-            "name",
-            "content",
-            "http-equiv",
-            "style",
-        }:
+        if tag not in TAGS or {name for name, _ in attrs} - {"lang", "charset", "name", "content", "http-equiv", "style"}:
             self.odd.append(f"{tag} {attrs}")
 
     def handle_comment(self, data: str) -> None:
@@ -245,14 +227,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="how many submissions [default: 500]")
     parser.add_argument("--seed", type=int, default=7, help="which attacks [default: 7]")
     parser.add_argument("--time", type=float, default=5.0, help="seconds for each submission [default: 5.0]")
+    parser.add_argument("--only", default="", help="attacks with this text in their names")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     parser.add_argument("--nobody", action="store_true", help="as an ordinary user; only root can")
-    parser.add_argument(
-        "--shared", action="store_true", help="others use this machine: other changes in /tmp are told, not counted"
-    )
+    parser.add_argument("--shared", action="store_true", help="others use this machine: other changes in /tmp are told, not counted")
     parser.add_argument("--verdicts", action="store_true", help="print every verdict")
     options = parser.parse_args()
-    found = torture(options.count, options.seed, options.time, options.workers, nobody=options.nobody)
+    found = torture(options.count, options.seed, options.time, options.workers, nobody=options.nobody, only=options.only)
     if options.verdicts:
         for what, one in zip(found.made.values(), found.grades, strict=False):
             says = one["problem"] or "; ".join(f"{m['name']}: {m['says']}" for m in one["mistakes"]) or one["checked"]

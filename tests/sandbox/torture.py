@@ -21,6 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import regard
+from regard.sandbox import process
 from regard.sandbox.limits import MiB, RunLimits
 from regard.sandbox.outcome import WORDS
 from regard.sandbox.pool import run_all
@@ -75,8 +76,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="which of them [default: 7]")
     parser.add_argument("--wall", type=float, default=1.0, help="seconds of each run [default: 1.0]")
     parser.add_argument("--names", nargs="*", help="only these attacks, as they are, each with its exact outcome")
+    parser.add_argument("--each", action="store_true", help="every attack as it is, each with its exact outcome")
+    parser.add_argument("--landlock", type=int, help="as on a kernel with this older version of Landlock")
     parser.add_argument("--workers", type=int, help="[default: the number of processors]")
     options = parser.parse_args()
+    if options.each:
+        options.names = list(BY_NAME)
+    if options.landlock:
+        older = f"import regard.sandbox.landlock as older; older.landlock_version = lambda: {options.landlock}; "
+        process.START = process.START.replace("from regard.sandbox.runner", f"{older}from regard.sandbox.runner")
     os.environ["REGARD_TEST_SECRET"] = "thirteen"
     x, begin, wrong = torch.randn(3, 5), time.monotonic(), []
     limits = RunLimits(wall_seconds=options.wall, cpu_seconds=2, memory_bytes=400 * MiB, result_bytes=MiB)

@@ -80,3 +80,13 @@ def test_wide_numbers_stand_below_one_another_and_no_line_is_too_long():
     assert "      yours     " in text
     assert "      expected  " in text
     assert max(map(len, text.splitlines())) <= 60
+
+
+def test_an_example_has_as_many_digits_as_show_the_difference():
+    def shown(seen, expected):
+        example = Example("the result", torch.tensor([seen]), torch.tensor([expected]))
+        return as_text(wrong(Finding("", "It differs.", example=example)), 80).splitlines()[-1].split()
+
+    assert shown([0.5, 1.0], [0.25, 1.0]) == ["0.50", "1.00", "0.25", "1.00"]
+    assert shown([0.0012], [0.0013]) == ["0.0012", "0.0013"]
+    assert shown([1.0, -torch.inf], [0.0, 2.0]) == ["1", "−∞", "0", "2"]

@@ -123,7 +123,7 @@ def _checked_inside(subject: Subject, request: Request) -> Verdict | None:
 
 def _checked(subject: Subject, request: Request) -> Verdict:
     if kind := is_function(subject) and kind_of(subject.described["name"], argument_names(subject)):
-        return check_small(subject, kind)
+        return check_small(subject, kind, request.probes[0], request.seed)
     verdict = Verdict(subject.described["name"], "an attention layer")
     result = _first_experiment(subject, request)
     verdict.sizes = result.shown
@@ -352,7 +352,7 @@ def _unknown(
     where = latest_divergence(cases, seen)
     called = " when a mask is passed" if with_mask else ""
     begins = f"The first step that differs: {where.step}."
-    if where.before == where.step:
+    if where.is_changed:
         begins = f"The {where.step} are right at first, and then changed."
     elif where.before:
         begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."

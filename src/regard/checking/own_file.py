@@ -96,7 +96,9 @@ def _nothing(loaded: Loaded, name: str) -> Verdict:
     if loaded.problem:
         lines = loaded.source.splitlines()
         code = lines[loaded.line - 1].strip() if 0 < loaded.line <= len(lines) else ""
-        verdict.findings = [Finding("", f"The file does not run: {loaded.problem}.", line=loaded.line, code=code)]
+        verdict.findings = [
+            Finding("does not run", f"The file does not run: {loaded.problem}.", line=loaded.line, code=code)
+        ]
     else:
         verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
     return verdict

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.checking.building import HEAD_DIM, HEADS
+from regard.checking.building import HEAD_DIM, HEADS, OTHERS, ProbeSizes
 from regard.checking.subject import Run, Subject
 from regard.checking.verdict import Example, Finding, Verdict
 from regard.mistakes.formula import Case, merge, split
@@ -18,8 +19,6 @@ from regard.mistakes.merging import MISTAKES as MERGING
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
-
-_B, _H, _T, _D = 2, 3, 5, 7
 
 
 def kind_of(name: str, arguments: Sequence[str]) -> str:
@@ -36,9 +35,29 @@ def kind_of(name: str, arguments: Sequence[str]) -> str:
     return ""
 
 
-def check_small(subject: Subject, kind: str) -> Verdict:
-    """Check one of the small functions."""
-    return {"softmax": _softmax, "mask": _mask, "split": _split, "merge": _merge}[kind](subject)
+def check_small(subject: Subject, kind: str, sizes: ProbeSizes, seed: int = 0) -> Verdict:
+    """Check one of the small functions at these sizes and, if it is right there, at others."""
+    check = {"softmax": _softmax, "mask": _mask, "split": _split, "merge": _merge}[kind]
+    verdict = check(subject, sizes, seed)
+    if not verdict.is_right:
+        return verdict
+    other = check(subject, OTHERS[0], seed)
+    if other.is_right:
+        return verdict
+    says = f"It is right for {_sizes_text(kind, sizes)}, and not for {_sizes_text(kind, OTHERS[0])}. "
+    other.findings = [
+        one if one.name else replace(one, name="hard-coded sizes", says=says + one.says) for one in other.findings
+    ]
+    return other
+
+
+def _sizes_text(kind: str, sizes: ProbeSizes) -> str:
+    heads = "" if kind in ("softmax", "mask") else f" and {sizes.num_heads} heads of {sizes.head_dim}"
+    return f"{sizes.T} tokens{heads}"
+
+
+def _random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
@@ -75,9 +94,9 @@ def _unknown(verdict: Verdict, about: str, seen: Tensor, expected: Tensor) -> Ve
     return verdict
 
 
-def _softmax(subject: Subject) -> Verdict:
+def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
     verdict = _verdict(subject, "softmax over the last axis")
-    x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
+    x = _random(seed, sizes.num_heads, sizes.T) * 2
     second = len(subject.described["call"]) > 1
     more = [{"value": -1}] if second and subject.described["call"][1]["required"] else []
     runs = _run(
@@ -98,15 +117,15 @@ def _softmax(subject: Subject) -> Verdict:
     if outs[0] is not None and not same(outs[0], expected):
         for name, (act, says) in wrong.items():
             if same(outs[0], act(x)):
-                example = Example("softmax of 3 rows", outs[0], expected)
+                example = Example(f"softmax of {len(x)} rows", outs[0], expected)
                 why = "The weights of one query are shares of its attention: every row sums to 1."
                 verdict.findings = [
                     Finding(name, says, why, "torch.softmax(scores, dim=-1)", "weights", example=example)
                 ]
                 return verdict
-        return _unknown(verdict, "softmax of 3 rows", outs[0], expected)
+        return _unknown(verdict, f"softmax of {len(x)} rows", outs[0], expected)
     if outs[0] is None and outs[1] is not None and not same(outs[1], expected[0]):
-        return _unknown(verdict, "softmax of 5 numbers", outs[1], expected[0])
+        return _unknown(verdict, f"softmax of {sizes.T} numbers", outs[1], expected[0])
     if outs[2] is None or not bool(outs[2].isfinite().all()):
         verdict.findings = [
             Finding(
@@ -121,17 +140,17 @@ def _softmax(subject: Subject) -> Verdict:
     return verdict
 
 
-def _mask(subject: Subject) -> Verdict:
-    verdict = _verdict(subject, "a causal mask")
-    runs = _run(subject, {}, [[{"value": _T}]])
+def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
+    verdict, T = _verdict(subject, "a causal mask"), sizes.T
+    runs = _run(subject, {}, [[{"value": T}]])
     if runs[0].failed or not runs[0].outputs:
         return (
             _failed(verdict, runs) if runs[0].failed else _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
         )
     seen = runs[0].outputs[0].squeeze()
-    right = torch.ones(_T, _T, dtype=torch.bool).tril()
+    right = torch.ones(T, T, dtype=torch.bool).tril()
     if seen.shape != right.shape or not _is_mask(seen):
-        return _unknown(verdict, f"mask for {_T} tokens", seen.to(torch.float64), right.to(torch.float64))
+        return _unknown(verdict, f"mask for {T} tokens", seen.to(torch.float64), right.to(torch.float64))
     shown = seen != 0 if not bool(seen.to(torch.float64).isinf().any()) else seen == 0
     if torch.equal(shown, right) or torch.equal(~shown, right):
         says = "True or 1" if seen.to(torch.float64).isfinite().all() else "0"
@@ -140,14 +159,14 @@ def _mask(subject: Subject) -> Verdict:
             f"{says} = {meaning}." if says != "0" else "Added to the scores: 0 = may attend, −∞ = hidden."
         )
         return verdict
-    case = Case(torch.zeros(1, _T, 1), causal=True)
+    case = Case(torch.zeros(1, T, 1), causal=True)
     # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
     for mistake in sorted(MASKING, key=lambda one: not one.name.startswith("mask off by one")):
         if mistake.step != "see" or not mistake.applies(case):
             continue
         wrong = mistake.act(case)
         if torch.equal(shown, wrong) or torch.equal(~shown, wrong):
-            example = Example(f"mask for {_T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
+            example = Example(f"mask for {T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
             verdict.findings = [
                 Finding(
                     mistake.name,
@@ -159,7 +178,7 @@ def _mask(subject: Subject) -> Verdict:
                 )
             ]
             return verdict
-    return _unknown(verdict, f"mask for {_T} tokens", seen.to(torch.float64), right.to(torch.float64))
+    return _unknown(verdict, f"mask for {T} tokens", seen.to(torch.float64), right.to(torch.float64))
 
 
 def _is_mask(seen: Tensor) -> bool:
@@ -170,18 +189,18 @@ def _is_mask(seen: Tensor) -> bool:
     return bool(((values == 0) | (values == 1)).all() or ((values == 0) | (values <= -1e4)).all())
 
 
-def _arguments(subject: Subject) -> list[Any]:
+def _arguments(subject: Subject, sizes: ProbeSizes) -> list[Any]:
     """x, and numbers for arguments called num_heads or head_dim."""
-    values = {**dict.fromkeys(HEADS, _H), **dict.fromkeys(HEAD_DIM, _D)}
+    values = {**dict.fromkeys(HEADS, sizes.num_heads), **dict.fromkeys(HEAD_DIM, sizes.head_dim)}
     named = [p for p in subject.described["call"][1:] if p["required"]]
-    return ["x", *({"value": values.get(p["name"], _H)} for p in named)]
+    return ["x", *({"value": values.get(p["name"], sizes.num_heads)} for p in named)]
 
 
-def _split(subject: Subject) -> Verdict:
+def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
     verdict = _verdict(subject, "splitting (B, T, H·D) into heads")
-    x = torch.randn(_B, _T, _H * _D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    case = Case(x, num_heads=_H)
-    runs = _run(subject, {"x": x}, [_arguments(subject)])
+    x = _random(seed, sizes.B, sizes.T, sizes.width)
+    case = Case(x, num_heads=sizes.num_heads)
+    runs = _run(subject, {"x": x}, [_arguments(subject, sizes)])
     if runs[0].failed or not runs[0].outputs:
         return _failed(verdict, runs)
     seen, expected = runs[0].outputs[0], split(x, case)
@@ -193,11 +212,11 @@ def _split(subject: Subject) -> Verdict:
     return _named(verdict, SPLITTING, "split", (x, case), seen, expected)
 
 
-def _merge(subject: Subject) -> Verdict:
+def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
     verdict = _verdict(subject, "joining heads to (B, T, H·D)")
-    context = torch.randn(_B, _H, _T, _D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    case = Case(torch.zeros(_B, _T, _H * _D), num_heads=_H)
-    runs = _run(subject, {"x": context, "y": context.transpose(1, 2).contiguous()}, [_arguments(subject)])
+    context = _random(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
+    case = Case(torch.zeros(sizes.B, sizes.T, sizes.width), num_heads=sizes.num_heads)
+    runs = _run(subject, {"x": context, "y": context.transpose(1, 2).contiguous()}, [_arguments(subject, sizes)])
     if runs[0].failed or not runs[0].outputs:
         return _failed(verdict, runs)
     seen, expected = runs[0].outputs[0], merge(context, case)

@@ -195,7 +195,7 @@ def _readings(
             rows = len(one.projections["W_query"].weight)
             number = one.kv_heads if one.is_list and one.kv_heads else heads
             is_piece = one.d_in * number in (sizes.width, sizes.d_in) and not subject.is_built
-            if number and (rows % number == 0 or is_piece):
+            if rows and number and (rows % number == 0 or is_piece):
                 yield Reading(one, number)
 
 

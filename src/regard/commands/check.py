@@ -50,6 +50,7 @@ def check(
     if not seconds > 0:
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     with _worker() as worker:
+        import regard.show  # noqa: F401  while the other process imports torch, too
         from regard.checking.own_file import check_file
         from regard.checking.source import split_name
 

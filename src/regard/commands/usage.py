@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from regard.commands.texts import is_model
 
@@ -29,12 +30,27 @@ class RegardCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the tables of arguments and options."""
-        write = formatter.write_dl
-        formatter.write_dl = lambda rows, *more, **options: write([_plain(*row) for row in rows], *more, **options)
-        try:
+        with _plain_tables(formatter):
             super().format_options(ctx, formatter)
-        finally:
-            del formatter.write_dl
+
+
+class RegardGroup(TyperGroup):
+    """A group of commands, with help of the same style."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the tables of options and commands."""
+        with _plain_tables(formatter):
+            super().format_options(ctx, formatter)
+
+
+@contextmanager
+def _plain_tables(formatter: Any) -> Iterator[None]:
+    write = formatter.write_dl
+    formatter.write_dl = lambda rows, *more, **options: write([_plain(*row) for row in rows], *more, **options)
+    try:
+        yield
+    finally:
+        del formatter.write_dl
 
 
 def _plain(names: str, text: str) -> tuple[str, str]:

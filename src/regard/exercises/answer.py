@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checking.check import check_subject
 from regard.checking.sandboxed import Submission, SubmissionStopped, does_not_run, own_limits
 from regard.checking.subject import Failure
-from regard.checking.values import Request
 from regard.checking.verdict import Finding, Verdict, with_code
 from regard.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
 from regard.exercises.comparing import describe_value, first_difference, is_same
 from regard.exercises.exercise import Exercise
+from regard.exercises.layers import check_layer
 from regard.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
 from regard.exercises.questions import answer_finding
 from regard.exercises.unwritten import unwritten_lines
@@ -93,7 +92,7 @@ def check_source(
         verdict.name = Path(file).name
     for part in () if findings else exercise.parts:
         verdict.name = exercise.name if isinstance(part, Question) else part.name
-        findings = _checked(part, submission, source, seed, verdict)
+        findings = _checked(exercise, part, submission, source, seed, verdict)
         if any(not one.is_warning for one in findings) or verdict.problem:
             break
         verdict.name = exercise.name
@@ -132,10 +131,12 @@ def _listed(lines: Sequence[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
 
 
-def _checked(part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
+def _checked(
+    exercise: Exercise, part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
     """What is wrong with one part."""
     if isinstance(part, Layer):
-        return _check_layer(part, submission, source, seed, verdict)
+        return _check_layer(exercise, part, submission, source, seed, verdict)
     if isinstance(part, Question):
         called = read_learner(part.name, submission)
         verdict.printed = verdict.printed or called.printed
@@ -239,13 +240,13 @@ def _call_text(name: str, arguments: Sequence[Any]) -> str:
     return f"{name}({', '.join(map(text, arguments))})"
 
 
-def _check_layer(part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict) -> list[Finding]:
-    subjects = submission.subjects(part.name, source, verdict.file)
-    if not subjects:
+def _check_layer(
+    exercise: Exercise, part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
+    checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
+    verdict.printed = verdict.printed or printed
+    if checked is None:
         return [_not_defined(part)]
-    own, weights = dict(part.arguments or {}), dict(part.weights or {})
-    request = Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
-    checked = check_subject(subjects[0], request)
     verdict.problem = checked.problem
     verdict.notes += checked.notes
     if checked.sizes and checked.mistakes:

@@ -20,6 +20,7 @@ class Exercise:
     title: str
     parts: tuple[Part, ...]
     passes_unsolved: bool = False
+    path: Path | None = None  # of exercise.py
 
     @property
     def part_names(self) -> list[str]:
@@ -45,7 +46,8 @@ def load_exercise(path: Path | str) -> Exercise:
             raise ValueError(f"{path}: {part!r} is no part; parts are Function, Layer, Question and Judged")
         if not part.name.isidentifier():
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
-    return Exercise(path.resolve().parent.name, title, tuple(parts), bool(getattr(module, "passes_unsolved", False)))
+    unsolved = bool(getattr(module, "passes_unsolved", False))
+    return Exercise(path.resolve().parent.name, title, tuple(parts), unsolved, path.resolve())
 
 
 def _run(path: Path) -> ModuleType:

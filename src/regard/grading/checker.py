@@ -42,7 +42,7 @@ def check_submission(
     try:
         source = read_source(path, submission.entry)
         if exercise is not None:
-            return [check_source(exercise, submission, source, path.name, key.seed)]
+            return [_on_exercise(exercise, check_source(exercise, submission, source, path.name, key.seed))]
         subjects = submission.subjects(key.name, source, path.name)
         for subject in subjects:
             nothing.name = subject.described["name"]
@@ -76,6 +76,13 @@ def read_source(path: Path, entry: str | None) -> str:
         raise ValueError(f"{file.name} is not UTF-8 text") from None
     except OSError as error:
         raise ValueError(f"{file.name} cannot be read: {error.strerror}") from None
+
+
+def _on_exercise(exercise: Exercise, verdict: Verdict) -> Verdict:
+    """The verdict on an answer to a teacher's own exercise; a right one tells what was checked."""
+    if verdict.is_right:
+        verdict.name = ", ".join(exercise.part_names)
+    return verdict
 
 
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:

@@ -116,6 +116,11 @@ class Worker:
         self._process = self._process or self._started()
         return self._process.wait_until_ready()
 
+    @property
+    def is_confined(self) -> bool:
+        """Is it for other people's code?"""
+        return self._wanted.confined
+
     def run(self, job: Job) -> Outcome:
         """Run a submission, and wait for its end, which comes within the limits whatever it does.
 

@@ -60,7 +60,8 @@ def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False)
 
 def _example(example: Example, width: int) -> str:
     """Both tables side by side where they fit, else one below the other."""
-    seen, expected = _rows(example.seen), _rows(example.expected)
+    digits = _digits(example)
+    seen, expected = _rows(example.seen, digits), _rows(example.expected, digits)
     left = max(len("yours"), *(len(row) for row in seen))
     lines = [f"    {example.about}"]
     if 6 + left + 4 + max(map(len, expected)) <= width and len(seen) == len(expected):
@@ -72,13 +73,21 @@ def _example(example: Example, width: int) -> str:
     return "\n".join(lines)
 
 
-def _rows(numbers: Tensor) -> list[str]:
-    texts = [[_number(float(n)) for n in row] for row in numbers]
+def _digits(example: Example) -> int:
+    """As few digits after the point as show that the tables differ; none for whole numbers."""
+    tables = (example.seen, example.expected)
+    if all(bool(((t == t.round()) | ~t.isfinite()).all()) for t in tables):
+        return 0
+    return next((n for n in (2, 4, 6) if _rows(tables[0], n) != _rows(tables[1], n)), 9)
+
+
+def _rows(numbers: Tensor, digits: int) -> list[str]:
+    texts = [[_number(float(n), digits) for n in row] for row in numbers]
     size = max((len(text) for row in texts for text in row), default=0)
     return ["  ".join(text.rjust(size) for text in row) for row in texts]
 
 
-def _number(value: float) -> str:
+def _number(value: float, digits: int) -> str:
     if value != value or abs(value) == float("inf"):
         return "NaN" if value != value else "∞" if value > 0 else "−∞"
-    return f"{value:.2f}".replace("-", "−")
+    return f"{value:.{digits}f}".replace("-", "−")

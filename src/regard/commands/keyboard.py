@@ -1,0 +1,76 @@
+"""Single keys from a terminal, without Enter. The terminal is put back at the end, and when Ctrl-C ends the process."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from types import FrameType, TracebackType
+from typing import Any
+
+END = "\x04"  # Ctrl-D, and the end of input
+
+
+class Keyboard:
+    """Inside this block, keys are read one by one and not echoed.
+
+    `is_redrawn` is set when the terminal has another size, or the process was stopped and goes on: draw again.
+    """
+
+    def __init__(self) -> None:
+        self.is_redrawn = False
+        self._input = sys.stdin.fileno()
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Keyboard:
+        self._before = termios.tcgetattr(self._input)
+        chosen = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._end, signal.SIGCONT: self._go_on}
+        chosen[signal.SIGWINCH] = self._redraw
+        for number, handle in chosen.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, handle)
+        self._take()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._give_back()
+        for number, handle in self._handlers.items():
+            signal.signal(number, handle)
+
+    def read(self, seconds: float) -> str:
+        """The keys that were pressed, at most so many seconds later; "" if none was. Arrows and the like are left out."""
+        if not select.select([self._input], [], [], seconds)[0]:
+            return ""
+        try:
+            typed = os.read(self._input, 1024)
+        except OSError:  # the terminal was closed
+            typed = b""
+        if not typed:
+            return END
+        return "" if typed.startswith(b"\x1b") else typed.decode("utf-8", "ignore")
+
+    def _take(self) -> None:
+        tty.setcbreak(self._input, termios.TCSADRAIN)  # what was typed ahead is kept
+
+    def _give_back(self) -> None:
+        termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._give_back()  # the handler below may end the process at once
+        before = self._handlers[number]
+        if not callable(before):
+            raise KeyboardInterrupt
+        before(number, frame)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    def _go_on(self, number: int, frame: FrameType | None) -> None:
+        self._take()
+        self.is_redrawn = True
+
+    def _redraw(self, number: int, frame: FrameType | None) -> None:
+        self.is_redrawn = True

@@ -1,0 +1,272 @@
+"""`regard learn`: a course in the terminal. One file for each exercise, checked whenever it is saved.
+
+Only checking needs torch: lists, hints and the like answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.commands.usage import RegardCommand, RegardGroup
+
+if TYPE_CHECKING:
+    from regard.course.courses import Course, Lesson
+    from regard.course.learner import LearnerFolder
+
+
+class LearnGroup(RegardGroup):
+    """Without a command, `regard learn` watches; `--course FOLDER` may stand before the command, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words after `regard learn`."""
+        if args[:1] == ["--course"] and args[2:3] and args[2] in self.commands:
+            args = [args[2], *args[:2], *args[3:]]
+        elif not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["watch", *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+learn = typer.Typer(
+    cls=LearnGroup,
+    help="Learn attention by exercises that are checked when you save.\n\n"
+    "Without a command, it goes on where you stopped, as watch does. The first time: regard learn start",
+)
+
+CourseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--course", metavar="FOLDER", help="A course of your own.", show_default="the one that was started, or ours"
+    ),
+]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Name or number of an exercise.", show_default="the first that is not done"),
+]
+OneName = Annotated[str, typer.Argument(metavar="NAME", help="Name or number of an exercise.", show_default=False)]
+
+
+@learn.command(cls=RegardCommand)
+def start(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Where your files go; it is made if needed.", show_default="attention-course"
+        ),
+    ] = None,
+    course: CourseOption = None,
+) -> None:
+    """Write the exercises into a folder of yours. Files that exist are left as they are."""
+    from regard.course.learner import default_folder, start_folder
+    from regard.show.lessons import shown_path
+
+    opened = _course(course)
+    learner, written = start_folder(default_folder(opened) if folder is None else Path(folder), opened)
+    count, place = len(opened.lessons), shown_path(learner.path)
+    kept = f"; {count - len(written)} were there and are as they were" if written and len(written) < count else ""
+    what = f"{len(written)} exercises written to {place}{kept}." if written else f"{place} has all {count} exercises."
+    typer.echo(f"\n  {opened.title}\n  {what}\n")
+    move = "" if learner.path.resolve() == Path.cwd() else f"cd {place}\n    "
+    first = learner.file_of(learner.current() or opened.lessons[0]).name
+    typer.echo(f"  Next, in a terminal:\n\n    {move}regard learn\n\n  and open {first} in your editor.\n")
+
+
+@learn.command(cls=RegardCommand)
+def watch(name: NameArgument = None, course: CourseOption = None) -> None:
+    """Check the exercise whenever you save its file.
+
+    Without a terminal, it is checked once. Exit status then: 0 right, 1 wrong, 2 could not be checked.
+    """
+    _watch(_folder(course), name)
+
+
+@learn.command(cls=RegardCommand)
+def run(name: NameArgument = None, course: CourseOption = None) -> None:
+    """Check an exercise once.
+
+    Exit status: 0 right, 1 wrong, 2 could not be checked.
+    """
+    folder = _folder(course)
+    _check_once(folder, _lesson(folder, name))
+
+
+@learn.command(cls=RegardCommand)
+def hint(name: NameArgument = None, course: CourseOption = None) -> None:
+    """Show the next hint: where, why, almost. Hints are counted."""
+    from regard.show.lessons import hints_text
+    from regard.show.table import terminal_width
+
+    folder = _folder(course)
+    lesson = _lesson(folder, name)
+    before = folder.progress.record(lesson.name).hints
+    hints = folder.next_hint(lesson)
+    typer.echo(f"\n{hints_text(lesson, hints, terminal_width())}\n")
+    if before == len(hints) or not hints:
+        typer.echo("  There are no more hints.")
+        typer.echo(f"  The solution: regard learn solution {lesson.name} --give-up\n")
+    else:
+        typer.echo(f"  Then save {folder.file_of(lesson).name}, or: regard learn run {lesson.name}\n")
+
+
+@learn.command("list", cls=RegardCommand)
+def list_lessons(course: CourseOption = None) -> None:
+    """List the exercises, with what is done."""
+    from regard.show.lessons import colored, lesson_list
+    from regard.show.table import terminal_width
+
+    typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n")
+
+
+@learn.command(cls=RegardCommand)
+def reset(
+    name: OneName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    course: CourseOption = None,
+) -> None:
+    """Write an exercise's file anew. The old one is kept, under another name."""
+    from regard.show.lessons import shown_path
+
+    folder = _folder(course)
+    lesson = folder.course.lesson(name)
+    path = shown_path(folder.file_of(lesson))
+    if not yes:
+        typer.confirm(f"  Start {path} again? Your file is kept as {path}.old-…", abort=True)
+    old = folder.reset(lesson)
+    kept = f" Your old file: {shown_path(old)}." if old is not None else ""
+    typer.echo(f"  {path} is as at the beginning.{kept} Go on: regard learn")
+
+
+@learn.command(cls=RegardCommand)
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a certificate of progress, as JSON.")] = False,
+    verify: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Check a certificate, and run its answers again.", show_default="off"),
+    ] = None,
+    answers: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.", show_default="here"),
+    ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="With --verify: run answers outside of the sandbox.")
+    ] = False,
+    course: CourseOption = None,
+) -> None:
+    """Show how far you are.
+
+    With --verify, exit status: 0 everything that the certificate calls done is right, 1 it is not.
+    """
+    if verify is not None:
+        from regard.commands.learn_verify import verify_certificate
+
+        verify_certificate(Path(verify), Path(answers or "."), _course(course), unprotected)
+        return
+    if answers is not None or unprotected:
+        raise ValueError("--answers and --unprotected are for --verify FILE; give the certificate, too")
+    folder = _folder(course)
+    if as_json:
+        from regard.course.certificate import make_certificate
+
+        typer.echo(json.dumps(make_certificate(folder), indent=2, ensure_ascii=False))
+        return
+    _show_status(folder)
+
+
+@learn.command(cls=RegardCommand)
+def verify(
+    folders: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
+    ] = None,
+) -> None:
+    """Check a course: every exercise fails unsolved, solutions pass, wrong answers get their names.
+
+    Exit status: 0 nothing is wrong with it, 1 something is.
+    """
+    from regard.commands.learn_verify import verify_folders
+    from regard.course.courses import OWN_COURSE
+
+    verify_folders([Path(one) for one in folders or [str(OWN_COURSE)]])
+
+
+@learn.command(cls=RegardCommand)
+def solution(
+    name: OneName,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Show it before the exercise is done; that is noted.")
+    ] = False,
+    course: CourseOption = None,
+) -> None:
+    """Show the solution of an exercise that is done."""
+    folder = _folder(course)
+    lesson = folder.course.lesson(name)
+    record = folder.progress.record(lesson.name)
+    if not record.is_done and not give_up:
+        left = len(lesson.hints) - record.hints
+        hints = (
+            f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}" if left > 0 else "no hint is left"
+        )
+        raise ValueError(f"{lesson.name} is not done yet ({hints}); to see its solution anyway, add --give-up")
+    folder.note_solution(lesson)
+    typer.echo(lesson.text("solution.py"), nl=False)
+    if sys.stdout.isatty():
+        typer.echo(f"\n  Go on: regard learn{'' if record.is_done else '   (try to write it in your own words)'}")
+
+
+def _course(folder: str | None) -> Course:
+    from regard.course.courses import OWN_COURSE, read_course
+
+    return read_course(OWN_COURSE if folder is None else Path(folder))
+
+
+def _folder(course: str | None) -> LearnerFolder:
+    """The learner's folder: here, or the only one in this folder."""
+    from regard.course.learner import find_folder
+
+    course = course
+    return find_folder(Path.cwd(), None if course is None else Path(course))
+
+
+def _lesson(folder: LearnerFolder, name: str | None) -> Lesson:
+    return folder.course.lesson(name) if name is not None else folder.current() or folder.course.lessons[-1]
+
+
+def _watch(folder: LearnerFolder, name: str | None) -> None:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from regard.commands.learn_watch import WatchMode
+
+        if name is None and folder.current() is None:
+            _show_status(folder)
+        else:
+            WatchMode(folder, _lesson(folder, name)).run()
+    else:
+        _check_once(folder, _lesson(folder, name))
+
+
+def _show_status(folder: LearnerFolder) -> None:
+    from regard.show.lessons import course_status
+    from regard.show.table import terminal_width
+
+    typer.echo(f"\n{course_status(folder, terminal_width())}\n")
+
+
+def _check_once(folder: LearnerFolder, lesson: Lesson) -> None:
+    from regard.course.answers import AnswerChecker, check_learner
+    from regard.show.lessons import colored, lesson_heading, next_step, result_text
+    from regard.show.table import terminal_width
+
+    width = terminal_width()
+    typer.echo(f"\n{lesson_heading(folder, lesson, width, with_task=False)}\n")
+    with AnswerChecker() as checker:
+        checked = check_learner(folder, lesson, checker)
+    typer.echo(f"{colored(result_text(lesson, checked, width))}\n")
+    if checked.verdict.is_right:
+        typer.echo(f"{next_step(folder, width, after=lesson)}\n")
+    else:
+        typer.echo(f"  A hint: regard learn hint {lesson.name}\n")
+    raise typer.Exit({"right": 0, "wrong": 1}.get(checked.verdict.status, 2))

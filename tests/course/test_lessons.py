@@ -1,0 +1,28 @@
+"""Our course checks itself: every exercise, as `regard learn verify` does it."""
+
+import pytest
+
+from regard.course.answers import AnswerChecker
+from regard.course.courses import OWN_COURSE, read_course
+from regard.course.verification import verify_course, verify_lesson
+
+if not (OWN_COURSE / "course.toml").is_file():
+    pytest.skip("there is no course yet", allow_module_level=True)
+
+COURSE = read_course(OWN_COURSE)
+
+
+@pytest.fixture(scope="module")
+def checker():
+    with AnswerChecker() as checker:
+        yield checker
+
+
+def test_the_course_names_its_folders_and_has_no_stray_files():
+    assert verify_course(COURSE) == []
+    assert COURSE.is_own
+
+
+@pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.name)
+def test_an_exercise_fails_unsolved_passes_solved_and_names_wrong_answers(lesson, checker):
+    assert verify_lesson(lesson, checker).faults == []
