@@ -65,5 +65,8 @@ def test_the_table_in_the_docs_has_every_mistake_and_its_layers():
     assert kept["without a name (named: the step)"][1] == f"{unknown}/{unknown}"
     text = TABLE.read_text()
     assert f"{len(right_layers())} right layers at 5 sizes with 3 seeds: 0 refused" in text
+    page = (TABLE.parents[1] / "check.md").read_text()
+    assert f"| {len({edit.name for edit in edits})} known mistakes | {len(edits)} | {len(edits)} |" in page
+    assert f"| {unknown} mistakes without a name (named: the first step that differs) | {unknown} |" in page
     for name in PUBLISHED:
         assert f"| {name} | {sum(case.layer == name for case in wrong_layers('published.txt'))} |" in text

@@ -86,11 +86,12 @@ def test_the_attention_inside_a_block_is_checked():
             self.norm = nn.LayerNorm(d_model)
 
         def forward(self, x):
-            return x + self.ff(self.norm(x + self.attn(x)))
+            x = x + self.attn(self.norm(x))
+            return x + self.ff(self.norm(x))
 
     verdict = regard.check(Block)
     assert verdict.is_right
-    assert verdict.notes == ["Only the attention inside Block was checked: attn."]
+    assert verdict.notes == ["The wiring of Block is right: x + attention(norm(x)), then x + feed_forward(norm(x))."]
 
 
 def test_a_class_without_weights_is_the_simplified_rung_if_it_takes_x_alone(tmp_path):
@@ -133,3 +134,11 @@ def test_what_is_no_layer_is_refused():
         ValueError, match=r"takes a class, a module or a function of yours, not a tensor of shape \(3,\)"
     ):
         regard.check(torch.ones(3))
+
+
+def test_dropout_that_nan_hides_is_not_said_to_be_missing(tmp_path):
+    source = edited("batched", "scores + self.mask", "scores - self.mask").replace(
+        "y.transpose(1, 2).reshape(B, T, E)", "y.reshape(B, T, E)"
+    )
+    names = [one.name for one in checked(source, tmp_path).mistakes]
+    assert sorted(names) == ["merge without transposing back", "wrong sign of infinity"]

@@ -16,7 +16,7 @@ HEADER = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.func
 # These keep a layer from running, hide what another mistake does, or are rare, so that no pairs of them are tried.
 ALONE = (
     *("super().__init__() missing", "view of a non-contiguous tensor", "hard-coded sizes", "mask argument ignored"),
-    *("missing root of d_model", "one projection used twice", "scale is a constant"),
+    *("missing root of d_model", "one projection used twice", "scale is a constant", "scores ignored"),
 )
 # Together they are the same function as the first alone, or the second is not to be seen.
 _AXES = ("no causal mask", "hidden scores set to 0", "wrong sign of infinity", "fully masked row gives NaN")

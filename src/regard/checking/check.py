@@ -352,7 +352,7 @@ def _unknown(
     where = latest_divergence(cases, seen)
     called = " when a mask is passed" if with_mask else ""
     begins = f"The first step that differs: {where.step}."
-    if where.before == where.step:
+    if where.is_changed:
         begins = f"The {where.step} are right at first, and then changed."
     elif where.before:
         begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."

@@ -33,6 +33,13 @@ class Divergence:
     line: int
     before: str
 
+    @property
+    def is_changed(self) -> bool:
+        """Is the step right at first?"""
+        order = [*_ORDER[:3], "split", *_ORDER[3:]]
+        known = self.before in order and self.step in order
+        return known and order.index(self.step) <= order.index(self.before)
+
 
 def latest_divergence(cases: Sequence[Case], seen: Observation) -> Divergence:
     """The same where a layer may be one of several: as the one that it follows longest."""

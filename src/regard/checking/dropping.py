@@ -45,7 +45,7 @@ def dropout_in_training(situation: Situation) -> Iterator[Finding]:
     outs = situation.outputs(seen)
     if len(outs) < 2:
         return
-    if same(outs[0], outs[1]):
+    if same(outs[0], outs[1]) and not (seen.dropped and bool(outs[0].isnan().all())):  # NaN hides what dropout does
         if asked or any(contents.get("dropouts", ())):
             lost = " What it returns is not used." if seen.dropped else " It is not applied."
             yield Finding(

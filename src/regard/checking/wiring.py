@@ -36,7 +36,7 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class Parts:
+class BlockParts:
     """The paths of the parts of a block, within a module."""
 
     block: str  # "" where the module is the block itself
@@ -78,7 +78,7 @@ def wiring_around(
     """What can be said of the block around an attention, and of the model around that."""
     whole = subject.described["name"]
     wiring = Wiring(note=f"Of {whole}, only the attention was checked ({attention}), not the wiring around it.")
-    runner = _Runner(subject, arguments, contents)
+    runner = _PartRunner(subject, arguments, contents)
     if (parts := find_parts(contents, attention)) is not None:
         _check_block(runner, parts, wiring)
     if runner.is_without_positions():
@@ -95,7 +95,7 @@ def wiring_around(
     return wiring
 
 
-def find_parts(contents: Mapping[str, Any], attention: str) -> Parts | None:
+def find_parts(contents: Mapping[str, Any], attention: str) -> BlockParts | None:
     """The parts of the block that holds this attention; None where they are not one attention, one feed-forward, norms."""
     block = attention.rpartition(".")[0]
     prefix = f"{block}." if block else ""
@@ -113,10 +113,10 @@ def find_parts(contents: Mapping[str, Any], attention: str) -> Parts | None:
     ]
     if len(others) != 1 or len(norms) > 2 or (loose and prefix):
         return None
-    return Parts(block, attention, others[0], norms)
+    return BlockParts(block, attention, others[0], norms)
 
 
-class _Runner:
+class _PartRunner:
     """Runs a module or a part of it, always with the same weights."""
 
     def __init__(self, subject: Subject, arguments: dict[str, Any] | None, contents: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Way:
     words: str = ""
 
 
-def _check_block(runner: _Runner, parts: Parts, wiring: Wiring) -> None:
+def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None:
     generator = torch.Generator().manual_seed(3)
     width = next(
         (p["shape"][-1] for p in runner.contents["parameters"] if p["name"].startswith(f"{parts.feed_forward}.")), 0
@@ -186,7 +186,7 @@ def _check_block(runner: _Runner, parts: Parts, wiring: Wiring) -> None:
     wiring.note = f"The wiring of {name} around its attention could not be checked: it is none of the usual ones."
 
 
-def ways(run: Callable[[str, Tensor], Tensor | None], parts: Parts, mistakes: int) -> Iterator[Way]:
+def ways(run: Callable[[str, Tensor], Tensor | None], parts: BlockParts, mistakes: int) -> Iterator[Way]:
     """Every way to join the parts with so many mistakes; `run` gives what a part makes of a tensor."""
     known: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
@@ -205,7 +205,7 @@ def ways(run: Callable[[str, Tensor], Tensor | None], parts: Parts, mistakes: in
     places = [("", "")]
     if first:
         places += [("no norm before the attention", "attention"), ("no norm before the feed-forward", "feed")]
-    orders = [(first, second)] if first == second else [(first, second), (second, first)]
+    orders = [(first, second)] if first == second else [(first, second), (second, first), (first, first)]
     residuals = ("", "no residual around the attention", "residual of the normed input around the attention")
     seconds = (
         "",
@@ -219,6 +219,8 @@ def ways(run: Callable[[str, Tensor], Tensor | None], parts: Parts, mistakes: in
         wrong = tuple(w for w in (one, place[0], two) if w)
         if len(wrong) != mistakes or (style != "pre" and "normed" in one + two) or (style == "parallel" and wrong):
             continue
+        if style != "parallel" and first != second and order[0] == order[1]:
+            continue  # only branches that read the same tensor share a norm
         a, b = ("" if place[1] == "attention" else order[0]), ("" if place[1] == "feed" else order[1])
         yield Way(_joined(part, parts, style, a, b, one, two), wrong, _WORDS[style] if first else "no norms")
 
@@ -236,7 +238,7 @@ class _Unfit(Exception):
 
 
 def _joined(
-    part: Callable[[str, Tensor], Tensor], parts: Parts, style: str, a: str, b: str, one: str, two: str
+    part: Callable[[str, Tensor], Tensor], parts: BlockParts, style: str, a: str, b: str, one: str, two: str
 ) -> Callable[[Tensor], Tensor | None]:
     attention, feed = parts.attention, parts.feed_forward
 
@@ -264,7 +266,7 @@ def _joined(
     return make
 
 
-def _without_activation(runner: _Runner, parts: Parts, x: Tensor) -> Finding | None:
+def _without_activation(runner: _PartRunner, parts: BlockParts, x: Tensor) -> Finding | None:
     """Is the feed-forward a linear map? Then f(a + b) + f(0) = f(a) + f(b)."""
     y = x.flip(1) * 0.7
     made = [runner.run(parts.feed_forward, t) for t in (x, y, x + y, torch.zeros_like(x))]
@@ -280,7 +282,7 @@ def _without_activation(runner: _Runner, parts: Parts, x: Tensor) -> Finding | N
     )
 
 
-def _finding(name: str, parts: Parts, source: str) -> Finding:
+def _finding(name: str, parts: BlockParts, source: str) -> Finding:
     path = parts.feed_forward if "feed-forward" in name else parts.attention
     what = "the feed-forward" if "feed-forward" in name else "the attention"
     if name.startswith("no residual"):
