@@ -13,6 +13,8 @@ head found is lost. context has shape (B, num_heads, T, head_dim).
 Remember the last exercise: after a transpose, view needs contiguous.
 """
 
+import torch
+
 
 def merge_heads(context):
     B, num_heads, T, head_dim = context.shape

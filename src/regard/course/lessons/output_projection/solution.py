@@ -1,3 +1,6 @@
+import torch
+
+
 def merge_heads(context):  # (B, H, T, D) → (B, T, H · D)
     return context.transpose(1, 2).flatten(2)
 

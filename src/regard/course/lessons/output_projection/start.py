@@ -15,6 +15,8 @@ So out is the sum of what every head adds, and of the bias. weight has shape
 (E, E); head h owns head_dim of its columns, one after the other.
 """
 
+import torch
+
 
 def merge_heads(context):  # (B, H, T, D) → (B, T, H · D)
     return context.transpose(1, 2).flatten(2)

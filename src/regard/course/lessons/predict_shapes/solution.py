@@ -1,3 +1,6 @@
+import torch
+
+
 def project(B, T, E, H):
     """W_query(x), with d_out = E."""
     return (B, T, E)

@@ -11,6 +11,8 @@ tuple. It is checked with other sizes every time, so no number will do.
 Who can do this finds many mistakes before running anything.
 """
 
+import torch
+
 
 def project(B, T, E, H):
     """W_query(x), with d_out = E."""

@@ -1,3 +1,6 @@
+import torch
+
+
 def project(x, W_query, W_key, W_value):
     q = x @ W_query  # (T, d_out)
     k = x @ W_key

@@ -14,6 +14,8 @@ x has shape (T, d_in), each matrix (d_in, d_out). In `scores`, every query
 is compared with every key: row i belongs to query i.
 """
 
+import torch
+
 
 def project(x, W_query, W_key, W_value):
     q = ...  # (T, d_out)

@@ -1,3 +1,6 @@
+import torch
+
+
 def split_heads(x, num_heads):
     B, T, E = x.shape
     head_dim = E // num_heads

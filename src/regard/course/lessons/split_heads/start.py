@@ -15,6 +15,8 @@ treats every head separately. First split the last axis, then swap two axes.
 Useful: x.view(…), x.transpose(…, …).
 """
 
+import torch
+
 
 def split_heads(x, num_heads):
     B, T, E = x.shape

@@ -1,3 +1,6 @@
+import torch
+
+
 def strides_of(shape):
     """The strides of a new tensor; (2, 3, 4) gives (12, 4, 1)."""
     strides = []

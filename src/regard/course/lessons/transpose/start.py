@@ -14,6 +14,8 @@ order in which they are read; contiguous copies them into that order.
 Write these four functions on tuples such as (2, 3), then answer the question.
 """
 
+import torch
+
 
 def strides_of(shape):
     """The strides of a new tensor; (2, 3, 4) gives (12, 4, 1)."""

@@ -9,14 +9,14 @@ class CausalAttention(nn.Module):
         self.W_query = nn.Linear(d_in, d_out, bias=False)
         self.W_key = nn.Linear(d_in, d_out, bias=False)
         self.W_value = nn.Linear(d_in, d_out, bias=False)
-        square = torch.ones(context_length, context_length, dtype=torch.bool)
+        square = torch.ones(context_length, context_length).bool()
         self.register_buffer("mask", square.triu(1))  # True = future
 
     def forward(self, x):
         T = x.shape[1]
         if T > self.context_length:
-            rule = f"{T} tokens, but context_length is {self.context_length}"
-            raise ValueError(f"{rule}; shorten the text, or use a longer context")
+            rule = f"{T} tokens, context_length {self.context_length}"
+            raise ValueError(f"{rule}; shorten the text")
         q, k, v = self.W_query(x), self.W_key(x), self.W_value(x)
         scores = q @ k.mT / q.shape[-1] ** 0.5
         scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)

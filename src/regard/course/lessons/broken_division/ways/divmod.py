@@ -7,8 +7,8 @@ class Heads(nn.Module):
         super().__init__()
         head_dim, rest = divmod(d_out, num_heads)
         if rest != 0:
-            rule = f"d_out ({d_out}) must be divisible by num_heads ({num_heads})"
-            raise ValueError(f"{rule}; try d_out={d_out - rest}, heads of {head_dim}")
+            rule = f"d_out {d_out} is no multiple of num_heads {num_heads}"
+            raise ValueError(f"{rule}; try d_out={d_out - rest}")
         self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)
 

@@ -7,7 +7,7 @@ class Heads(nn.Module):
         super().__init__()
         if d_out % num_heads:
             heads = [n for n in range(1, d_out + 1) if d_out % n == 0]
-            rule = f"d_out ({d_out}) must be divisible by num_heads ({num_heads})"
+            rule = f"num_heads {num_heads} must divide d_out {d_out}"
             raise ValueError(f"{rule}; heads that work: {heads[1:]}")
         self.num_heads, self.head_dim = num_heads, d_out // num_heads
         self.W_query = nn.Linear(d_in, d_out)

@@ -19,7 +19,7 @@ class MultiHeadAttention(nn.Module):
         v = self.W_value(x).view(heads).transpose(1, 2)
         weights = torch.softmax(q @ k.mT / self.head_dim**0.5, dim=-1)
         context = weights @ v  # (B, H, T, D)
-        concat = torch.cat(context.unbind(1), dim=-1)  # the heads, side by side
+        concat = torch.cat(context.unbind(1), dim=-1)  # side by side
         return self.out_proj(concat)
 
 

@@ -3,7 +3,7 @@ from torch import nn
 
 
 def combine(W_query, W_key, W_value):  # (d_model, d_model) each
-    return torch.stack([W_query, W_key, W_value]).flatten(0, 1)  # (3 * d_model, d_model)
+    return torch.stack([W_query, W_key, W_value]).flatten(0, 1)
 
 
 def take_apart(qkv):  # (B, T, 3 * d_model)

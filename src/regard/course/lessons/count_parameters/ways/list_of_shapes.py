@@ -1,7 +1,6 @@
-from math import prod
-
-
 def count(d_in, d_out, num_heads, qkv_bias):
+    from math import prod
+
     weights = [(d_out, d_in)] * 3 + [(d_out, d_out)]
     biases = [(d_out,)] * (4 if qkv_bias else 1)
     return sum(prod(shape) for shape in weights + biases)

@@ -1,6 +1,6 @@
-from torch.nn import functional as F
+import torch
 
 
 def cross_attention(x, other, W_query, W_key, W_value):
     q, k, v = x @ W_query, other @ W_key, other @ W_value
-    return F.scaled_dot_product_attention(q, k, v)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)

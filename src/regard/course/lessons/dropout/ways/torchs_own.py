@@ -1,5 +1,5 @@
-import torch.nn.functional as F
+import torch
 
 
 def dropout(weights, p, training):
-    return F.dropout(weights, p, training)
+    return torch.nn.functional.dropout(weights, p, training)

@@ -18,7 +18,8 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x):
         matrices = self.W_query, self.W_key, self.W_value
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
+        heads = self.num_heads, self.head_dim
+        q, k, v = (W(x).unflatten(-1, heads) for W in matrices)
         scores = torch.einsum("bthd,bshd->bhts", q, k) / self.head_dim**0.5
         future = self.mask[: x.shape[1], : x.shape[1]]
         weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)

@@ -2,7 +2,6 @@ import inspect
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class MultiHeadAttention(nn.Module):
@@ -19,10 +18,12 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x):
         matrices = self.W_query, self.W_key, self.W_value
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
+        heads = self.num_heads, self.head_dim
+        q, k, v = (W(x).unflatten(-1, heads) for W in matrices)
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         p = self.dropout.p if self.training else 0.0
-        context = F.scaled_dot_product_attention(q, k, v, None, p, is_causal=True)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        context = attend(q, k, v, dropout_p=p, is_causal=True)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
 

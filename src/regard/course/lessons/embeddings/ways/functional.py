@@ -1,13 +1,13 @@
 """Embeddings: what the token is, and where it stands."""
 
 import torch
-import torch.nn.functional as F
 
 
 def embed(ids, token_table, position_table):
     B, T = ids.shape
-    positions = F.embedding(torch.arange(T), position_table)
-    return F.embedding(ids, token_table) + positions
+    rows = torch.nn.functional.embedding
+    positions = rows(torch.arange(T), position_table)
+    return rows(ids, token_table) + positions
 
 
 # Without position vectors and without a mask, attention reads "dog bites man"

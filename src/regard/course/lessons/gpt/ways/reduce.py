@@ -1,7 +1,5 @@
 """GPT: from token ids to scores for the next token."""
 
-from functools import reduce
-
 import torch
 import torch.nn.functional as F
 
@@ -34,6 +32,8 @@ def embed(ids, w):
 
 
 def gpt(ids, w):
+    from functools import reduce
+
     x = embed(ids, w)
     x = reduce(block, w["blocks"], x)
     return norm(x, w["final_norm"]) @ w["token_table"].T

@@ -1,5 +1,4 @@
 import torch
-import torch.nn.functional as F
 
 
 def merge_heads(context):
@@ -7,10 +6,10 @@ def merge_heads(context):
 
 
 def output(context, weight, bias):
-    return F.linear(merge_heads(context), weight, bias)
+    return torch.nn.functional.linear(merge_heads(context), weight, bias)
 
 
 def added_by_head(context, weight, h):
     alone = torch.zeros_like(context)
     alone[:, h] = context[:, h]  # all other heads are silent
-    return F.linear(merge_heads(alone), weight)
+    return torch.nn.functional.linear(merge_heads(alone), weight)

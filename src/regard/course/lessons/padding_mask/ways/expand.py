@@ -3,7 +3,8 @@ import torch
 
 def padding_mask(lengths, S):  # lengths is (B,); True = may attend
     positions = torch.arange(S)  # 0, 1, … S - 1
-    return positions.expand(len(lengths), S) < lengths.unsqueeze(1)  # (B, S)
+    positions = positions.expand(len(lengths), S)  # (B, S)
+    return positions < lengths.unsqueeze(1)
 
 
 def attend(q, k, v, lengths):

@@ -1,5 +1,5 @@
-import torch.nn.functional as F
+import torch
 
 
 def attention(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)

@@ -1,13 +1,11 @@
-import math
-import operator
-
-
 def strides_of(shape):
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    from math import prod
+
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def offset(index, strides):
-    return sum(map(operator.mul, index, strides))
+    return sum(i * stride for i, stride in zip(index, strides))
 
 
 def swap(sizes, a, b):

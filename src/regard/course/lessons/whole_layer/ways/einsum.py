@@ -16,8 +16,10 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x):
         matrices = self.W_query, self.W_key, self.W_value
-        q, k, v = (W(x).unflatten(-1, (self.num_heads, -1)) for W in matrices)
+        heads = self.num_heads, self.head_dim
+        q, k, v = (W(x).unflatten(-1, heads) for W in matrices)
         scores = torch.einsum("bthd,bshd->bhts", q, k) / self.head_dim**0.5
         hidden = self.mask[: x.shape[1], : x.shape[1]]
-        weights = self.dropout(scores.masked_fill(hidden, -torch.inf).softmax(-1))
-        return self.out_proj(torch.einsum("bhts,bshd->bthd", weights, v).flatten(2))
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        context = torch.einsum("bhts,bshd->bthd", self.dropout(weights), v)
+        return self.out_proj(context.flatten(2))
