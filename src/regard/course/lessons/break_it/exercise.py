@@ -28,10 +28,15 @@ def layer_3(q, k, v):
     return scores.masked_fill(scores == 0, -torch.inf).softmax(-1) @ v
 
 
+def tidy(number):
+    """One digit after the point, with a true minus sign, and no negative zero."""
+    return f"{round(float(number), 1) + 0.0:.1f}".replace("-", "−")
+
+
 def overflow(scores, T, D):
     return Fault(
         "scores too small",
-        f"layer_1 is right here: the scores on your input lie between {scores.min():.1f} and {scores.max():.1f}.",
+        f"layer_1 is right here: the scores on your input lie between {tidy(scores.min())} and {tidy(scores.max())}.",
         why="exp of these is an ordinary number. How large must a score be so that it is not?",
     )
 
@@ -56,12 +61,23 @@ def no_zero(scores, T, D):
     )
 
 
+def described(result):
+    if isinstance(result, torch.Tensor):
+        return f"one tensor of shape {tuple(result.shape)}"
+    if isinstance(result, (tuple, list)):
+        kinds = [str(tuple(t.shape)) if isinstance(t, torch.Tensor) else type(t).__name__ for t in result]
+        return f"a {type(result).__name__} of {len(result)}: {', '.join(kinds)}"
+    return repr(result) if result is None else f"a {type(result).__name__}"
+
+
 def judge(layer, reason):
     def judged(result):
-        tensors = result if isinstance(result, (tuple, list)) and len(result) == 3 else ()
-        shapes = {tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor)}
-        if len(shapes) != 1 or len(next(iter(shapes))) != 2 or not all(isinstance(t, torch.Tensor) for t in tensors):
-            return Fault("not q, k, v", "Return three tensors q, k, v of one shape (T, D): `return q, k, v`.")
+        stacked = isinstance(result, torch.Tensor) and result.dim() == 3  # q, k, v = torch.randn(3, T, D)
+        tensors = list(result) if stacked or isinstance(result, (tuple, list)) else []
+        shapes = {tuple(t.shape) if isinstance(t, torch.Tensor) else () for t in tensors}
+        if len(tensors) != 3 or len(shapes) != 1 or len(next(iter(shapes))) != 2:
+            says = f"Return three tensors q, k, v of one shape (T, D): `return q, k, v`. Yours is {described(result)}."
+            return Fault("not q, k, v", says)
         q, k, v = (t.float() for t in tensors)
         right, wrong = attention(q, k, v), layer(q, k, v)
         if not all(t.isfinite().all() for t in (q, k, v, right)):

@@ -1,14 +1,14 @@
 """Break it: write the input that exposes a wrong layer.
 
-`attention` is right. The three layers below it are wrong, and all of them pass
-this test, because its inputs are kind to them:
+`attention` is right. The three layers below it are wrong, and all of them
+pass this test, because its inputs are kind to them:
 
     q, k, v = torch.randn(3, 4, 4)      # 4 tokens, head_dim 4
     assert torch.allclose(layer_1(q, k, v), attention(q, k, v), atol=1e-5)
 
-Find out what is wrong with each. Then return, for each, a q, k and v of shape
-(T, D) on which it gives something else than `attention`. Only use ordinary
-numbers: `attention` itself must not overflow.
+Find out what is wrong with each. Then return, for each, a q, k and v of
+shape (T, D) on which it gives something else than `attention`. Only use
+ordinary numbers: `attention` itself must not overflow.
 
 Whoever tests a layer needs this: a mistake shows only on some inputs.
 """

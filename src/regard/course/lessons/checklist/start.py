@@ -1,7 +1,7 @@
 """The checklist: eight questions before you say that you know it.
 
 No code here: read each question, and write the letter of the answer in
-place of the `...`, for example  first = "a"
+place of the `...`, in quotes, for example  first = "a"
 For a wrong answer you are told why it is wrong. What you have written so
 far answers all of them; where you are not sure, try it in Python first.
 """

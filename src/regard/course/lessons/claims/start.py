@@ -17,10 +17,10 @@ TEXT = (
 # Line 1 prints what head 1 of each layer does. "Head 1 is grammar":
 #   "a"  holds in every layer      "b"  the number of a head says nothing
 #   "c"  holds in the first layer
-head_1 = ...
+head_1 = ...  # a letter in quotes, such as "a"
 
 # Line 2 counts the roles of all 48 heads. Which role do most of them have?
-commonest = ...  # a text
+commonest = ...  # the name of a role, in quotes
 
 # The heads of a layer change places, with all their weights. The model then gives
 #   "a"  other logits    "b"  the same logits    "c"  the same, after more training

@@ -41,4 +41,4 @@ def most_needed(ids, heads):
 #   "b"  it hands over nearly the same vector at every token, and later layers
 #        rely on that vector
 #   "c"  it does nothing
-head_2_1 = ...
+head_2_1 = ...  # a letter in quotes, such as "a"

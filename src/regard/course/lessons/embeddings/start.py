@@ -26,7 +26,7 @@ def embed(ids, token_table, position_table):
 #   "a"  something else for each, because the keys come in another order
 #   "b"  the same for both, because it adds up the same terms
 #   "c"  something else for each, because "bites" has other neighbours
-order = ...
+order = ...  # a letter in quotes, such as "a"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,11 @@ def judge_twice(ids, n):
         says = f"The ids go from {int(ids.min())} to {int(ids.max())}; the vocabulary has 1 to 4095 (0 ends a text)."
         return Fault("not in the vocabulary", says)
     first, second = ids[0, :n], ids[0, n:]
+    steps = ids[0, :n].diff()
+    if n > 2 and (steps == steps[0]).all() and first.equal(second):
+        says = f"The tokens {int(ids[0, 0])}, {int(ids[0, 1])}, {int(ids[0, 2])} … follow a rule; draw them at random."
+        why = "Tokens in order may be guessed without an earlier copy. Random ones cannot: only copying explains them."
+        return Fault("not random", says, why=why)
     if ids.unique().numel() < n // 2:
         says = f"Only {ids.unique().numel()} different tokens occur. Draw each of the n at random."
         return Fault(
@@ -67,7 +72,11 @@ def judge_head(result, ids):
             why="To copy, a head needs what came next: the place i − n + 1.",
         )
     says = f"Head {name} puts {weight[layer, head]:.2f} of its weight on the token after the earlier copy; {many}."
-    return Fault("not that head", says, why="Take the mean over the second copy only, and of the right places.")
+    why = (
+        "Did you try all 48 heads? Take the mean over the second copy only, and of weights[query, key]: "
+        "the query comes first."
+    )
+    return Fault("not that head", says, why=why)
 
 
 def i_and_n(random):

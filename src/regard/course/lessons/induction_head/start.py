@@ -10,7 +10,8 @@ same token earlier, and say what came after it.
 Write `twice`, a text of this kind, (1, 2n) ids from 1 to 4095; `looked_at`,
 the place where such a head looks from position i of the second copy; and
 `induction_head`, which returns the (layer, head) that puts most weight there.
-seen[layer, head].weights()[0] is its matrix of weights, (T, T).
+The model has 6 layers of 8 heads, counted from 0; the weights of a head are
+seen[layer, head].weights()[0], a matrix (T, T): row = query, column = key.
 """
 
 import regard

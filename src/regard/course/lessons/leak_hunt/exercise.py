@@ -61,7 +61,7 @@ def judge(letters):
         return Fault(
             f"{len(missing)} missed",
             f"{count}; look above the diagonal of each matrix, also for small numbers.",
-            "Print them all, for example: for letter in LAYERS: print(letter, sensitivity(letter, torch.randn(4, 3)))",
+            "Run your file with python: it prints the matrices of all five.",
         )
     return None
 

@@ -38,3 +38,9 @@ def sensitivity(letter, x):  # x is (T, width)
 
 def leaking():
     return ["B", "C", "E"]  # such as ["A", "E"]
+
+
+if __name__ == "__main__":
+    torch.set_printoptions(precision=2, sci_mode=False)
+    for letter in LAYERS:
+        print(letter, sensitivity(letter, torch.randn(4, 3)).detach())

@@ -10,6 +10,7 @@ it: ∂out_i/∂x_j must be 0 for j > i. For A and x = [[1, 0], [0, 1], [1, 1]]:
 1. sensitivity: this (T, T) matrix. Row i holds the norm (dim=-1) of the
    gradient of out[i].sum() with respect to each token of x.
 2. leaking: the letters of all layers with numbers above the diagonal.
+   Run this file (python FILE) to see the five matrices.
 """
 
 import torch
@@ -51,3 +52,9 @@ def sensitivity(letter, x):  # x is (T, width)
 
 def leaking():
     return ...  # such as ["A", "E"]
+
+
+if __name__ == "__main__":
+    torch.set_printoptions(precision=2, sci_mode=False)
+    for letter in LAYERS:
+        print(letter, sensitivity(letter, torch.randn(4, 3)).detach())

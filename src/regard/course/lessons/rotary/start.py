@@ -28,7 +28,7 @@ def rotate(x, positions):
 #   "a"  smaller, because the angles are larger
 #   "b"  1.3 again
 #   "c"  that cannot be said without knowing the vectors
-score = ...
+score = ...  # a letter in quotes, such as "a"
 
 
 if __name__ == "__main__":

@@ -45,4 +45,4 @@ def is_contiguous(shape, strides):
 #    a  x.view(2, 5, 3, 4)      for a new x of shape (2, 5, 12)
 #    b  x.transpose(1, 2)
 #    c  x.transpose(1, 2).contiguous()
-copies = ...
+copies = ...  # a letter in quotes, such as "a"

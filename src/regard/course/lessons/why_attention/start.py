@@ -1,6 +1,6 @@
 """Why attention? Five short questions.
 
-Write the letter of your answer as a text: answer_1 = "a".
+Write the letter of your answer in quotes: answer_1 = "a".
 Each wrong letter gets its reason; try them if you like.
 """
 

@@ -36,6 +36,18 @@ def judge(result, head_dim):
             f"{at} {value:.1f}: twice as large as it should be, as if every query met itself.",
             "The keys are random numbers of their own. A vector times itself only has positive products.",
         )
+    if near(1 / head_dim):
+        return Fault(
+            "averaged, not added up",
+            f"{at} {value:.3f}, about 1/{head_dim}: the products of a pair are averaged, not added up.",
+            "A score is the sum of head_dim products. Their mean is head_dim times smaller, its variance head_dim² times.",
+        )
+    if near(head_dim / 3):
+        return Fault(
+            "keys from rand",
+            f"{at} {value:.1f}, a third of what it should be, as if the keys came from torch.rand.",
+            "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
+        )
     if near(head_dim * 7 / 144):
         return Fault(
             "rand instead of randn",

@@ -12,4 +12,4 @@ divided_by = "b"
 
 if __name__ == "__main__":
     for head_dim in (4, 64, 1024):
-        print(f"{head_dim:4} numbers: variance {variance_of_scores(head_dim):.1f}")
+        print(f"{head_dim:4}: variance {variance_of_scores(head_dim):.1f}")

@@ -24,8 +24,8 @@ def variance_of_scores(head_dim):
     return scores.var()
 
 
-divided_by = ...
+divided_by = ...  # a letter in quotes, such as "a"
 
 if __name__ == "__main__":
     for head_dim in (4, 64, 1024):
-        print(f"{head_dim:4} numbers: variance {variance_of_scores(head_dim):.1f}")
+        print(f"{head_dim:4}: variance {variance_of_scores(head_dim):.1f}")

@@ -39,7 +39,7 @@ def break_1():
 
 
 def break_2():
-    return tuple(torch.randn(3, 5, 7))
+    return torch.randn(3, 5, 7)  # unpacks into q, k, v
 
 
 def break_3():

@@ -13,11 +13,9 @@ def looked_at(i, n):
 
 
 def induction_head(ids):
-    n = ids.shape[1] // 2
     model = regard.GPT.from_pretrained("tiny")
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
-    print(n, "tokens, read twice")
     best = seen.heads(by="induction")[0]
     return best.layer, best.head
 

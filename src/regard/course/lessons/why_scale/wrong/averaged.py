@@ -1,0 +1,12 @@
+# named: averaged, not added up
+import torch
+
+
+def variance_of_scores(head_dim):
+    q = torch.randn(2000, head_dim)
+    k = torch.randn(2000, head_dim)
+    scores = (q * k).mean(dim=1)
+    return scores.var()
+
+
+divided_by = "b"

@@ -1,0 +1,12 @@
+# named: keys from rand
+import torch
+
+
+def variance_of_scores(head_dim):
+    q = torch.randn(2000, head_dim)
+    k = torch.rand(2000, head_dim)
+    scores = (q * k).sum(dim=-1)
+    return scores.var()
+
+
+divided_by = "b"
