@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.exercises import Function, Wrong
+from regard.exercises import Fault, Function, Judged, Wrong
 
 
 def tokens(random):
@@ -22,15 +22,32 @@ def right(scores):
     return scores.masked_fill(hidden(scores), -torch.inf).softmax(-1)
 
 
+def minus_infinity(scores):
+    return scores.softmax(-1).masked_fill(hidden(scores), -torch.inf)
+
+
 def zeroed(scores):
     return scores.softmax(-1).masked_fill(hidden(scores), 0.0)
 
 
 NUMBERS = Wrong(
     "numbers instead of bool",
-    "future returns numbers, 0 and 1; a mask for masked_fill and ~ is bool. Add .bool().",
+    "The mask holds numbers, 0 and 1; masked_fill and ~ need one that is bool.",
     raises="bool",
 )
+
+
+def judge_bool(mask, T):
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        return None
+    kind = f"of {str(mask.dtype).removeprefix('torch.')}" if isinstance(mask, torch.Tensor) else "no tensor"
+    return Fault(
+        "numbers instead of bool",
+        f"The triangle is right, but it is {kind}; a mask is a tensor of True and False. Add .bool().",
+        why="masked_fill takes no numbers, and ~ does not turn 0 and 1 around.",
+    )
+
+
 not_renormalised = "Hidden weights are 0, but the rows no longer add up to 1"
 
 parts = [
@@ -65,6 +82,7 @@ parts = [
             ),
         ],
     ),
+    Judged("future", tokens, judge_bool),
     Function(
         "by_filling",
         arguments,
@@ -160,6 +178,18 @@ parts = [
                 "The future is kept, and what a query may look at is 0.",
                 lambda scores: scores.softmax(-1).triu(1) / scores.softmax(-1).triu(1).sum(-1, keepdim=True),
                 why="hidden is True where a weight must be 0; ~hidden is the rest.",
+            ),
+            Wrong(
+                "−∞ among the weights",
+                "Hidden weights are −∞, and so is the sum of their row; a hidden weight is 0.",
+                lambda scores: minus_infinity(scores) / minus_infinity(scores).sum(-1, keepdim=True),
+                why="−∞ belongs into scores, where exp makes it 0. The weights have gone through the softmax already.",
+            ),
+            Wrong(
+                "−∞ among the weights, softmax again",
+                "The weights go through a softmax once more. Set the hidden ones to 0, and divide each row by its sum.",
+                lambda scores: minus_infinity(scores).softmax(-1),
+                why="softmax takes scores. Of weights, which differ by less than 1, it makes nearly equal ones.",
             ),
             Wrong(
                 "softmax again",

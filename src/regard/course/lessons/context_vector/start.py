@@ -11,7 +11,7 @@ The context is .1385 times the row of "Your", plus .2379 times the row of
 them. This is attention. Everything later makes it trainable and fast.
 
 x has shape (T, d), one row for each word; query is the number of a row.
-dot and softmax are the ones that you have written.
+dot and softmax are those of the exercises before.
 """
 
 import torch

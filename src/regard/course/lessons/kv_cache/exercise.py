@@ -2,11 +2,11 @@
 
 import torch
 
-from regard.exercises import Function, Wrong
+from regard.exercises import Fault, Function, Judged, Wrong
 
 
 def sizes(random):
-    return 3, int(torch.randint(5, 7, (), generator=random))
+    return 3, 5 + 2 * int(torch.randint(2, (), generator=random))  # never as many past tokens as new ones
 
 
 def tensors(random):
@@ -29,6 +29,21 @@ def make_step(mask=visible, join=lambda past, new: torch.cat([past, new])):
         return attend(x @ W_query, k, v, mask(len(x), len(k))), k, v
 
     return step
+
+
+def judge_bool(mask, T, S):
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        return None
+    kind = f"of {str(mask.dtype).removeprefix('torch.')}" if isinstance(mask, torch.Tensor) else "no tensor"
+    return Fault(
+        "numbers instead of bool",
+        f"The triangle is right, but it is {kind}; wanted are True and False. Add .bool(), or dtype=torch.bool.",
+        why="masked_fill takes no numbers, and ~ does not turn 0 and 1 around.",
+    )
+
+
+def keys_as_values(x, W_query, W_key, W_value, past_k, past_v):
+    return make_step()(x, W_query, W_key, W_key, past_k, past_v)
 
 
 def only_new_returned(x, W_query, W_key, W_value, past_k, past_v):
@@ -83,6 +98,7 @@ parts = [
             ),
         ],
     ),
+    Judged("visible", sizes, judge_bool),
     Function(
         "step",
         tensors,
@@ -110,6 +126,22 @@ parts = [
                 "cache does not grow",
                 "k and v of the new tokens alone are returned; the cache is past and new.",
                 only_new_returned,
+            ),
+            Wrong(
+                "values made with W_key",
+                "The new values are x @ W_key; they are x @ W_value.",
+                keys_as_values,
+            ),
+            Wrong(
+                "added to the past",
+                "The new keys are added to the past ones; they are put behind them, with torch.cat.",
+                raises="must match the size of tensor",
+                why="A cache of 2 tokens and 3 new ones make 5 rows: one for each token.",
+            ),
+            Wrong(
+                "joined side by side",
+                "The new keys are joined along dim=1, beside the past ones; tokens are rows, dim=0.",
+                raises="must match except in dimension 1",
             ),
             Wrong(
                 "only one of both",

@@ -69,7 +69,7 @@ parts = [
                 "queries hidden instead of keys",
                 "The mask hides the queries that are padding, (B, 1, T, 1); it is the keys that nobody may look at.",
                 lambda q, k, v, lengths: attend(q, k, v, lengths, lambda m: ~m[:, None, :, None]),
-                why="A row that may look at nothing gives NaN, and real tokens still see the padding.",
+                why="The words still see the padding. And the queries of padding may look at nothing: their rows are NaN.",
             ),
             Wrong(
                 "queries and keys hidden",

@@ -6,7 +6,7 @@ padding at the end. For lengths 3 and 1, filled up to S = 3 tokens:
     the  cat  sat       True   True   True
     stop pad  pad       True   False  False      True = may attend
 
-1. padding_mask makes this (B, S) tensor from the lengths, without a loop.
+1. padding_mask makes this (B, S) tensor; one comparison does it, no loop.
 2. attend: no query of any head may look at padding. The scores are
    (B, H, T, S), and axes are matched from the right, so (B, S) would be
    taken for (T, S): give the mask axes of size 1 where it needs them.

@@ -10,15 +10,17 @@ def small(random):
 
 
 def large(random):
+    """Two scores near 1000. First and last are smaller, so that a shift by them, or by the mean, is not enough."""
     near_1000 = 1000 + 2 * torch.rand(2, generator=random)
-    others = torch.tensor([300.0, 0.0, -1000.0])
-    return (torch.cat([near_1000, others])[torch.randperm(5, generator=random)],)
+    between = torch.cat([near_1000, torch.tensor([440.0, 0.0, -300.0])])[torch.randperm(5, generator=random)]
+    return (torch.cat([torch.tensor([250.0]), between, torch.tensor([100.0])]),)
 
 
 def exp_shares(shifted):
     return shifted.exp() / shifted.exp().sum()
 
 
+LARGEST = "Subtract the largest: then every shifted score is 0 or negative, and exp is at most 1."
 parts = [
     Function(
         "softmax",
@@ -47,6 +49,12 @@ parts = [
                 "divided by the largest",
                 "The exponentials are divided by the largest score, not by their sum.",
                 lambda scores: (scores - scores.max()).exp() / scores.max(),
+            ),
+            Wrong(
+                "divided instead of shifted",
+                "The scores are divided by the largest before exp; it must be subtracted from them.",
+                lambda scores: exp_shares(scores / scores.max()),
+                why="Only differences of scores count: a shift keeps them, a division does not.",
             ),
             Wrong(
                 "divided by the number of scores",
@@ -98,7 +106,25 @@ parts = [
                 "the smallest subtracted",
                 "The smallest score is subtracted, so the others are still large: exp overflows, inf / inf is nan.",
                 lambda scores: exp_shares(scores - scores.min()),
-                why="Subtract the largest: then every shifted score is 0 or negative, and exp is at most 1.",
+                why=LARGEST,
+            ),
+            Wrong(
+                "the mean subtracted",
+                "The mean is subtracted, and the largest score is still far above it: exp overflows, inf / inf is nan.",
+                lambda scores: exp_shares(scores - scores.mean()),
+                why=LARGEST,
+            ),
+            Wrong(
+                "the last subtracted",
+                "The last score is subtracted, and others may be far above it: exp overflows, inf / inf is nan.",
+                lambda scores: exp_shares(scores - scores[-1]),
+                why=LARGEST,
+            ),
+            Wrong(
+                "the first subtracted",
+                "The first score is subtracted, and others may be far above it: exp overflows, inf / inf is nan.",
+                lambda scores: exp_shares(scores - scores[0]),
+                why=LARGEST,
             ),
             Wrong(
                 "cut off",

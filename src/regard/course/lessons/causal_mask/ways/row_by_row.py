@@ -19,5 +19,5 @@ def by_adding(scores):
 
 
 def by_renormalising(scores):
-    exponentials = torch.exp(scores) * ~future(len(scores))
-    return torch.nn.functional.normalize(exponentials, p=1, dim=-1)
+    weights = torch.softmax(scores, dim=-1) * ~future(len(scores))
+    return torch.nn.functional.normalize(weights, p=1, dim=-1)
