@@ -17,19 +17,20 @@ head_1 = "b"
 # Line 2 counts the roles of all 48 heads. Which role do most of them have?
 commonest = "mixed"
 
-# The heads of a layer change places, with all their weights. The model then gives
-#   "a"  other logits    "b"  the same logits    "c"  the same, after more training
+# The heads of a layer change places, with their weights. The model gives
+#   "a"  other logits    "b"  the same logits
+#   "c"  the same, after more training
 reordered = "b"
 
-# Line 3 cuts every head to its mean, one at a time. Of how many of the 48 does the
-# absence cost more than 0.5 of loss per token?
+# Line 3 cuts every head to its mean, one at a time. Of how many of the 48
+# does the absence cost more than 0.5 of loss per token?
 costly = 1
 
 # So what may be said of "more heads are richer"?
 #   "a"  true: each of the 48 heads does its own share
 #   "b"  false: all heads that cost less can be removed together without harm
-#   "c"  not by their number alone: on this text most heads cost little when they
-#        are cut alone, perhaps because others do part of the same
+#   "c"  not by their number alone: on this text most heads cost little when
+#        they are cut alone, perhaps because others do part of the same
 richer = "c"
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Claims about heads: what does the measurement say?
 
-Many texts say it: "head 1 is grammar, head 2 is meaning, head 3 is long range;
-more heads are richer". Run this file. It prints what was measured on the
-trained model that comes with regard. Then answer, with the numbers before you.
+Many texts say it: "head 1 is grammar, head 2 is meaning, head 3 is long
+range; more heads are richer". Run this file (python FILE). It prints what
+was measured on the trained model that comes with regard. Then answer, with
+the numbers before you.
 """
 
 import regard
@@ -22,19 +23,20 @@ head_1 = ...  # a letter in quotes, such as "a"
 # Line 2 counts the roles of all 48 heads. Which role do most of them have?
 commonest = ...  # the name of a role, in quotes
 
-# The heads of a layer change places, with all their weights. The model then gives
-#   "a"  other logits    "b"  the same logits    "c"  the same, after more training
+# The heads of a layer change places, with their weights. The model gives
+#   "a"  other logits    "b"  the same logits
+#   "c"  the same, after more training
 reordered = ...
 
-# Line 3 cuts every head to its mean, one at a time. Of how many of the 48 does the
-# absence cost more than 0.5 of loss per token?
+# Line 3 cuts every head to its mean, one at a time. Of how many of the 48
+# does the absence cost more than 0.5 of loss per token?
 costly = ...  # a number
 
 # So what may be said of "more heads are richer"?
 #   "a"  true: each of the 48 heads does its own share
 #   "b"  false: all heads that cost less can be removed together without harm
-#   "c"  not by their number alone: on this text most heads cost little when they
-#        are cut alone, perhaps because others do part of the same
+#   "c"  not by their number alone: on this text most heads cost little when
+#        they are cut alone, perhaps because others do part of the same
 richer = ...
 
 if __name__ == "__main__":

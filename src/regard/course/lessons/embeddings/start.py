@@ -1,16 +1,16 @@
 """Embeddings: what the token is, and where it stands.
 
-A token id is a row number. Its vector is that row of a table, plus the row of
-a second table that belongs to its position:
+A token id is a row number. Its vector is that row of a table, plus the row
+of a second table that belongs to its position:
 
     token_table          position_table       ids [2, 0, 2]
     0  [1.0, 0.0]        0  [0.1, 0.1]        [1, 1] + [.1, .1] = [1.1, 1.1]
     1  [0.0, 1.0]        1  [0.2, 0.2]        [1, 0] + [.2, .2] = [1.2, 0.2]
     2  [1.0, 1.0]        2  [0.3, 0.3]        [1, 1] + [.3, .3] = [1.3, 1.3]
 
-Token 2 occurs twice, and its two vectors differ. Write `embed` for ids (B, T):
-all texts of a batch have the same positions, and a text may be shorter than
-the position table. Then answer the question below it.
+Token 2 occurs twice, and its two vectors differ. Write `embed` for ids
+(B, T): all texts of a batch have the same positions, and a text may be
+shorter than the position table. Then answer the question below it.
 """
 
 import torch

@@ -5,12 +5,13 @@
 
 You have all the parts. The last product compares each token's vector with
 every row of the token table; the rows most like it get the highest scores.
-Example with V = 3: x = [2, 1] and rows [1, 0], [0, 1], [1, 1] give the logits
-2, 1, 3, so token 2 comes next. That the table is used at both ends is called
-weight tying. Logits are raw scores: no softmax here.
+Example with V = 3: x = [2, 1] and rows [1, 0], [0, 1], [1, 1] give the
+logits 2, 1, 3, so token 2 comes next. That the table is used at both ends
+is called weight tying. Logits are raw scores: no softmax here.
 
-Write `gpt`, with w["blocks"] a list of weights, one entry for each block, and
-w["final_norm"]. Then `next_token`: after each text, the id with the best score.
+Write `gpt`, with w["blocks"] a list of weights, one entry for each block,
+and w["final_norm"]. Then `next_token`: after each text, the id with the
+best score.
 """
 
 import torch

@@ -5,11 +5,11 @@ same token earlier, and say what came after it.
 
     position    0  1  2  3    4  5  6  7       n = 4 tokens, read twice
     token       K  F  A  Q    K  F  A  Q
-                   ↑─────────╯                 at 4, a head that copies looks
-                                               at 1, the token after the first K
+                   ↑─────────╯        at 4, a head that copies looks at 1,
+                                      the token after the first K
 Write `twice`, a text of this kind, (1, 2n) ids from 1 to 4095; `looked_at`,
 the place where such a head looks from position i of the second copy; and
-`induction_head`, which returns the (layer, head) that puts most weight there.
+`induction_head`, which returns the (layer, head) with most weight there.
 The model has 6 layers of 8 heads, counted from 0; the weights of a head are
 seen[layer, head].weights()[0], a matrix (T, T): row = query, column = key.
 """

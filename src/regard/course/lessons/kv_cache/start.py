@@ -1,9 +1,10 @@
 """The KV cache: one token at a time, the same result.
 
 A model that writes adds one token and attends again. The keys and values of
-the tokens before have not changed, so it keeps them, and computes only the new
-ones. Say 3 tokens are in the cache and 2 new ones come: T = 2 queries, S = 5
-keys. The new tokens are the last two, so the mask is not the usual triangle:
+the tokens before have not changed, so it keeps them, and computes only the
+new ones. Say 3 tokens are in the cache and 2 new ones come: T = 2 queries,
+S = 5 keys. The new tokens are the last two, so the mask is not the usual
+triangle:
 
     query 0 is token 3    1 1 1 1 0       it sees keys up to i + S − T
     query 1 is token 4    1 1 1 1 1

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.exercises import Function, Wrong
+from regard.exercises import Fault, Function, Judged, Wrong
 
 
 def mask_arguments(random):
@@ -23,6 +23,19 @@ def attend(q, k, v, lengths, hidden=None):
     scores = q @ k.mT / q.shape[-1] ** 0.5
     hidden = ~mask(lengths, k.shape[-2])[:, None, None, :] if hidden is None else hidden(mask(lengths, k.shape[-2]))
     return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+
+def judge_bool(result, lengths, S):
+    if isinstance(result, torch.Tensor) and result.dtype == torch.bool:
+        return None
+    kind = (
+        f"a tensor of {str(result.dtype).removeprefix('torch.')}" if isinstance(result, torch.Tensor) else "no tensor"
+    )
+    return Fault(
+        "numbers instead of bool",
+        f"The right tokens are marked, but this is {kind}; a mask is a tensor of True and False.",
+        why="masked_fill takes no numbers, and ~ does not turn 0 and 1 around. A comparison gives True and False.",
+    )
 
 
 parts = [
@@ -60,6 +73,7 @@ parts = [
             ),
         ],
     ),
+    Judged("padding_mask", mask_arguments, judge_bool),
     Function(
         "attend",
         attend_arguments,

@@ -10,7 +10,8 @@ The inputs are nice whole numbers, and the softmax is saturated.
 Change `inputs` (not the layers, not the test) so that `test` still accepts
 `attention` and refuses all three wrong layers.
 
-Automatic graders with such inputs exist. Run this file to see what yours does.
+Automatic graders with such inputs exist. Run this file (python FILE) to see
+what yours does.
 """
 
 import torch

@@ -61,7 +61,8 @@ def judge(result, head_dim):
             "There are 2000 scores, one for each pair. Each is a sum along the last axis, dim=-1.",
         )
     if abs(value) < 0.1 * head_dim**0.5:
-        return Fault("mean", f"{at} {value:.2f}: this is the mean of the scores, around 0; use var().")
+        shown = f"{value:.2f}".replace("-", "−")
+        return Fault("mean", f"{at} {shown}: this is the mean of the scores, around 0; use var().")
     return Fault(
         "something else",
         f"{at} {value:.2f}. Is there one score for each of 2000 pairs, and are they sums of products?",

@@ -1,0 +1,15 @@
+# named: numbers instead of bool
+import torch
+
+
+def padding_mask(lengths, S):  # lengths is (B,); True = may attend
+    positions = torch.arange(S)  # 0, 1, … S - 1
+    return (positions < lengths[:, None]).float()  # (B, S)
+
+
+def attend(q, k, v, lengths):
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # (B, H, T, S)
+    may_attend = padding_mask(lengths, k.shape[-2])  # (B, S)
+    may_attend = may_attend[:, None, None, :]  # (B, 1, 1, S)
+    scores = scores.masked_fill(~may_attend, -torch.inf)
+    return scores.softmax(dim=-1) @ v
