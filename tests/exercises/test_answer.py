@@ -68,7 +68,7 @@ def test_what_goes_wrong_has_a_name_and_a_line(checked, written, name, says):
 
 def test_several_lines_that_are_not_written_are_listed(checked):
     source = ANSWER.replace(SCALED, "...").replace("least + 1", "...").replace('"b"', "...")
-    assert checked(source).findings[0].says == "Line 4 is not written yet, and so are lines 8, 12."
+    assert checked(source).findings[0].says == "Line 4 is not written yet, nor are lines 8 and 12."
 
 
 def test_the_first_part_that_is_wrong_is_reported_alone(checked):
@@ -110,7 +110,8 @@ def test_an_error_while_the_file_runs_has_its_line(checked):
 
 def test_an_endless_loop_ends_with_its_time(checked):
     verdict = checked(ANSWER.replace(f"return {SCALED}", "while True: pass"), seconds=1)
-    assert (verdict.status, verdict.problem) == ("unchecked", "out of time: It did not end within 1 s, in line 8.")
+    says = "out of time: It did not end within 1 s, in line 8. Is there a loop that never ends?"
+    assert (verdict.status, verdict.problem) == ("unchecked", says)
 
 
 def test_what_is_printed_comes_along_and_regard_can_be_imported(checked):

@@ -77,7 +77,8 @@ def check_answer(
         if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
             nothing.findings = with_code([does_not_run(outcome.failure)], source)
         else:
-            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+            loop = " Is there a loop that never ends?" if outcome.word == "out of time" else ""
+            nothing.problem = f"{outcome.word}: {outcome.sentence}{loop}"
     return nothing
 
 
@@ -110,7 +111,7 @@ def _before_running(source: str) -> list[Finding]:
         return [Finding("does not run", f"The file does not run: {error}.")]
     if not lines:
         return []
-    more = "" if len(lines) == 1 else f", and so {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
+    more = "" if len(lines) == 1 else f", nor {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
     return [Finding("not written yet", f"Line {lines[0]} is not written yet{more}.", line=lines[0])]
 
 
@@ -128,7 +129,8 @@ def only_line(source: str, name: str) -> int:
 
 
 def _listed(lines: Sequence[int]) -> str:
-    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
+    *most, last = map(str, lines)
+    return f"lines {', '.join(most)} and {last}" if most else f"line {last}"
 
 
 def _checked(

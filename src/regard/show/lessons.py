@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BAR = 30  # columns
-_MOST_PRINTED = 12  # lines of what the learner's code printed
+_MOST_PRINTED = 30  # lines of what the learner's code printed
 _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 
