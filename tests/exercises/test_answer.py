@@ -33,7 +33,13 @@ def test_a_named_wrong_answer_is_told_with_its_numbers_and_its_line(checked):
     expected = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(5))[0] / 7**0.5
     torch.testing.assert_close(one.example.expected, expected.double())
     torch.testing.assert_close(one.example.seen, expected.double() / 7**0.5)
-    assert one.example.about == "scale(2 × 3 × 5, 7): the result, row 0 to 2 of 6"
+    assert one.example.about == "scale(scores = 2 × 3 × 5, head_dim = 7): the result, at [0]"
+
+
+def test_a_choice_without_its_quotes_is_told_them(checked):
+    (one,) = checked(ANSWER.replace('answer_1 = "b"', "answer_1 = a")).findings
+    assert (one.name, one.code) == ("does not run", "answer_1 = a")
+    assert one.says.endswith("NameError: name 'a' is not defined. A choice stands in quotes: \"a\".")
 
 
 def test_an_unknown_wrong_answer_gets_no_name(checked):
@@ -50,11 +56,11 @@ def test_an_unknown_wrong_answer_gets_no_name(checked):
         (
             "scores / 2",
             "returns nothing",
-            r"It returns None; expected a tensor of shape \(2, 3, 5\). Is there a return\?",
+            r"returns None; expected a tensor of shape \(2, 3, 5\). Is there a return\?",
         ),
-        ("return scores[0]", "wrong shape", r"It returns a tensor of shape \(3, 5\); expected .* \(2, 3, 5\)."),
-        ("return 'much'", "another kind of result", "It returns 'much'; expected a tensor of shape"),
-        ("return scale", "another kind of result", "It returns a function; expected a tensor"),
+        ("return scores[0]", "wrong shape", r"returns a tensor of shape \(3, 5\); expected .* \(2, 3, 5\)."),
+        ("return 'much'", "another kind of result", "returns 'much'; expected a tensor of shape"),
+        ("return scale", "another kind of result", "returns a function; expected a tensor"),
         ("return scores @ scores", "fails", "It fails: RuntimeError: Expected size for first two dimensions"),
         ("return math.isqrt(0.5)", "an integer root", r"isqrt\(\) takes whole numbers."),
         ("return scores.new_zeros(1 << 33)", "out of memory", "It needs more memory than it may have."),

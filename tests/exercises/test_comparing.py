@@ -64,6 +64,16 @@ def test_an_example_shows_the_first_place_that_differs():
     assert differing(seen, expected, 1e-5).nonzero().tolist() == [[5, 9]]
 
 
+def test_of_a_batch_the_matrix_that_differs_is_shown():
+    expected = torch.arange(2 * 3 * 5 * 7, dtype=torch.float64).view(2, 3, 5, 7)
+    seen = expected.clone()
+    seen[1, 2, 0, 3] = 0
+    example = first_difference(seen, expected, 1e-5).example
+    assert example.about == "the result, at [1, 2], row 0 to 2 of 5, column 0 to 5 of 7"
+    torch.testing.assert_close(example.expected, expected[1, 2, :3, :6])
+    torch.testing.assert_close(example.seen, seen[1, 2, :3, :6])
+
+
 def test_long_texts_are_cut():
     assert len(describe_value("x" * 1000)) < 70
     assert describe_value(torch.tensor(2.5)) == "a tensor with the number 2.5"

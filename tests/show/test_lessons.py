@@ -70,11 +70,11 @@ def test_what_is_not_written_yet_has_no_cross(learner):
 
 def test_a_wrong_answer_is_the_verdict_and_what_was_printed(learner):
     verdict = AnswerVerdict(
-        "twice", "", [Finding("squared", "It is x².")], printed="".join(f"{i}\n" for i in range(20))
+        "twice", "", [Finding("squared", "It is x².")], printed="".join(f"{i}\n" for i in range(40))
     )
     text = result_text(learner.course.lesson("twice"), checked(verdict), 80)
     assert text.startswith("  Your code printed:\n    0\n    1\n")
-    assert "    11\n    … and 8 lines more\n\n  ✗ twice: squared\n\n    It is x²." in text
+    assert "    29\n    … and 10 lines more\n\n  ✗ twice: squared\n\n    It is x²." in text
     assert "Another way" not in text
 
 
@@ -120,8 +120,9 @@ def test_an_explanation_without_a_next_line_is_all_explanation():
     assert split_after("Next: only this.") == ("", "only this.")
 
 
-def test_code_is_shortened_and_prose_is_wrapped():
-    assert indented("    return a_long_name + another", 20, "  ", wrap=False) == "      return a_long…"
+def test_code_and_prose_are_wrapped_and_code_is_indented_further():
+    wrapped = "      return a_long_name\n          + another"
+    assert indented("    return a_long_name + another", 25, "  ", then="    ") == wrapped
     assert indented("    a b c d e f g h", 14) == "      a b c d\n      e f g h"
 
 
