@@ -34,6 +34,7 @@ def test_the_same_however_it_is_written(seen, expected):
         ({"a": 1}, {"b": 1}, "another kind of result", "It returns a dict with 'a'; expected a dict with 'b'."),
         ("ab", "ac", "", "It returns 'ab'; expected 'ac'."),
         (1.5, 2, "", "It returns 1.5; expected 2."),
+        (-0.0, -2.5, "", "It returns 0; expected −2.5."),
         ([1, 5], (1, 7), "", "Part 1 of the result is 5; expected 7."),
         ({"w": [0, 1]}, {"w": [0, 2]}, "", "Part 1 of the result 'w' of the result is 1; expected 2."),
         (Opaque("object"), 3, "another kind of result", "It returns an object; expected the number 3."),

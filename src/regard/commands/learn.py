@@ -188,7 +188,7 @@ def verify(
         typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
     ] = None,
 ) -> None:
-    """Check a course: every exercise fails unsolved, solutions pass, wrong answers get their names.
+    """For authors: check that exercises fail unsolved, solutions pass, wrong answers get their names.
 
     Exit status: 0 nothing is wrong with it, 1 something is.
     """

@@ -224,7 +224,7 @@ def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]],
                 torch.manual_seed(seed + run)
                 fault = part.judge(seen, *copy.deepcopy(arguments))
         except Exception as error:
-            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {error}."
+            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {str(error).rstrip('.')}."
             return Finding("returns nothing" if seen is None else "another kind of result", says)
         if fault is not None:
             return Finding(fault.name, fault.says, fault.why)

@@ -103,7 +103,8 @@ def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: st
 
 def _number(value: Any) -> str:
     value = value.item() if isinstance(value, Tensor) else value
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value + 0.0:.6g}" if isinstance(value, float) else str(value)  # + 0.0: no negative zero
+    return text.replace("-", "−")
 
 
 def differing(seen: Tensor, expected: Tensor, tolerance: float | int) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.sandbox.child import STARTED
 from regard.sandbox.folders import measure_folder, temporary_folder
-from regard.sandbox.limits import RunLimits
+from regard.sandbox.limits import MiB, RunLimits
 from regard.sandbox.outcome import WORDS, Outcome, printable_text, read_failure, with_last_line
 from regard.sandbox.packets import MalformedPacket, pack, unpack
 from regard.sandbox.process import FORKS, Ended, RunCancelled, WorkerDied, WorkerProcess
@@ -311,11 +311,20 @@ def _signal(number: int) -> str:
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
     sentence = {
-        "output": f"It printed more than {limits.output_bytes} bytes.",
-        "result": f"It returned more than {limits.result_bytes} bytes.",
-        "folder": f"It wrote more than {limits.folder_bytes} bytes or {limits.folder_entries} files.",
+        "output": f"It printed more than {_size(limits.output_bytes)}.",
+        "result": f"It returned more than {_size(limits.result_bytes)}.",
+        "folder": f"It wrote more than {_size(limits.folder_bytes)} or {limits.folder_entries} files.",
     }
     return "wrote too much", sentence[what]
+
+
+def _size(count: int) -> str:
+    """Bytes as people say it.
+
+    >>> _size(3 << 20), _size(1000)
+    ('3 MiB', '1000 bytes')
+    """
+    return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
 
 
 def _read(descriptor: int, into: bytearray, most: int) -> bool | None:

@@ -32,7 +32,8 @@ def lesson_list(folder: LearnerFolder, width: int) -> str:
         record = records.get(lesson.name, ExerciseRecord(lesson.name))
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
         rows.append([mark, str(lesson.number), lesson.name, lesson.title, _used(record)])
-    table = text_table([], rows, width, cut={3: 12, 4: 18}).splitlines()
+    used = min(max(len(row[4]) for row in rows), max(18, width // 3))
+    table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
     lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
     for chapter in dict.fromkeys(one.chapter for one in folder.course.lessons):
         chosen = [line for line, one in zip(table, folder.course.lessons, strict=True) if one.chapter == chapter]

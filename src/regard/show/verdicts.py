@@ -104,4 +104,5 @@ def _rows(numbers: Tensor, digits: int) -> list[str]:
 def _number(value: float, digits: int) -> str:
     if value != value or abs(value) == float("inf"):
         return "NaN" if value != value else "∞" if value > 0 else "−∞"
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:.{digits}f}"
+    return (text if float(text) else text.removeprefix("-")).replace("-", "−")  # no negative zero
