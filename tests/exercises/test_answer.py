@@ -7,6 +7,8 @@ import torch
 from exercises.exercises_for_tests import ANSWER, SCALED
 from regard.drawing import as_text
 from regard.exercises.answer import check_answer, only_line
+from regard.exercises.exercise import Exercise
+from regard.exercises.parts import Function
 
 
 @pytest.fixture
@@ -40,6 +42,14 @@ def test_a_choice_without_its_quotes_is_told_them(checked):
     (one,) = checked(ANSWER.replace('answer_1 = "b"', "answer_1 = a")).findings
     assert (one.name, one.code) == ("does not run", "answer_1 = a")
     assert one.says.endswith("NameError: name 'a' is not defined. A choice stands in quotes: \"a\".")
+
+
+def test_a_number_that_differs_is_told_with_its_call(worker, tmp_path):
+    double = Function("scale", lambda random: (7, [2, 3]), right=lambda n, sizes: 2 * n)
+    exercise = Exercise("double", "Double.", (double,))
+    (tmp_path / "answer.py").write_text("def scale(n, sizes):\n    return n * n\n")
+    (one,) = check_answer(exercise, worker, tmp_path / "answer.py").findings
+    assert one.says == "scale(n = 7, sizes = [2, 3]) returns 49; expected 14."
 
 
 def test_an_unknown_wrong_answer_gets_no_name(checked):

@@ -52,6 +52,13 @@ def test_everything_keeps_to_the_width(learner, width):
     assert max(len(line) for text in texts for line in text.splitlines()) <= width
 
 
+def test_a_list_shows_hints_and_attempts_in_full(learner):
+    learner.progress.update("twice", hints=3, attempts=12)
+    for width in (80, 62):
+        (line,) = [one for one in lesson_list(learner, width).splitlines() if " twice " in one]
+        assert line.endswith("  3 hints, 12 attempts")
+
+
 def test_a_heading_names_the_file_and_on_request_the_task(learner):
     lesson = learner.course.lesson("twice")
     assert lesson_heading(learner, lesson, 80, with_task=False) == (
