@@ -41,10 +41,12 @@ def test_a_start_says_what_was_written_and_what_is_next(tmp_path, monkeypatch):
     )
     (tmp_path / "tiny-answers" / "02_twice.py").unlink()
     assert (
-        "1 exercises written to tiny-answers; 2 were there and are as they were."
+        "1 exercise written to tiny-answers; 2 were there and are as they were."
         in learn("start", "--course", "tiny").output
     )
     assert "tiny-answers has all 3 exercises." in learn("--course", "tiny", "start").output
+    monkeypatch.chdir(tmp_path / "tiny-answers")
+    assert "  . has all 3 exercises." in learn("start", "--course", "../tiny").output  # and no second course in it
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["list"], ["status"], ["hint"], ["reset", "twice"]])
@@ -54,7 +56,10 @@ def test_without_a_course_every_command_says_how_to_start(tmp_path, monkeypatch,
     with pytest.raises(SystemExit, match="2"):
         main()
     told = capsys.readouterr()
-    assert told.err == "regard: there is no course in this folder yet; start one here: regard learn start\n"
+    assert (
+        told.err
+        == "regard: there is no course in this folder; cd into the folder of your course, or start one here: regard learn start\n"
+    )
 
 
 def test_a_list_and_a_status_show_what_was_done(started):

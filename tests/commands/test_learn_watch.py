@@ -168,6 +168,25 @@ def test_ctrl_c_leaves_an_endless_loop_with_a_terminal_as_before(learner):
     assert "02_twice.py   Go on: regard learn" in last
 
 
+def test_a_new_save_or_q_ends_the_check_of_an_endless_loop_at_once(learner):
+    learner.progress.update("hello", state="done")
+    played = Played(learner)
+    played.wait(KEYS)
+    played.screen.timeout = 15  # the loop alone would take 20 s
+    endless = "def twice(x):\n    while True:\n        pass\n"
+    played.save("twice", endless)
+    played.wait("checking…")
+    time.sleep(0.5)
+    played.save("twice", "def twice(x):\n    return x * x\n")
+    assert "✗ twice: squared" in played.wait(KEYS)
+    assert learner.progress.record("twice").attempts == 1  # what was cancelled is none
+    played.save("twice", endless)
+    played.wait("checking…")
+    time.sleep(0.5)
+    played.screen.send("lq")
+    assert played.leave()[1] == 0
+
+
 @pytest.mark.slow
 def test_saving_another_exercise_goes_there_and_a_new_width_is_drawn_at_once(learner):
     played = Played(learner)

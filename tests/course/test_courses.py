@@ -34,14 +34,19 @@ def test_the_texts_of_an_exercise_are_read_without_running_it(course):
     assert [path.name for path in lesson.ways] == ["by_product.py", "by_sum_of_list.py"]
 
 
-@pytest.mark.parametrize("typed", ["twice", "2", "02", "02_twice", "02_twice.py", "answers/02_twice.py"])
+@pytest.mark.parametrize("typed", ["twice", "Twice", "2", "02", "02_twice", "02_twice.py", "answers/02_twice.py"])
 def test_an_exercise_is_found_by_what_a_person_types(course, typed):
     assert course.lesson(typed).name == "twice"
 
 
 @pytest.mark.parametrize(
     ("typed", "hint"),
-    [("twi", "did you mean twice?"), ("rotary", "regard learn list names them"), ("7", "regard learn list")],
+    [
+        ("twi", "did you mean twice?"),
+        ("Twcie", "did you mean twice?"),
+        ("rotary", "regard learn list names them"),
+        ("7", "regard learn list"),
+    ],
 )
 def test_an_unknown_exercise_is_refused_with_a_near_one(course, typed, hint):
     with pytest.raises(ValueError, match=re.escape(f"the course has no exercise {typed}; {hint}")):

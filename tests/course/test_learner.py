@@ -1,5 +1,7 @@
 """The learner's folder."""
 
+from pathlib import Path
+
 import pytest
 from tiny_course import FILES, write_course
 
@@ -130,8 +132,37 @@ def test_the_folder_is_found_from_inside_and_from_above(learner, tmp_path):
 
 def test_a_folder_without_a_course_says_how_to_start(tmp_path):
     (tmp_path / "progress.txt").write_text("of something else\n")
-    with pytest.raises(ValueError, match="no course in this folder yet; start one here: regard learn start"):
+    says = "no course in this folder; cd into the folder of your course, or start one here: regard learn start"
+    with pytest.raises(ValueError, match=says):
         find_folder(tmp_path)
+
+
+def test_a_folder_inside_a_course_says_where_the_course_is_and_gets_none_of_its_own(learner, course):
+    inside = learner.path / "notes" / "more"
+    inside.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"the course is in the folder above, .*answers; go there: cd \.\./\.\."):
+        find_folder(inside)
+    with pytest.raises(ValueError, match=r"would be inside .*answers, which is a course already; go on there"):
+        start_folder(inside / "attention-course", course)
+
+
+def test_a_start_without_a_folder_goes_to_the_files_that_are_here(learner, course):
+    assert default_folder(course, learner.path) == learner.path
+    (learner.path / "progress.txt").unlink()
+    assert default_folder(course, learner.path) == learner.path
+    for name in ("01_hello.py", "02_twice.py"):
+        (learner.path / name).unlink()  # one of three files may be of something else
+    assert default_folder(course, learner.path) == learner.path / "tiny-answers"
+
+
+def test_a_lost_progress_file_is_written_anew_by_a_start(learner, course):
+    learner.file_of(course.lesson("twice")).write_text("mine\n")
+    (learner.path / "progress.txt").unlink()
+    says = r"your files are here, but progress\.txt is missing; regard learn start \. --course .*tiny writes it anew"
+    with pytest.raises(ValueError, match=says):
+        find_folder(learner.path, course.folder)
+    assert start_folder(learner.path, course)[1] == []
+    assert find_folder(learner.path).file_of(course.lesson("twice")).read_text() == "mine\n"
 
 
 def test_a_course_that_moved_is_asked_for_once(learner, course, tmp_path):
@@ -143,6 +174,6 @@ def test_a_course_that_moved_is_asked_for_once(learner, course, tmp_path):
 
 
 def test_where_answers_go_by_default(course):
-    assert str(default_folder(course)) == "tiny-answers"
+    assert str(default_folder(course, Path())) == "tiny-answers"
     own = LearnerFolder(course.folder, course).course.__class__(OWN_COURSE, "Ours", course.lessons)
-    assert str(default_folder(own)) == "attention-course"
+    assert str(default_folder(own, Path())) == "attention-course"

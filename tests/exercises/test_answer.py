@@ -7,6 +7,8 @@ import torch
 from exercises.exercises_for_tests import ANSWER, SCALED
 from regard.drawing import as_text
 from regard.exercises.answer import check_answer, only_line
+from regard.exercises.exercise import Exercise
+from regard.exercises.parts import Function
 
 
 @pytest.fixture
@@ -33,7 +35,21 @@ def test_a_named_wrong_answer_is_told_with_its_numbers_and_its_line(checked):
     expected = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(5))[0] / 7**0.5
     torch.testing.assert_close(one.example.expected, expected.double())
     torch.testing.assert_close(one.example.seen, expected.double() / 7**0.5)
-    assert one.example.about == "scale(2 × 3 × 5, 7): the result, row 0 to 2 of 6"
+    assert one.example.about == "scale(scores = 2 × 3 × 5, head_dim = 7): the result, at [0]"
+
+
+def test_a_choice_without_its_quotes_is_told_them(checked):
+    (one,) = checked(ANSWER.replace('answer_1 = "b"', "answer_1 = a")).findings
+    assert (one.name, one.code) == ("does not run", "answer_1 = a")
+    assert one.says.endswith("NameError: name 'a' is not defined. A choice stands in quotes: \"a\".")
+
+
+def test_a_number_that_differs_is_told_with_its_call(worker, tmp_path):
+    double = Function("scale", lambda random: (7, [2, 3]), right=lambda n, sizes: 2 * n)
+    exercise = Exercise("double", "Double.", (double,))
+    (tmp_path / "answer.py").write_text("def scale(n, sizes):\n    return n * n\n")
+    (one,) = check_answer(exercise, worker, tmp_path / "answer.py").findings
+    assert one.says == "scale(n = 7, sizes = [2, 3]) returns 49; expected 14."
 
 
 def test_an_unknown_wrong_answer_gets_no_name(checked):
@@ -50,11 +66,11 @@ def test_an_unknown_wrong_answer_gets_no_name(checked):
         (
             "scores / 2",
             "returns nothing",
-            r"It returns None; expected a tensor of shape \(2, 3, 5\). Is there a return\?",
+            r"returns None; expected a tensor of shape \(2, 3, 5\). Is there a return\?",
         ),
-        ("return scores[0]", "wrong shape", r"It returns a tensor of shape \(3, 5\); expected .* \(2, 3, 5\)."),
-        ("return 'much'", "another kind of result", "It returns 'much'; expected a tensor of shape"),
-        ("return scale", "another kind of result", "It returns a function; expected a tensor"),
+        ("return scores[0]", "wrong shape", r"returns a tensor of shape \(3, 5\); expected .* \(2, 3, 5\)."),
+        ("return 'much'", "another kind of result", "returns 'much'; expected a tensor of shape"),
+        ("return scale", "another kind of result", "returns a function; expected a tensor"),
         ("return scores @ scores", "fails", "It fails: RuntimeError: Expected size for first two dimensions"),
         ("return math.isqrt(0.5)", "an integer root", r"isqrt\(\) takes whole numbers."),
         ("return scores.new_zeros(1 << 33)", "out of memory", "It needs more memory than it may have."),
@@ -68,7 +84,7 @@ def test_what_goes_wrong_has_a_name_and_a_line(checked, written, name, says):
 
 def test_several_lines_that_are_not_written_are_listed(checked):
     source = ANSWER.replace(SCALED, "...").replace("least + 1", "...").replace('"b"', "...")
-    assert checked(source).findings[0].says == "Line 4 is not written yet, and so are lines 8, 12."
+    assert checked(source).findings[0].says == "Line 4 is not written yet, nor are lines 8 and 12."
 
 
 def test_the_first_part_that_is_wrong_is_reported_alone(checked):
@@ -110,7 +126,8 @@ def test_an_error_while_the_file_runs_has_its_line(checked):
 
 def test_an_endless_loop_ends_with_its_time(checked):
     verdict = checked(ANSWER.replace(f"return {SCALED}", "while True: pass"), seconds=1)
-    assert (verdict.status, verdict.problem) == ("unchecked", "out of time: It did not end within 1 s, in line 8.")
+    says = "out of time: It did not end within 1 s, in line 8. Is there a loop that never ends?"
+    assert (verdict.status, verdict.problem) == ("unchecked", says)
 
 
 def test_what_is_printed_comes_along_and_regard_can_be_imported(checked):

@@ -34,6 +34,7 @@ def test_the_same_however_it_is_written(seen, expected):
         ({"a": 1}, {"b": 1}, "another kind of result", "It returns a dict with 'a'; expected a dict with 'b'."),
         ("ab", "ac", "", "It returns 'ab'; expected 'ac'."),
         (1.5, 2, "", "It returns 1.5; expected 2."),
+        (-0.0, -2.5, "", "It returns 0; expected −2.5."),
         ([1, 5], (1, 7), "", "Part 1 of the result is 5; expected 7."),
         ({"w": [0, 1]}, {"w": [0, 2]}, "", "Part 1 of the result 'w' of the result is 1; expected 2."),
         (Opaque("object"), 3, "another kind of result", "It returns an object; expected the number 3."),
@@ -62,6 +63,16 @@ def test_an_example_shows_the_first_place_that_differs():
     torch.testing.assert_close(example.expected, expected[4:7, 5:11])
     torch.testing.assert_close(example.seen, seen[4:7, 5:11])
     assert differing(seen, expected, 1e-5).nonzero().tolist() == [[5, 9]]
+
+
+def test_of_a_batch_the_matrix_that_differs_is_shown():
+    expected = torch.arange(2 * 3 * 5 * 7, dtype=torch.float64).view(2, 3, 5, 7)
+    seen = expected.clone()
+    seen[1, 2, 0, 3] = 0
+    example = first_difference(seen, expected, 1e-5).example
+    assert example.about == "the result, at [1, 2], row 0 to 2 of 5, column 0 to 5 of 7"
+    torch.testing.assert_close(example.expected, expected[1, 2, :3, :6])
+    torch.testing.assert_close(example.seen, seen[1, 2, :3, :6])
 
 
 def test_long_texts_are_cut():

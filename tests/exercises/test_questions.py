@@ -3,7 +3,7 @@ import torch
 
 from regard.exercises.parts import Question
 from regard.exercises.plain_calls import Opaque
-from regard.exercises.questions import answer_finding, plain_choice
+from regard.exercises.questions import answer_finding, plain_choice, quotes_missing
 
 
 @pytest.mark.parametrize("given", ["b", " B ", "'b'"])
@@ -28,6 +28,21 @@ def test_another_answer_does_not_tell_the_right_one():
     (one,) = answer_finding(Question("heads", 12), [13])
     assert (one.name, one.says) == ("heads: another answer", "heads is the number 13; that is not it.")
     assert answer_finding(Question("heads", 12), [Opaque("object")])[0].name == "heads: another answer"
+
+
+def test_an_answer_that_is_no_choice_is_told_the_letters():
+    question = Question("divided_by", "b", {"c": "No.", "a": "No."})
+    for given in ("the root", 3, "d"):
+        (one,) = answer_finding(question, [given])
+        assert one.name == "divided_by: another answer"
+        assert one.says.endswith('; answer with the letter "a", "b" or "c", in quotes.')
+
+
+def test_a_choice_without_quotes_is_told_them():
+    questions = [Question("heads", 12), Question("divided_by", "b", {"a": "No."})]
+    for choice in "ab":
+        assert quotes_missing(questions, f"name '{choice}' is not defined") == f'A choice stands in quotes: "{choice}".'
+    assert quotes_missing(questions, "name 'torch' is not defined") == ""
 
 
 def test_true_is_no_number():

@@ -15,7 +15,7 @@ from regard.sandbox.child import STARTED
 from regard.sandbox.limits import RunLimits
 from regard.sandbox.outcome import FailedLine
 from regard.sandbox.packets import pack
-from regard.sandbox.process import Ended, WorkerProcess
+from regard.sandbox.process import Ended, RunCancelled, WorkerProcess
 from regard.sandbox.protection import Protection, ProtectionReport
 from regard.sandbox.worker import Job, Received, Worker, find_entry, judge
 from sandbox.attacks import DRIVER
@@ -42,6 +42,17 @@ def test_tensors_and_values_go_in_and_come_out(worker, submit):
     assert (outcome.word, outcome.values, outcome.failure) == ("finished", {"heads": 7}, None)
     assert outcome.protection == worker.protection
     assert outcome.memory_bytes > 1 << 20
+
+
+def test_a_run_that_is_cancelled_leaves_the_worker_warm(worker, submit, monkeypatch):
+    process, asked = worker._process, iter([False, False, True])
+    monkeypatch.setattr(worker, "is_cancelled", lambda: next(asked))
+    with pytest.raises(RunCancelled):
+        worker.run(submit("def f(x):\n    while True: pass"))
+    assert next(asked, None) is None
+    job = submit("def f(x): return -x")
+    assert worker.run(job).finished
+    assert worker._process is process
 
 
 def test_a_driver_can_be_a_file(worker, submit, tmp_path):

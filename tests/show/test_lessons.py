@@ -52,6 +52,14 @@ def test_everything_keeps_to_the_width(learner, width):
     assert max(len(line) for text in texts for line in text.splitlines()) <= width
 
 
+def test_a_list_shows_hints_and_attempts_in_full(learner):
+    learner.progress.update("twice", hints=3, attempts=12)
+    vars(learner.course.lesson("twice"))["title"] = "A title that is longer than its place in the list " * 2
+    for width in (80, 62):
+        (line,) = [one for one in lesson_list(learner, width).splitlines() if " twice " in one]
+        assert line.endswith("  3 hints, 12 attempts")
+
+
 def test_a_heading_names_the_file_and_on_request_the_task(learner):
     lesson = learner.course.lesson("twice")
     assert lesson_heading(learner, lesson, 80, with_task=False) == (
@@ -70,11 +78,11 @@ def test_what_is_not_written_yet_has_no_cross(learner):
 
 def test_a_wrong_answer_is_the_verdict_and_what_was_printed(learner):
     verdict = AnswerVerdict(
-        "twice", "", [Finding("squared", "It is x².")], printed="".join(f"{i}\n" for i in range(20))
+        "twice", "", [Finding("squared", "It is x².")], printed="".join(f"{i}\n" for i in range(40))
     )
     text = result_text(learner.course.lesson("twice"), checked(verdict), 80)
     assert text.startswith("  Your code printed:\n    0\n    1\n")
-    assert "    11\n    … and 8 lines more\n\n  ✗ twice: squared\n\n    It is x²." in text
+    assert "    29\n    … and 10 lines more\n\n  ✗ twice: squared\n\n    It is x²." in text
     assert "Another way" not in text
 
 
@@ -120,8 +128,9 @@ def test_an_explanation_without_a_next_line_is_all_explanation():
     assert split_after("Next: only this.") == ("", "only this.")
 
 
-def test_code_is_shortened_and_prose_is_wrapped():
-    assert indented("    return a_long_name + another", 20, "  ", wrap=False) == "      return a_long…"
+def test_code_and_prose_are_wrapped_and_code_is_indented_further():
+    wrapped = "      return a_long_name\n          + another"
+    assert indented("    return a_long_name + another", 25, "  ", then="    ") == wrapped
     assert indented("    a b c d e f g h", 14) == "      a b c d\n      e f g h"
 
 

@@ -90,3 +90,14 @@ def test_an_example_has_as_many_digits_as_show_the_difference():
     assert shown([0.5, 1.0], [0.25, 1.0]) == ["0.50", "1.00", "0.25", "1.00"]
     assert shown([0.0012], [0.0013]) == ["0.0012", "0.0013"]
     assert shown([1.0, -torch.inf], [0.0, 2.0]) == ["1", "−∞", "0", "2"]
+    assert shown([-0.001, 1.5], [-0.0, 2.5]) == ["0.00", "1.50", "0.00", "2.50"]
+
+
+def test_a_long_heading_of_an_example_is_wrapped_and_no_shape_is_broken():
+    about = "attend(scores = 4 × 3 × 7 × 5, v = 4 × 3 × 5 × 11): the result, at [2, 0, 1], row 2 to 4 of 7"
+    example = Example(about, torch.tensor([[0.5]]), torch.tensor([[0.25]]))
+    for width in range(30, 100):
+        lines = as_text(wrong(Finding("", "It differs.", example=example)), width).splitlines()
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        assert all(shape in text for shape in ("4 × 3 × 7 × 5", "4 × 3 × 5 × 11", "[2, 0, 1]"))

@@ -30,7 +30,7 @@ def explain(failed: Failure, subject: Subject, request: Request, sizes: ProbeSiz
     """What an exception means, in the learner's terms."""
     if failed.type == WRONG_SHAPE:
         return Finding("", failed.message, step="out")
-    message = failed.message.strip().split("\n")[0]
+    message = failed.message.strip().split("\n")[0].rstrip(". ")
     if failed.type == "AttributeError" and _is_about_init(failed.message):
         return Finding(
             "super().__init__() missing",

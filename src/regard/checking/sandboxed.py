@@ -105,7 +105,7 @@ class SandboxedSubject:
 
 def does_not_run(failure: SubmissionFailure) -> Finding:
     """The finding on a file that cannot be imported."""
-    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(": ")
+    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(":. ")
     line = failure.lines[-1].line if failure.lines else 0
     return Finding("does not run", f"The file does not run: {message}.", line=line)
 

@@ -66,10 +66,14 @@ def start(
     from regard.show.lessons import shown_path
 
     opened = _course(course)
-    learner, written = start_folder(default_folder(opened) if folder is None else Path(folder), opened)
+    learner, written = start_folder(default_folder(opened, Path()) if folder is None else Path(folder), opened)
     count, place = len(opened.lessons), shown_path(learner.path)
     kept = f"; {count - len(written)} were there and are as they were" if written and len(written) < count else ""
-    what = f"{len(written)} exercises written to {place}{kept}." if written else f"{place} has all {count} exercises."
+    what = (
+        f"{len(written)} exercise{'s' * (len(written) != 1)} written to {place}{kept}."
+        if written
+        else f"{place} has all {count} exercises."
+    )
     typer.echo(f"\n  {opened.title}\n  {what}\n")
     move = "" if learner.path.resolve() == Path.cwd() else f"cd {place}\n    "
     first = learner.file_of(learner.current() or opened.lessons[0]).name
@@ -184,7 +188,7 @@ def verify(
         typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
     ] = None,
 ) -> None:
-    """Check a course: every exercise fails unsolved, solutions pass, wrong answers get their names.
+    """For authors: check that exercises fail unsolved, solutions pass, wrong answers get their names.
 
     Exit status: 0 nothing is wrong with it, 1 something is.
     """
@@ -228,7 +232,6 @@ def _folder(course: str | None) -> LearnerFolder:
     """The learner's folder: here, or the only one in this folder."""
     from regard.course.learner import find_folder
 
-    course = course
     return find_folder(Path.cwd(), None if course is None else Path(course))
 
 

@@ -12,6 +12,7 @@ from regard.course.answers import AnswerChecker, CheckedAnswer, check_learner
 from regard.course.courses import Lesson
 from regard.course.learner import LearnerFolder
 from regard.course.watching import EVERY, SavedFiles
+from regard.sandbox.process import RunCancelled
 from regard.show.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
 from regard.show.table import terminal_width, wrapped
 
@@ -34,11 +35,13 @@ class WatchMode:
         self.is_list = False  # the list of exercises is on the screen
         self.shows_ways = self.has_more = False  # other ways are shown even if they do not fit; w would show them
         self._saved = SavedFiles(folder.files())
+        self._keys_ahead, self._saved_ahead = "", list[str]()  # what came while an answer was checked
 
     def run(self) -> None:
         """Until q, Ctrl-D or Ctrl-C."""
         try:
             with Keyboard() as keyboard, AnswerChecker() as checker:
+                checker.is_cancelled = lambda: self._is_overtaken(keyboard)
                 self.check(checker)
                 while self._step(keyboard, checker):
                     pass
@@ -47,18 +50,32 @@ class WatchMode:
 
     def _step(self, keyboard: Keyboard, checker: AnswerChecker) -> bool:
         """Wait a moment for a key or a saved file; is there more to come?"""
-        for key in keyboard.read(EVERY):
+        keys, self._keys_ahead = self._keys_ahead or keyboard.read(EVERY), ""
+        for at, key in enumerate(keys):
             if key in _QUIT:
                 return False
             self.press(key, checker)
+            if self._keys_ahead:
+                self._keys_ahead = keys[at + 1 :] + self._keys_ahead
+                break
         if keyboard.is_redrawn:
             keyboard.is_redrawn = False
             self.draw()
-        if saved := self._saved.saved():
+        saved, self._saved_ahead = self._saved_ahead or self._saved.saved(), []
+        if saved:
             name = self.lesson.name if self.lesson.name in saved else saved[0]
             self.go_to(self.folder.course.lesson(name))
             self.check(checker)
         return True
+
+    def _is_overtaken(self, keyboard: Keyboard) -> bool:
+        """While an answer is checked: was another saved, or q pressed? Other keys wait for the verdict."""
+        self._keys_ahead += keyboard.read(0)
+        if keyboard.is_redrawn:
+            keyboard.is_redrawn = False
+            self.draw()
+        self._saved_ahead = self._saved.saved()
+        return bool(self._saved_ahead) or any(key in self._keys_ahead for key in _QUIT)
 
     def press(self, key: str, checker: AnswerChecker) -> None:
         """Do what a key asks for."""
@@ -107,6 +124,8 @@ class WatchMode:
             self.checked, self.message = check_learner(self.folder, self.lesson, checker), ""
         except ValueError as error:  # the file is not there
             self.message = str(error)
+        except RunCancelled:
+            return  # what came instead is next
         self.draw()
 
     def draw(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,8 @@ class AnswerChecker:
 
     def __init__(self, *, confined: bool = False) -> None:
         self.is_confined = confined
+        # Asked a few times a second while an answer runs; if it says yes, the check raises RunCancelled.
+        self.is_cancelled: Callable[[], bool] = bool  # no
         self._worker: Worker | None = None
         self._exercises: dict[Path, Exercise] = {}
 
@@ -75,6 +78,7 @@ class AnswerChecker:
         exercise = self.exercise(lesson)
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
+        worker.is_cancelled = self.is_cancelled
         verdict = check_answer(exercise, worker, path, seed)
         seconds = time.perf_counter() - begin
         is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()

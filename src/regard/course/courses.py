@@ -6,6 +6,7 @@ Everything that a learner reads is read here as text: no file of an exercise is 
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -104,12 +105,13 @@ class Course:
 
         A learner types what is at hand: scale, 9, 09_scale or 09_scale.py.
         """
-        bare = Path(name).name.removesuffix(".py")
+        bare = Path(name).name.lower().removesuffix(".py")
         number, _, rest = bare.partition("_")
         for one in self.lessons:
             if one.name in (bare, rest if number.isdigit() else bare) or (bare.isdigit() and one.number == int(bare)):
                 return one
-        near = [one.name for one in self.lessons if bare and (bare in one.name or one.name in bare)]
+        names = [one.name for one in self.lessons]
+        near = [one for one in names if bare and (bare in one or one in bare)] or difflib.get_close_matches(bare, names)
         hint = f"did you mean {' or '.join(near[:3])}?" if near else "regard learn list names them"
         raise ValueError(f"the course has no exercise {name}; {hint}")
 

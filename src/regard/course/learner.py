@@ -109,6 +109,9 @@ def start_folder(path: Path, course: Course) -> tuple[LearnerFolder, list[Path]]
         raise ValueError(f"{path} is a file; give the name of a folder")
     if path.resolve() == course.folder.resolve() or course.folder.resolve() in path.resolve().parents:
         raise ValueError(f"{path} is the course itself, or in it; answers go elsewhere: regard learn start FOLDER")
+    for above in path.resolve().parents:
+        if _is_learners(above):
+            raise ValueError(f"{path} would be inside {above}, which is a course already; go on there: regard learn")
     if (path / FILE).exists():
         folder = open_folder(path)
         if folder.course.folder.resolve() != course.folder.resolve():
@@ -128,9 +131,18 @@ def find_folder(near: Path, course: Path | None = None) -> LearnerFolder:
     if len(inside) > 1:
         names = ", ".join(one.name for one in inside)
         raise ValueError(f"there are several courses here: {names}; go into one of them, as in: cd {inside[0].name}")
-    if not inside:
-        raise ValueError("there is no course in this folder yet; start one here: regard learn start")
-    return open_folder(inside[0], course)
+    if inside:
+        return open_folder(inside[0], course)
+    opened = read_course(course or OWN_COURSE)
+    if has_answers(near, opened):
+        again = "regard learn start ." + ("" if course is None else f" --course {course}")
+        raise ValueError(f"your files are here, but {FILE} is missing; {again} writes it anew")
+    for above in near.resolve().parents:
+        if _is_learners(above):
+            raise ValueError(f"the course is in the folder above, {above}; go there: cd {os.path.relpath(above, near)}")
+    raise ValueError(
+        "there is no course in this folder; cd into the folder of your course, or start one here: regard learn start"
+    )
 
 
 def open_folder(path: Path, course: Path | None = None) -> LearnerFolder:
@@ -147,9 +159,16 @@ def open_folder(path: Path, course: Path | None = None) -> LearnerFolder:
     return LearnerFolder(path, read_course(place))
 
 
-def default_folder(course: Course) -> Path:
-    """Where the learner's files go, unless they say so."""
-    return Path(DEFAULT_FOLDER if course.is_own else f"{course.folder.resolve().name}-answers")
+def default_folder(course: Course, near: Path) -> Path:
+    """Where the learner's files go, unless they say so: here, if they are here already, else into a folder in it."""
+    if _is_learners(near) or has_answers(near, course):
+        return near
+    return near / Path(DEFAULT_FOLDER if course.is_own else f"{course.folder.resolve().name}-answers")
+
+
+def has_answers(path: Path, course: Course) -> bool:
+    """Are at least half of the files of a course in this folder, so that somebody has started it here?"""
+    return 2 * sum((path / one.file_name).is_file() for one in course.lessons) >= len(course.lessons)
 
 
 def short_hash(content: bytes) -> str:

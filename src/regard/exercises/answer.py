@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +25,13 @@ from regard.exercises.comparing import describe_value, first_difference, is_same
 from regard.exercises.exercise import Exercise
 from regard.exercises.layers import check_layer
 from regard.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
-from regard.exercises.questions import answer_finding
+from regard.exercises.questions import answer_finding, quotes_missing
 from regard.exercises.unwritten import unwritten_lines
 from regard.sandbox.protection import Protection
 from regard.sandbox.worker import Worker
 
 SECONDS = 20.0  # for all parts together
+MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
 
 
 @dataclass
@@ -75,9 +77,13 @@ def check_answer(
         outcome = stopped.outcome
         nothing.printed = outcome.output
         if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            nothing.findings = with_code([does_not_run(outcome.failure)], source)
+            finding = does_not_run(outcome.failure)
+            questions = [part for part in exercise.parts if isinstance(part, Question)]
+            says = f"{finding.says} {quotes_missing(questions, outcome.failure.message)}".rstrip()
+            nothing.findings = with_code([replace(finding, says=says)], source)
         else:
-            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+            loop = " Is there a loop that never ends?" if outcome.word == "out of time" else ""
+            nothing.problem = f"{outcome.word}: {outcome.sentence}{loop}"
     return nothing
 
 
@@ -110,7 +116,7 @@ def _before_running(source: str) -> list[Finding]:
         return [Finding("does not run", f"The file does not run: {error}.")]
     if not lines:
         return []
-    more = "" if len(lines) == 1 else f", and so {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
+    more = "" if len(lines) == 1 else f", nor {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
     return [Finding("not written yet", f"Line {lines[0]} is not written yet{more}.", line=lines[0])]
 
 
@@ -128,7 +134,8 @@ def only_line(source: str, name: str) -> int:
 
 
 def _listed(lines: Sequence[int]) -> str:
-    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
+    *most, last = map(str, lines)
+    return f"lines {', '.join(most)} and {last}" if most else f"line {last}"
 
 
 def _checked(
@@ -171,13 +178,14 @@ def _check_function(part: Function, called: Called, runs: Sequence[tuple[Any, ..
         difference = first_difference(seen, expected, part.tolerance)
         if difference is None:
             continue
-        example = difference.example
+        example, call = difference.example, _call_text(part, arguments)
         if example is not None:
-            example = replace(example, about=f"{_call_text(part.name, arguments)}: {example.about}")
+            example = replace(example, about=f"{call}: {example.about}")
         wrong = next((one for one in part.wrong if _explains(one, part, pairs, seed)), None)
         if wrong is not None:
             return Finding(wrong.name, wrong.says.format(*arguments), wrong.why, example=example, step="result")
-        return Finding(difference.name, difference.says, example=example, step="result")
+        says = difference.says if example is not None else _with_call(difference.says, call)
+        return Finding(difference.name, says, example=example, step="result")
     return None
 
 
@@ -216,28 +224,55 @@ def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]],
                 torch.manual_seed(seed + run)
                 fault = part.judge(seen, *copy.deepcopy(arguments))
         except Exception as error:
-            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {error}."
+            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {str(error).rstrip('.')}."
             return Finding("returns nothing" if seen is None else "another kind of result", says)
         if fault is not None:
             return Finding(fault.name, fault.says, fault.why)
     return None
 
 
-def _call_text(name: str, arguments: Sequence[Any]) -> str:
-    """The call of an example, with tensors by their shapes.
+def _with_call(says: str, call: str) -> str:
+    """What a result is, with the call that gave it."""
+    if says.startswith("It returns"):
+        return call + says.removeprefix("It")
+    return f"{call}: {says[0].lower()}{says[1:]}"
 
-    >>> _call_text("scale", [torch.zeros(2, 5), 7])
-    'scale(2 × 5, 7)'
+
+def _call_text(part: Function, arguments: Sequence[Any]) -> str:
+    """The call of an example: its arguments by name; long lists and tensors by their sizes.
+
+    >>> part = Function("visible", lambda random: (), right=lambda x, lengths, S: x)
+    >>> _call_text(part, [torch.zeros(2, 5), torch.tensor([5, 2]), 10])
+    'visible(x = 2 × 5, lengths = [5, 2], S = 10)'
     """
+    try:
+        known = inspect.signature(part.right).parameters.values()
+        names = [f"{one.name} = " for one in known if one.kind is one.POSITIONAL_OR_KEYWORD]
+    except (TypeError, ValueError):  # of a function of torch, nobody knows the names
+        names = []
+    names = names[: len(arguments)] if len(names) >= len(arguments) else [""] * len(arguments)
+    return f"{part.name}({', '.join(name + _short(one) for name, one in zip(names, arguments, strict=True))})"
 
-    def text(value: Any) -> str:
-        if isinstance(value, Tensor):
-            return " × ".join(map(str, value.shape)) or f"{value.item():.4g}"
-        if isinstance(value, (list, tuple, dict)):
-            return f"{type(value).__name__} of {len(value)}"
-        return repr(value if not isinstance(value, str) or len(value) <= 20 else value[:20] + "…")
 
-    return f"{name}({', '.join(map(text, arguments))})"
+def _short(value: Any) -> str:
+    """An argument in a few characters.
+
+    >>> _short(torch.tensor([0.25, -1.0])), _short(torch.zeros(7)), _short([1, [2, 3]]), _short("a" * 30)
+    ('[0.25, −1]', 'tensor of 7', '[1, [2, 3]]', "'aaaaaaaaaaaaaaaaaaaa…'")
+    """
+    if isinstance(value, Tensor) and value.dim() != 1:
+        return " × ".join(map(str, value.shape)) or _short(value.item())
+    if isinstance(value, Tensor):
+        return _short(value.tolist()) if len(value) <= MOST_SHOWN else f"tensor of {len(value)}"
+    if isinstance(value, float):
+        return f"{value:.3g}".replace("-", "−")
+    if isinstance(value, (list, tuple)) and len(value) <= MOST_SHOWN:
+        texts = ", ".join(map(_short, value))
+        if len(texts) <= LONGEST_SHOWN:
+            return f"[{texts}]" if isinstance(value, list) else f"({texts})"
+    if isinstance(value, (list, tuple, dict)):
+        return f"{type(value).__name__} of {len(value)}"
+    return repr(value if not isinstance(value, str) or len(value) <= 20 else value[:20] + "…")
 
 
 def _check_layer(

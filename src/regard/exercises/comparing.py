@@ -103,7 +103,8 @@ def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: st
 
 def _number(value: Any) -> str:
     value = value.item() if isinstance(value, Tensor) else value
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value + 0.0:.6g}" if isinstance(value, float) else str(value)  # + 0.0: no negative zero
+    return text.replace("-", "−")
 
 
 def differing(seen: Tensor, expected: Tensor, tolerance: float | int) -> Tensor:
@@ -125,16 +126,21 @@ def differing(seen: Tensor, expected: Tensor, tolerance: float | int) -> Tensor:
 
 
 def _example(seen: Tensor, expected: Tensor, differs: Tensor, about: str) -> Example:
-    """Some rows and columns, among them the first that differs."""
-    columns = expected.shape[-1]
-    row, column = divmod(int(differs.reshape(-1).to(torch.int8).argmax()), columns)
-    rows = expected.numel() // columns
+    """Some rows and columns, among them the first that differs; of a batch, those of one matrix."""
+    rows, columns = expected.shape[-2:] if expected.dim() > 1 else (1, expected.shape[-1])
+    matrix, place = divmod(int(differs.reshape(-1).to(torch.int8).argmax()), rows * columns)
+    row, column = divmod(place, columns)
     top = 0 if rows <= MOST_ROWS else min(max(row - 1, 0), rows - MOST_ROWS)
     left = 0 if column < MOST_COLUMNS else min(column - 1, columns - MOST_COLUMNS)
     cut = [
-        (t.real if t.is_complex() else t).reshape(rows, columns)[top : top + MOST_ROWS, left : left + MOST_COLUMNS]
+        (t.real if t.is_complex() else t).reshape(-1, rows, columns)[matrix][
+            top : top + MOST_ROWS, left : left + MOST_COLUMNS
+        ]
         for t in (seen, expected)
     ]
-    where = [f"row {top} to {top + MOST_ROWS - 1} of {rows}"] * (rows > MOST_ROWS)
+    batch = torch.zeros(expected.shape[:-2])
+    index = [int(one) for one in torch.unravel_index(torch.tensor(matrix), batch.shape)]
+    where = [f"at {index}"] * bool(index)
+    where += [f"row {top} to {top + MOST_ROWS - 1} of {rows}"] * (rows > MOST_ROWS)
     where += [f"column {left} to {left + MOST_COLUMNS - 1} of {columns}"] * (columns > MOST_COLUMNS)
     return Example(", ".join([about, *where]), cut[0].to(torch.float64), cut[1].to(torch.float64))

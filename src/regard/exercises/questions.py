@@ -22,7 +22,26 @@ def answer_finding(question: Question, results: Sequence[Any]) -> list[Finding]:
     for choice, reason in question.because.items():
         if given == plain_choice(choice):
             return [Finding(f"{question.name}: {choice}", reason)]
-    return [Finding(f"{question.name}: another answer", f"{question.name} is {describe_value(value)}; that is not it.")]
+    remedy = f"answer with {letters}" if (letters := _letters(question)) else "that is not it"
+    return [Finding(f"{question.name}: another answer", f"{question.name} is {describe_value(value)}; {remedy}.")]
+
+
+def quotes_missing(questions: Sequence[Question], failure: str) -> str:
+    """A remedy where a file fails because a choice was written without its quotes, `answer = b`; else ""."""
+    for one in questions:
+        for choice in (one.right, *one.because):
+            if isinstance(choice, str) and f"name {choice!r} is not defined" in failure:
+                return f'A choice stands in quotes: "{choice}".'
+    return ""
+
+
+def _letters(question: Question) -> str:
+    """The choices, where each is a letter: 'the letter "a", "b" or "c", in quotes'; else ""."""
+    choices = sorted({str(one) for one in (question.right, *question.because)})
+    if len(choices) < 2 or not all(len(one) == 1 and one.isalpha() for one in choices):
+        return ""
+    *most, last = (f'"{one}"' for one in choices)
+    return f"the letter {', '.join(most)} or {last}, in quotes"
 
 
 def plain_choice(value: Any) -> str:

@@ -43,6 +43,10 @@ class WorkerDied(RuntimeError):
     """A worker's process ended by itself, or does not answer."""
 
 
+class RunCancelled(Exception):
+    """A run that its supervisor was asked to end. The worker stays warm."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a submission's process ended."""

@@ -10,7 +10,7 @@ import selectors
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,13 +21,14 @@ from torch import Tensor
 
 from regard.sandbox.child import STARTED
 from regard.sandbox.folders import measure_folder, temporary_folder
-from regard.sandbox.limits import RunLimits
+from regard.sandbox.limits import MiB, RunLimits
 from regard.sandbox.outcome import WORDS, Outcome, printable_text, read_failure, with_last_line
 from regard.sandbox.packets import MalformedPacket, pack, unpack
-from regard.sandbox.process import FORKS, Ended, WorkerDied, WorkerProcess
+from regard.sandbox.process import FORKS, Ended, RunCancelled, WorkerDied, WorkerProcess
 from regard.sandbox.protection import Protection, ProtectionReport
 
 LOOK_EVERY = 0.2  # seconds between two looks at the folder
+CANCELLED = "cancelled"
 GRACE = 5.0  # seconds for a worker to end a job's process before it counts as dead
 
 
@@ -88,6 +89,8 @@ class Worker:
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
         self._process: WorkerProcess | None = process or self._started()
+        # Asked a few times a second while a job runs; if it says yes, the job is ended, and its run raises RunCancelled.
+        self.is_cancelled: Callable[[], bool] = bool  # no
 
     def __enter__(self) -> Worker:
         return self
@@ -124,7 +127,7 @@ class Worker:
     def run(self, job: Job) -> Outcome:
         """Run a submission, and wait for its end, which comes within the limits whatever it does.
 
-        Raises ProtectionMissing if this system lacks a layer.
+        Raises ProtectionMissing if this system lacks a layer, and RunCancelled if `is_cancelled` said so.
         """
         try:
             entry = find_entry(Path(job.submission), job.entry, links=not self._wanted.confined)
@@ -155,10 +158,13 @@ class Worker:
         self._number += 1
         try:
             with temporary_folder() as folder:
-                return self._run_in(folder, self._process, job, entry)
+                outcome = self._run_in(folder, self._process, job, entry)
         except BaseException:
             self.close()  # whatever it was, no process of a submission outlives this
             raise
+        if outcome.word == CANCELLED:
+            raise RunCancelled
+        return outcome
 
     def _run_in(self, folder: Path, process: WorkerProcess, job: Job, entry: str | None) -> Outcome:
         report = process.wait_until_ready()
@@ -215,6 +221,8 @@ class Worker:
                 if now >= look:
                     look = now + LOOK_EVERY
                     received.stopped = received.stopped or _look(process, folder, limits)
+                    if not received.stopped and self.is_cancelled():
+                        received.stopped = CANCELLED, "It was cancelled."
                 if now >= deadline:
                     seconds = f"{limits.wall_seconds:g} s"
                     received.stopped = received.stopped or ("out of time", f"It was stopped after {seconds}.")
@@ -303,11 +311,20 @@ def _signal(number: int) -> str:
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
     sentence = {
-        "output": f"It printed more than {limits.output_bytes} bytes.",
-        "result": f"It returned more than {limits.result_bytes} bytes.",
-        "folder": f"It wrote more than {limits.folder_bytes} bytes or {limits.folder_entries} files.",
+        "output": f"It printed more than {_size(limits.output_bytes)}.",
+        "result": f"It returned more than {_size(limits.result_bytes)}.",
+        "folder": f"It wrote more than {_size(limits.folder_bytes)} or {limits.folder_entries} files.",
     }
     return "wrote too much", sentence[what]
+
+
+def _size(count: int) -> str:
+    """Bytes as people say it.
+
+    >>> _size(3 << 20), _size(1000)
+    ('3 MiB', '1000 bytes')
+    """
+    return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
 
 
 def _read(descriptor: int, into: bytearray, most: int) -> bool | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BAR = 30  # columns
-_MOST_PRINTED = 12  # lines of what the learner's code printed
+_MOST_PRINTED = 30  # lines of what the learner's code printed
 _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 
@@ -32,7 +32,8 @@ def lesson_list(folder: LearnerFolder, width: int) -> str:
         record = records.get(lesson.name, ExerciseRecord(lesson.name))
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
         rows.append([mark, str(lesson.number), lesson.name, lesson.title, _used(record)])
-    table = text_table([], rows, width, cut={3: 12, 4: 18}).splitlines()
+    used = min(max(len(row[4]) for row in rows), max(18, width // 3))
+    table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
     lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
     for chapter in dict.fromkeys(one.chapter for one in folder.course.lessons):
         chosen = [line for line, one in zip(table, folder.course.lessons, strict=True) if one.chapter == chapter]
@@ -113,7 +114,7 @@ def _printed(text: str, width: int) -> str:
         return ""
     more = [f"… and {len(lines) - _MOST_PRINTED} lines more"] if len(lines) > _MOST_PRINTED else []
     printed = "\n".join([*lines[:_MOST_PRINTED], *more])
-    return f"  Your code printed:\n{indented(printed, width, '    ', wrap=False)}"
+    return f"  Your code printed:\n{indented(printed, width, '    ', then='  ')}"
 
 
 def _picture(weights: Tensor, width: int) -> str:
@@ -144,12 +145,12 @@ def ways_text(lesson: Lesson, names: Sequence[str], width: int) -> str:
     for path in lesson.ways:
         if codes := different_code(path.read_text(encoding="utf-8"), usual, names):
             title = f"  Another way, {path.stem.replace('_', ' ')}:"
-            blocks.append("\n\n".join([title, *(indented(code, width, "    ", wrap=False) for code in codes)]))
+            blocks.append("\n\n".join([title, *(indented(code, width, "    ", then="    ") for code in codes)]))
     return "\n\n".join(blocks)
 
 
-def indented(text: str, width: int, indent: str = "  ", wrap: bool = True) -> str:
-    r"""A text whose lines stay as they are; those that are too long are wrapped, or shortened where it is code.
+def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
+    r"""A text whose lines stay as they are; those that are too long are wrapped, and `then` indents what follows more.
 
     >>> print(indented("x = 1\n\nA line that is long.", 16))
       x = 1
@@ -161,11 +162,9 @@ def indented(text: str, width: int, indent: str = "  ", wrap: bool = True) -> st
     for line in map(as_printed, text.splitlines()):
         if text_columns(line) + len(indent) <= width:
             lines.append((indent + line).rstrip())
-        elif wrap:
-            inner = indent + " " * (len(line) - len(line.lstrip()))
-            lines.append(wrapped(line.strip(), width, inner))
         else:
-            lines.append(shorten(indent + line, width))
+            inner = indent + " " * min(len(line) - len(line.lstrip()), width // 2)
+            lines.append(wrapped(line.strip(), width, inner, inner + then))
     return "\n".join(lines)
 
 

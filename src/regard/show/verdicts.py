@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from torch import Tensor
@@ -9,6 +10,8 @@ from torch import Tensor
 from regard.checking.verdict import Example, Finding, Verdict
 from regard.drawing import as_text
 from regard.show.table import shorten, terminal_width, wrapped
+
+_KEPT = "\xa0"  # in place of a space at which no line is broken
 
 
 @as_text.register
@@ -20,26 +23,37 @@ def _text(verdict: Verdict, width: int | None = None) -> str:
         if several:
             blocks.append(wrapped(f"{number}. {finding.name or 'unknown mistake'}", width, "    "))
         blocks += _details(finding, verdict, width, says=True)
-    blocks += [wrapped(note, width, "    ") for note in verdict.notes]
+    blocks += [_wrapped(note, width, "    ") for note in verdict.notes]
     if verdict.sizes and verdict.mistakes:
         sizes = ", ".join(f"{name}={value}" for name, value in verdict.sizes.items())
         blocks.append(wrapped(f"Checked as {verdict.task}; built with {sizes}.", width, "    "))
     for finding in verdict.warnings:
-        warning = wrapped(f"! {finding.name}: {finding.says}", width, "  ", "    ")
+        warning = _wrapped(f"! {finding.name}: {finding.says}", width, "  ", "    ")
         blocks += [warning, *_details(finding, verdict, width)]
     return "\n\n".join(blocks)
 
 
 def _heading(verdict: Verdict, width: int) -> str:
     if verdict.problem:
-        return wrapped(f"? {verdict.name} could not be checked: {verdict.problem}", width, "  ", "    ")
+        return _wrapped(f"? {verdict.name} could not be checked: {verdict.problem}", width, "  ", "    ")
     if verdict.is_right:
-        return wrapped(f"✓ {verdict.name} is right: {verdict.task}", width, "  ", "    ")
+        return _wrapped(f"✓ {verdict.name} is right: {verdict.task}", width, "  ", "    ")
     first = verdict.mistakes[0]
     said = first.name or ("unknown mistake" if first.step else "wrong")
     if len(verdict.mistakes) > 1:
         said = f"{len(verdict.mistakes)} mistakes"
-    return wrapped(f"✗ {verdict.name}: {said}", width, "  ", "    ")
+    return _wrapped(f"✗ {verdict.name}: {said}", width, "  ", "    ")
+
+
+def _wrapped(text: str, width: int, indent: str, later: str | None = None) -> str:
+    r"""The text in lines that do not break a shape.
+
+    >>> print(_wrapped("It returns a tensor of shape (2, 3, 5).", 34, ""))
+    It returns a tensor of shape
+    (2, 3, 5).
+    """
+    together = re.sub(r"(?<=\d)(,| ×) (?=\d)", lambda found: found[1].replace(" ", _KEPT) + _KEPT, text)
+    return wrapped(together, width, indent, later).replace(_KEPT, " ")
 
 
 def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False) -> list[str]:
@@ -48,11 +62,11 @@ def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False)
         place = f"{Path(verdict.file).name}:{finding.line}" if verdict.file else f"line {finding.line}"
         blocks.append(shorten(f"    {place}   {finding.code}", width))
     if says:
-        blocks.append(wrapped(finding.says, width, "    "))
+        blocks.append(_wrapped(finding.says, width, "    "))
     if finding.example is not None:
         blocks.append(_example(finding.example, width))
     if finding.why:
-        blocks.append(wrapped(finding.why, width, "    "))
+        blocks.append(_wrapped(finding.why, width, "    "))
     if finding.fix and verdict.shows_fix:
         blocks.append(shorten(f"    Write: {finding.fix}", width))
     return blocks
@@ -63,7 +77,7 @@ def _example(example: Example, width: int) -> str:
     digits = _digits(example)
     seen, expected = _rows(example.seen, digits), _rows(example.expected, digits)
     left = max(len("yours"), *(len(row) for row in seen))
-    lines = [f"    {example.about}"]
+    lines = [_wrapped(example.about, width, "    ")]
     if 6 + left + 4 + max(map(len, expected)) <= width and len(seen) == len(expected):
         lines.append(f"      {'yours':<{left}}    expected")
         lines += [f"      {a:<{left}}    {b}".rstrip() for a, b in zip(seen, expected, strict=True)]
@@ -90,4 +104,5 @@ def _rows(numbers: Tensor, digits: int) -> list[str]:
 def _number(value: float, digits: int) -> str:
     if value != value or abs(value) == float("inf"):
         return "NaN" if value != value else "∞" if value > 0 else "−∞"
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:.{digits}f}"
+    return (text if float(text) else text.removeprefix("-")).replace("-", "−")  # no negative zero
