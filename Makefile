@@ -20,10 +20,10 @@ test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 	$(BIN)/python -m pytest -m compiled
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
-slow: $(VENV)/.dev ## Run the slow tests: attacks on the sandbox, notebooks, every view
+slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests
 
-torture: $(VENV)/.dev ## Run 500 hostile submissions through the sandbox, and 500 through regard grade (20 minutes)
+torture: $(VENV)/.dev ## Run 500 hostile submissions, twice (half an hour)
 	$(BIN)/python tests/sandbox/torture.py
 	$(BIN)/python tests/grading/torture.py
 	$(BIN)/python tests/grading/torture.py --exercise --count 100

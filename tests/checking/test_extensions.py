@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from checking.learner import checked
 from regard.checking.extensions import Extension
+from regard.mistakes.formula import Case
 
 HELD_OUT = Path(__file__).parent / "held_out"
 NOTES = [
@@ -78,4 +80,5 @@ def test_a_bias_that_depends_on_the_text_is_none_by_position(tmp_path):
 
 
 def test_an_extension_is_known_unless_it_says_what_is_not():
-    assert Extension("It adds x.", None, None).unknown == ""
+    case = Case(torch.zeros(2, 5, 6), num_heads=2)
+    assert Extension("It adds x.", case, torch.zeros(2, 5, 6)).unknown == ""
