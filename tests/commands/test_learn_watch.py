@@ -5,12 +5,12 @@ import re
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pexpect
 import pytest
 from tiny_course import write_course
 
+from processes import children, is_alive
 from regard.course.courses import read_course
 from regard.course.learner import start_folder
 from terminal import C_LOCALE, ESCAPE, hear_interrupts, surroundings
@@ -77,13 +77,6 @@ class Played:
         return last, self.screen.exitstatus
 
 
-def children(pid):
-    """The processes that a process has started."""
-    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
-    pairs = [re.match(r"(\d+) \(.*\) \S (\d+)", one) for one in stats]
-    return [int(one[1]) for one in pairs if one and int(one[2]) == pid]
-
-
 def test_start_fail_hint_fix_pass_next_quit_and_go_on_tomorrow(learner):
     played = Played(learner)
     assert "This file is right as it is." in played.wait("checking…")
@@ -148,9 +141,9 @@ def test_a_kill_at_any_moment_loses_no_progress_and_leaves_no_process(learner):
     played.screen.expect(pexpect.EOF)
     assert learner.progress.record("twice").is_done
     end = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+    while any(map(is_alive, workers)) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert not any(map(is_alive, workers))
 
 
 def test_ctrl_c_leaves_an_endless_loop_with_a_terminal_as_before(learner):

@@ -11,6 +11,7 @@ import jaxtyping
 import pytest
 import torch
 
+from processes import is_alive
 from regard.sandbox.child import STARTED
 from regard.sandbox.limits import RunLimits
 from regard.sandbox.outcome import FailedLine
@@ -234,15 +235,6 @@ def test_the_kernel_is_believed_before_the_process(result, status, cpu, word):
     outcome = judge(received, Ended(status, cpu, 7), RunLimits(), 0.1, ProtectionReport())
     assert outcome.word == word
     assert outcome.sentence.endswith(".")
-
-
-def is_alive(pid: int) -> bool:
-    """Does a process run? One that has ended and that nobody has waited for does not."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
