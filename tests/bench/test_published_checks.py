@@ -7,6 +7,7 @@ from regard.bench.check_cases import right_layers, wrong_layers
 from regard.bench.published_checks import PUBLISHED
 from regard.checking.check import check_subject
 from regard.checking.values import Request
+from sampled import quick_every
 
 WRONG = wrong_layers("published.txt")
 ACCEPTED = {"torchcode_gqa": 12, "torchcode_mha": 0, "torchcode_causal": 5, "deepml_94": 5, "deepml_107": 4}
@@ -30,7 +31,7 @@ def test_the_numbers_of_wrong_layers_are_those_of_the_table():
     assert [sum(case.layer == name for case in WRONG) for name in PUBLISHED] == [12, 10, 5, 5, 4]
 
 
-@pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case.names[0]} in {case.layer}")
+@pytest.mark.parametrize("case", quick_every(6, WRONG, lambda case: f"{case.names[0]} in {case.layer}"))
 def test_ours_accepts_none_of_them_and_names_each(case, tmp_path):
     (finding,) = check_subject(subject_of(case.source, tmp_path), Request()).mistakes
     assert finding.name.startswith(case.names[0])

@@ -38,6 +38,7 @@ def test_a_known_mistake_is_named_alone(case, tmp_path):
     assert all(one.name.startswith(case.names[0]) for one in verdict.mistakes)
 
 
+@pytest.mark.slow
 def test_both_mistakes_of_a_pair_are_named_in_nine_of_ten(tmp_path):
     missed = []
     for case in Random(1).sample(pairs(), 10):

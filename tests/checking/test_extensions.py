@@ -65,8 +65,8 @@ def test_a_mistake_does_not_hide_behind_an_extension(layer, old, new, name, tmp_
     ("layer", "old", "new"),
     [
         ("qk_norm", "self.k_norm(k), v", "k, v"),
-        ("residual_inside", "return x +", "return 2 * x +"),
-        ("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)"),
+        pytest.param("residual_inside", "return x +", "return 2 * x +", marks=pytest.mark.slow),
+        pytest.param("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)", marks=pytest.mark.slow),
     ],
 )
 def test_what_only_looks_like_an_extension_is_wrong_without_a_name(layer, old, new, tmp_path):

@@ -14,6 +14,7 @@ MISSING = ("no scale", "dropout never active", "no output projection", "sequence
 CASES = [case for case in wrong_layers() if not case.names[0].startswith((*MISSING, "hard-coded", "wrong causal"))]
 
 
+@pytest.mark.slow
 def test_the_line_of_a_mistake_is_the_line_that_was_changed_in_nine_of_ten(tmp_path):
     missed = []
     for case in CASES[::11]:

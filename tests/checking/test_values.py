@@ -12,6 +12,7 @@ from checking.right_weights import RIGHT as WEIGHTS
 from regard.checking.building import GROUPED, KV_HEADS, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, takes
 from regard.checking.subject import LocalSubject
 from regard.checking.values import Request, agrees_elsewhere, expects_causal, experiment, known_weights
+from sampled import quick_every
 
 SIZES = (
     *(
@@ -24,7 +25,7 @@ SIZES = (
 )
 
 
-@pytest.mark.parametrize("layer", [*ATTENTION, *WEIGHTS, *INPUTS], ids=lambda layer: layer.__name__)
+@pytest.mark.parametrize("layer", quick_every(4, [*ATTENTION, *WEIGHTS, *INPUTS], lambda layer: layer.__name__))
 def test_a_right_layer_is_the_formula_at_five_sizes_with_three_seeds(layer):
     subject = LocalSubject(layer)
     grouped = takes(subject.described, KV_HEADS)

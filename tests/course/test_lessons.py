@@ -5,6 +5,7 @@ import pytest
 from regard.course.answers import AnswerChecker
 from regard.course.courses import OWN_COURSE, read_course
 from regard.course.verification import verify_course, verify_lesson
+from sampled import quick_every
 
 COURSE = read_course(OWN_COURSE)
 
@@ -20,6 +21,6 @@ def test_the_course_names_its_folders_and_has_no_stray_files():
     assert COURSE.is_own
 
 
-@pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.name)
+@pytest.mark.parametrize("lesson", quick_every(4, COURSE.lessons, lambda lesson: lesson.name))
 def test_an_exercise_fails_unsolved_passes_solved_and_names_wrong_answers(lesson, checker):
     assert verify_lesson(lesson, checker).faults == []

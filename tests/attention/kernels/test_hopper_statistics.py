@@ -25,11 +25,10 @@ gpu = pytest.importorskip("regard.attention.kernels.launch")
 @pytest.mark.parametrize(
     "told",
     [
-        {"D": 64, "U": 4},
-        {"D": 128, "U": 2, "CAUSAL": False, "REAL": True},
-        {"D": 64, "U": 2, "COLUMNS": False},
+        pytest.param({"D": 64, "U": 4}, id="64"),
+        pytest.param({"D": 128, "U": 2, "CAUSAL": False, "REAL": True}, id="128, everything", marks=pytest.mark.slow),
+        pytest.param({"D": 64, "U": 2, "COLUMNS": False}, id="64, rows alone", marks=pytest.mark.slow),
     ],
-    ids=["64", "128, everything", "64, rows alone"],
 )
 def test_it_can_be_built(told):
     """In a process of its own: Triton has much to say when one ends that built something."""
