@@ -23,6 +23,7 @@ from regard.gpt.generate.cpu_step import CPUStep
 from regard.gpt.generate.logprobs import log_probabilities
 from regard.gpt.generate.sample import NO_TOKEN, Sampling, a_seed, choose, noises
 from regard.gpt.generate.text import Continuation, GeneratedText, Reason, StopConditions, pad_left, read_prompts
+from regard.gpt.generate.threads import SMALL_PROMPT, SMALL_STEP, threads_for
 from regard.gpt.generate.unmodified import needs_module_calls
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ class EagerDecoder:
         self.device = model.token_embedding.weight.device
         self.cache = model.cache(batch, capacity)
         self.noise = None if noise is None else noise.to(self.device)
-        self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
+        self.weights = sum(p.numel() for p in model.parameters())
+        with threads_for(batch * self.weights, SMALL_STEP):  # it splits its products by the number of threads
+            self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
         self.starts: Tensor | None = None
         self.count, self.last = 0, torch.zeros(batch, dtype=torch.long, device=self.device)
 
@@ -98,20 +101,22 @@ class EagerDecoder:
         is_padded = bool(starts.any())
         self.starts = starts.to(self.device) if is_padded else None
         self.start_list: list[int] | None = starts.tolist() if is_padded else None
-        self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
+        with threads_for(ids.numel() * self.weights, SMALL_PROMPT):
+            self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
 
     def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row. A token is read when the next is requested, so the last one never is."""
-        tokens = []
-        for _ in range(n):
-            if self.count:
-                self.logits = self._read(self.last)
-            noise = None if self.noise is None else self.noise[self.count]
-            best = self.logits.amax(-1)
-            self.last = choose(self.logits, self.sampling, noise, best)
-            self.count += 1
-            tokens.append(torch.where(best.float().isfinite(), self.last, NO_TOKEN))
-        return torch.stack(tokens)
+        with threads_for(len(self.last) * self.weights, SMALL_STEP):
+            return torch.stack([self._next() for _ in range(n)])
+
+    def _next(self) -> Tensor:
+        if self.count:
+            self.logits = self._read(self.last)
+        noise = None if self.noise is None else self.noise[self.count]
+        best = self.logits.amax(-1)
+        self.last = choose(self.logits, self.sampling, noise, best)
+        self.count += 1
+        return torch.where(best.float().isfinite(), self.last, NO_TOKEN)
 
     def _read(self, ids: Tensor) -> Tensor:
         if self.cpu_step is not None and not needs_module_calls():
