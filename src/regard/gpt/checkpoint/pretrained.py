@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.checkpoint.config_json import config_from_transformers, end_from_transformers
 from regard.gpt.checkpoint.header import read_json
-from regard.gpt.checkpoint.model_directory import find_directory
+from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import FLOATS, NOTHING_LOADED, StoredTensor, list_tensors, match_tensors
 from regard.gpt.checkpoint.weight_names import Place, places_in_file
 from regard.gpt.config import GPTConfig
@@ -90,7 +90,7 @@ def _read_config(directory: Path) -> tuple[GPTConfig, str]:
     """The config of a model, and its model_type, which decides the names of its weights."""
     path = directory / "config.json"
     if not path.is_file():
-        inside = next((d for d in (directory / "model", directory / "best") if (d / "config.json").is_file()), None)
+        inside = model_inside(directory)
         remedy = "is it the directory of a model?" if inside is None else f"did you mean {inside}?"
         raise ValueError(f"{directory} has no config.json; {remedy} {NOTHING_LOADED}")
     content = read_json(path)
