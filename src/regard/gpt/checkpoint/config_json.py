@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from regard.attention.positions import Rotary, Stretch
 from regard.gpt.config import GPTConfig
+from regard.printable import readable
 
 KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "regard")
 CLASSES = {
@@ -149,8 +150,8 @@ class _ConfigReader:
         self.content, self.where = content, where
 
     def refuse(self, key: str, why: str) -> NoReturn:
-        value = repr(self.content[key]) if key in self.content else "missing"
-        raise ValueError(f"{self.where}: {key} is {value[:80]}; {why}. Nothing was loaded.")
+        value = readable(repr(self.content[key])) if key in self.content else "missing"
+        raise ValueError(f"{self.where}: {readable(key)} is {value}; {why}. Nothing was loaded.")
 
     def one_of(self, key: str, allowed: tuple[Any, ...], default: Any, why: str) -> Any:
         value = self.content.get(key, default)

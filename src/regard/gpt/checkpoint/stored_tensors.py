@@ -13,9 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.gpt.checkpoint.header import Stored, read_header, read_json, readable
+from regard.gpt.checkpoint.header import Stored, read_header, read_json
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, PREFIX, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
+from regard.printable import readable
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -66,9 +67,9 @@ def _sharded_tensors(directory: Path) -> dict[str, StoredTensor]:
     files = sorted(set(weight_map.values()))
     for file in files:
         if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):  # no path out of the directory
-            raise ValueError(f"{index}: {file[:80]!r} is no plain name of a .safetensors file. {NOTHING_LOADED}")
+            raise ValueError(f"{index}: {readable(file)} is no plain name of a .safetensors file. {NOTHING_LOADED}")
         if not (directory / file).is_file():
-            raise ValueError(f"{index}: {file} is not there; download it too. {NOTHING_LOADED}")
+            raise ValueError(f"{index}: {readable(file)} is not there; download it too. {NOTHING_LOADED}")
     tensors: dict[str, StoredTensor] = {}
     for file in files:
         held, promised = read_header(directory / file), {name for name, shard in weight_map.items() if shard == file}
