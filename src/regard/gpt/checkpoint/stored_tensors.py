@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,11 +35,19 @@ class StoredTensor(NamedTuple):
 
     def read(self) -> Tensor:
         """The tensor itself."""
-        from safetensors import safe_open
-
-        with safe_open(self.file, framework="pt") as file:
+        with open_tensors(self.file) as file:
             tensor: Tensor = file.get_tensor(self.name)
             return tensor
+
+
+def open_tensors(file: Path) -> Any:
+    """A safetensors file whose header was checked, opened by the library."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(file, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{file}: safetensors cannot read it: {readable(error, 160)}. {NOTHING_LOADED}") from None
 
 
 def list_tensors(directory: Path) -> tuple[dict[str, StoredTensor], Path]:
