@@ -32,7 +32,8 @@ class Place(NamedTuple):
     name: str
     shape: tuple[int, ...]
     transposed: bool = False
-    part: tuple[int, int] | None = None  # from, to, on the last axis
+    part: tuple[int, int] | None = None  # from, to, on the axis
+    axis: int = -1
 
 
 def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
@@ -40,7 +41,7 @@ def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
 
     >>> config = GPTConfig.preset("gpt2-small")
     >>> places_in_file(config, "gpt2")["blocks.3.attention.W_key.weight"]
-    Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536))
+    Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536), axis=-1)
     """
     return dict(_in_gpt2(config) if kind == "gpt2" else _in_llama(config) if kind != "regard" else _in_regard(config))
 
@@ -72,11 +73,13 @@ def _in_gpt2(c: GPTConfig) -> Iterator[tuple[str, Place]]:
 
     def conv(ours: str, theirs: str, shape: tuple[int, int]) -> Iterator[tuple[str, Place]]:
         yield f"{ours}.weight", Place(f"{theirs}.weight", shape, transposed=True)
-        yield f"{ours}.bias", Place(f"{theirs}.bias", shape[1:])
+        if c.bias:
+            yield f"{ours}.bias", Place(f"{theirs}.bias", shape[1:])
 
     def norm(ours: str, theirs: str) -> Iterator[tuple[str, Place]]:
         yield f"{ours}.weight", Place(f"{theirs}.weight", (E,))
-        yield f"{ours}.bias", Place(f"{theirs}.bias", (E,))
+        if c.bias:
+            yield f"{ours}.bias", Place(f"{theirs}.bias", (E,))
 
     yield "token_embedding.weight", Place("wte.weight", (c.vocab_size, E))
     yield "position_embedding.weight", Place("wpe.weight", (c.context_length, E))
@@ -86,7 +89,8 @@ def _in_gpt2(c: GPTConfig) -> Iterator[tuple[str, Place]]:
         for n, name in enumerate(("W_query", "W_key", "W_value")):
             part, joined = (n * E, n * E + E), f"{theirs}.attn.c_attn"
             yield f"{ours}.attention.{name}.weight", Place(f"{joined}.weight", (E, 3 * E), True, part)
-            yield f"{ours}.attention.{name}.bias", Place(f"{joined}.bias", (3 * E,), False, part)
+            if c.qkv_bias:
+                yield f"{ours}.attention.{name}.bias", Place(f"{joined}.bias", (3 * E,), False, part)
         yield from conv(f"{ours}.attention.out_proj", f"{theirs}.attn.c_proj", (E, E))
         yield from norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
         yield from conv(f"{ours}.feed_forward.up", f"{theirs}.mlp.c_fc", (E, inner))
