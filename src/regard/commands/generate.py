@@ -36,7 +36,7 @@ def generate(
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(help="Sample from tokens with this share of the best one's probability.", show_default="off"),
+        typer.Option(help="Sample from tokens at least this likely relative to the best.", show_default="off"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
