@@ -84,6 +84,16 @@ def test_a_padded_batch_is_transformers_token_for_token(both):
     assert ours.generate(PROMPTS, 19, temperature=0) == expected
 
 
+@pytest.mark.parametrize("size", [55, 61])
+def test_the_context_is_filled_as_far_as_transformers_fills_it(both, size):
+    ours, theirs = both
+    prompt = torch.randint(0, V, (1, size))
+    expected = theirs.generate(
+        prompt, max_new_tokens=62 - size, do_sample=False, pad_token_id=0
+    )  # one more fails there
+    assert ours.generate(prompt, 99, temperature=0) == expected[:, size:].tolist()
+
+
 @pytest.mark.parametrize("fast", [True, False])
 def test_prompts_in_a_batch_give_the_texts_they_give_alone(both, fast, monkeypatch):
     ours, _ = both
