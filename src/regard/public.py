@@ -7,7 +7,7 @@ from regard.attention.cache import Cache
 from regard.attention.explain import explain
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask, causal, dense, documents, padding, window
-from regard.attention.positions import Rotary, alibi_slopes, sinusoidal
+from regard.attention.positions import Rotary, Stretch, alibi_slopes, sinusoidal
 from regard.attention.presets import (
     GPT2_CONFIGS,
     GPT3_CONFIG,
@@ -21,6 +21,7 @@ from regard.attention.presets import (
 from regard.checking.check import check
 from regard.checking.verdict import Verdict
 from regard.gpt import GPT, GPTConfig
+from regard.gpt.tokenizer import Tokenizer
 from regard.heads.cut import cut
 from regard.heads.effect import Effects, effect, load_effects
 from regard.heads.probe import probe
@@ -39,6 +40,8 @@ __all__ = [
     "MultiHeadAttention",
     "Rotary",
     "Seen",
+    "Stretch",
+    "Tokenizer",
     "Trace",
     "Verdict",
     "adopt",

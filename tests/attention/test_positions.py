@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import random_qkv
-from regard import Rotary, alibi_slopes, sinusoidal
+from regard import MultiHeadAttention, Rotary, alibi_slopes, sinusoidal
 from regard.attention.positions import Stretch, alibi_bias
 
 
@@ -111,6 +111,33 @@ def test_alibi_lowers_scores_by_slope_times_distance():
     slopes, rows, cols = torch.tensor([0.5, 0.25]), torch.arange(1, 3), torch.arange(5)
     wanted = torch.tensor([[-3.0, -2.0, -1.0, 0.0, -1.0], [-4.0, -3.0, -2.0, -1.0, 0.0]])
     torch.testing.assert_close(alibi_bias(slopes, rows, cols, shift=2), torch.stack([wanted / 2, wanted / 4]))
+
+
+def test_in_float64_alibi_is_formed_in_float64():
+    slopes, rows, cols = (
+        alibi_slopes(12, dtype=torch.float64),
+        torch.arange(3) + 100_001,
+        torch.arange(100_000, 100_007),
+    )
+    exact = torch.tensor([2 ** -(i + 1) for i in range(8)] + [2 ** -(i + 0.5) for i in range(4)], dtype=torch.float64)
+    torch.testing.assert_close(slopes, exact, rtol=1e-15, atol=0)
+    assert alibi_slopes(12).dtype is torch.float32
+    far = alibi_bias(slopes.float(), torch.tensor([16_777_217]), torch.tensor([0]), 0, torch.float64)
+    torch.testing.assert_close(far[:, 0, 0], -16_777_217 * slopes.float().double(), rtol=0, atol=0)
+    bias = alibi_bias(slopes, rows, cols, 0, torch.float64)
+    torch.testing.assert_close(bias, -exact[:, None, None] * (rows[:, None] - cols).abs(), rtol=1e-15, atol=0)
+
+
+def test_a_layer_in_float64_has_alibi_in_float64():
+    x = torch.randn(1, 7, 24, dtype=torch.float64)
+    layer = MultiHeadAttention(24, 24, 7, 0.0, num_heads=12, alibi=True).double()
+    q, k, v = (f(x).view(1, 7, 12, 2).transpose(1, 2) for f in (layer.W_query, layer.W_key, layer.W_value))
+    slopes = torch.tensor([2 ** -(i + 1) for i in range(8)] + [2 ** -(i + 0.5) for i in range(4)], dtype=torch.float64)
+    distance = (torch.arange(7)[:, None] - torch.arange(7)).abs()
+    scores = (q @ k.mT / 2**0.5 - slopes[:, None, None] * distance).masked_fill(distance.triu(1) > 0, -torch.inf)
+    right = layer.out_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x), right, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(layer(x, return_weights=True)[0], right, rtol=1e-12, atol=1e-14)
 
 
 def test_a_stretch_slows_every_wave_alike_where_no_original_context_is_told():

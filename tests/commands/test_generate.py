@@ -40,7 +40,7 @@ def test_the_text_is_on_stdout_and_how_it_went_on_stderr(directory):
     words = ["generate", "the cat", "--model", directory, "--max-new-tokens", "11", "--seed", "7", "--device", "cpu"]
     result = cli.invoke(app, words)
     assert result.exit_code == 0
-    assert result.stdout == written(directory, seed=7, temperature=0.8, top_k=50) + "\n"
+    assert result.stdout == printable(written(directory, seed=7, temperature=0.8, top_k=50)) + "\n"
     assert re.fullmatch(r"  11 tokens · \d+ tokens/s · seed 7 · ended by --max-new-tokens\n", result.stderr)
 
 
@@ -50,6 +50,14 @@ def test_a_seed_that_was_not_given_is_told_and_writes_the_same_again(directory, 
     seed = int(re.search(r"seed (\d+)", first.err)[1])
     generate("the", model=directory, max_new_tokens=5, device="cpu", seed=seed)
     assert capsys.readouterr().out == first.out
+
+
+def test_several_samples_are_the_texts_of_the_seeds_that_follow(directory, capsys):
+    generate("the", model=directory, max_new_tokens=5, device="cpu", seed=7, samples=3, min_p=0.01)
+    both = capsys.readouterr()
+    texts = [written(directory, "the", 5, seed=n, temperature=0.8, top_k=50, min_p=0.01) for n in (7, 8, 9)]
+    assert both.out == "\n".join(printable(text) + "\n" for text in texts)
+    assert re.findall(r"seed (\d+)", both.err) == ["7", "8", "9"]
 
 
 def test_without_chance_there_is_no_seed_to_tell(directory, capsys):
@@ -115,6 +123,10 @@ def test_what_is_missing_is_told(directory, tmp_path, monkeypatch):
         ({"seed": -1}, "^--seed -1 must be a whole number of at least 0"),
         ({"temperature": 0.0, "seed": 7}, "^--seed 7 has no effect with --temperature 0, which takes the most likely"),
         ({"temperature": 0.0, "top_k": 5}, "^--top-k 5 has no effect with --temperature 0"),
+        ({"min_p": 1.5}, r"^--min-p 1\.5 must be from 0 to 1; 0\.05 is usual, 0 keeps all tokens$"),
+        ({"samples": 0}, "^--samples 0 must be at least 1$"),
+        ({"temperature": 0.0, "samples": 2}, "^--samples 2 has no effect with --temperature 0"),
+        ({"temperature": 0.0, "min_p": 0.1}, r"^--min-p 0\.1 has no effect with --temperature 0"),
         ({"temperature": 0.0, "top_p": 0.9}, r"^--top-p 0\.9 has no effect with --temperature 0"),
     ],
     ids=str,

@@ -8,7 +8,7 @@ import torch
 import regard
 from regard.commands import models
 from regard.commands.models import load_gpt, open_gpt, open_model, open_with_transformers
-from regard.gpt import GPT
+from regard.gpt import GPT, GPTConfig
 
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
 
@@ -103,3 +103,47 @@ def test_transformers_speaks_again_after_it_was_silenced(folder):
     open_with_transformers(folder, TWICE, 5, "cpu")
     assert logging.is_progress_bar_enabled()
     assert logging.get_verbosity() == level
+
+
+@pytest.fixture(scope="module")
+def rotary_folder(tmp_path_factory):
+    """A model that transformers has no class for."""
+    path = tmp_path_factory.mktemp("own")
+    model = GPT(GPTConfig.preset("tiny", num_layers=1, d_model=24, num_heads=3, rotary=regard.Rotary()))
+    model.tokenizer = GPT.from_pretrained("tiny").tokenizer
+    model.save_pretrained(path)
+    return str(path)
+
+
+def test_a_model_that_only_regard_knows_is_opened_too(rotary_folder):
+    opened = open_model(rotary_folder, TWICE, 5, "cpu")
+    assert isinstance(opened.model, GPT)
+    assert opened.model.config.rotary is not None
+
+
+def test_what_transformers_refuses_is_opened_as_a_gpt_of_ours_if_it_can_be(folder, monkeypatch):
+    def refuse(name, device):
+        raise ValueError("transformers cannot load it")
+
+    monkeypatch.setattr(models, "_reader_with_transformers", refuse)
+    assert isinstance(open_model(folder, TWICE, 5, "cpu").model, GPT)
+    monkeypatch.setattr(models, "_reader_of_gpt", refuse)
+    with pytest.raises(ValueError, match="transformers cannot load it"):
+        open_model(folder, TWICE, 5, "cpu")
+
+
+def test_a_run_and_a_home_directory_are_found_as_generate_finds_them(tmp_path, rotary_folder, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(rotary_folder)
+    with pytest.raises(ValueError, match=r"run has no config\.json; did you mean .*run.model\?"):
+        open_model(str(tmp_path / "run"), TWICE, 5, "cpu")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert isinstance(open_model("~/run/model", TWICE, 5, "cpu").model, GPT)
+
+
+def test_a_preset_is_asked_for_by_its_name_on_the_hub(monkeypatch):
+    asked = []
+    monkeypatch.setattr(models, "_reader_with_transformers", lambda name, device: asked.append(name))
+    monkeypatch.setattr(models, "find_spec", lambda name: name)
+    models.load_reader("gpt2-small", "cpu")
+    assert asked == ["openai-community/gpt2"]

@@ -37,6 +37,11 @@ def test_an_option_without_its_value_is_named():
     assert explain_usage(error, ["--step"], "regard trace") == "--step needs a value"
 
 
+def test_a_command_that_has_another_name_in_a_terminal_is_pointed_to():
+    found = explain_usage(refused("No such command 'watch'."), [], "regard")
+    assert found == "No such command 'watch'; regard see --model DIRECTORY shows what every head of a model does"
+
+
 def test_words_after_the_text_are_a_model_files_or_lack_quotes(tmp_path):
     model = SimpleNamespace(command=SimpleNamespace(params=[SimpleNamespace(opts=["--model"])]))
     error = refused("Got unexpected extra argument(s) (cat)", ctx=model)

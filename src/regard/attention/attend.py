@@ -38,13 +38,13 @@ from regard.steps import collecting, step, tracing
 def attend(
     q: Float[Tensor, "B H T D"],
     k: Float[Tensor, "B Hkv S D"],
-    v: Float[Tensor, "B Hkv S D"],
+    v: Float[Tensor, "B Hkv S Dv"],
     *,
     mask: Mask | Tensor | Sequence[int] | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     alibi: Float[Tensor, "H"] | None = None,
-) -> Float[Tensor, "B H T D"]:
+) -> Float[Tensor, "B H T Dv"]:
     """Mix values by how well each query matches each key, by the fastest exact route.
 
     >>> import regard
@@ -52,7 +52,8 @@ def attend(
     >>> attend(q, k, v, mask=regard.causal())[0, 0, 0]
     tensor([1., 0., 0.])
 
-    `dropout` is applied whenever it is above 0: pass 0.0 in eval. Hkv may divide H (grouped queries).
+    `dropout` is applied whenever it is above 0: pass 0.0 in eval. Hkv may divide H (grouped queries), and values may
+    have a width of their own.
     A row that may attend to nothing gives 0 and sends gradient 0. `explain()` says which route a call takes.
     """
     if tracing():
@@ -69,13 +70,13 @@ def attend(
 def attend_in_steps(
     q: Float[Tensor, "B H T D"],
     k: Float[Tensor, "B Hkv S D"],
-    v: Float[Tensor, "B Hkv S D"],
+    v: Float[Tensor, "B Hkv S Dv"],
     *,
     mask: Mask | Tensor | Sequence[int] | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     alibi: Float[Tensor, "H"] | None = None,
-) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T S"]]:
+) -> tuple[Float[Tensor, "B H T Dv"], Float[Tensor, "B H T S"]]:
     """The formula, one line per step; returns the context and the weights (before dropout).
 
     >>> import regard
@@ -94,7 +95,7 @@ def attend_in_steps(
     return context, weights
 
 
-def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R S"]]:
+def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H R Dv"], Float[Tensor, "B H R S"]]:
     """The formula for some queries of a call, of any kind: their context and their weights (before dropout).
 
     >>> import regard
@@ -112,7 +113,7 @@ def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H 
         bias = bias if bias.shape[2] == 1 else bias[:, :, rows]
         allowed = allowed & (bias > HIDES)
     if call.alibi is not None:
-        slope = alibi_bias(call.alibi, rows, cols, call.shift)
+        slope = alibi_bias(call.alibi, rows, cols, call.shift, q.dtype)
         bias = slope if bias is None else bias + slope
     with collecting(lambda *_: None):  # not the steps of the whole attention
         return _formula(q[:, :, rows], k, v, allowed, bias, call.scale, call.dropout)
@@ -125,7 +126,7 @@ def _whole_formula(call: Call) -> tuple[Tensor, Tensor]:
     bias = None
     if call.alibi is not None:
         rows, cols = torch.arange(T, device=call.device), torch.arange(S, device=call.device)
-        bias = alibi_bias(call.alibi, rows, cols, call.shift)
+        bias = alibi_bias(call.alibi, rows, cols, call.shift, call.qkv[0].dtype)
     return _formula(*call.qkv, allowed, bias, call.scale, call.dropout, call.mask.kind)
 
 
@@ -153,7 +154,7 @@ def _formula(
             scaled = step("bias", scaled + bias, "− slope × distance", "near keys win")
         weights = step("weights", _softmax(scaled, allowed), "softmax(scaled)" if bias is None else "softmax(bias)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
-        context = step("context", _mix(kept, v, allowed), "weights @ values")  # (B, H, T, D)
+        context = step("context", _mix(kept, v, allowed), "weights @ values")  # (B, H, T, Dv)
     return context.to(dtype), weights.to(dtype)
 
 
@@ -213,8 +214,8 @@ def _checked_call(
         raise ValueError(f"q, k and v must be (B, H, T, D), but have {q.dim()}, {k.dim()} and {v.dim()} axes")
     B, H, T, D = q.shape
     Hkv, S = k.shape[1], k.shape[2]
-    if v.shape != k.shape:
-        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; every key needs a value of the same width")
+    if v.shape[:3] != k.shape[:3]:
+        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; every key needs a value")
     if k.shape[0] != B or k.shape[3] != D:
         raise ValueError(f"q is {tuple(q.shape)} and k is {tuple(k.shape)}; batch and head width must be the same")
     if Hkv == 0 or H % Hkv:

@@ -26,7 +26,7 @@ class Call:
 
     q: Tensor | None = None  # (B, H, T, D)
     k: Tensor | None = None  # (B, Hkv, S, D); Hkv divides H
-    v: Tensor | None = None  # (B, Hkv, S, D); not needed to compute weights
+    v: Tensor | None = None  # (B, Hkv, S, Dv); not needed to compute weights
     mask: Mask = EVERYTHING
     scale: float = 1.0
     bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); below HIDES it hides a key

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.attention.attend import IN_STEPS
 from regard.attention.call import Call
-from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels
+from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels, same_width
 from regard.attention.observers import observe
 from regard.super_init import check_initialised, missing_init_explained
 
@@ -68,7 +68,7 @@ def _kernel(call: Call, route: Route) -> str:
     """The kernel that SDPA chooses for this route."""
     if route == IN_STEPS:
         return "none: plain tensor operations"
-    q, k, v = call.qkv
+    q, k, v = same_width(*call.qkv)
     choose = getattr(torch, "_fused_sdp_choice", None)
     if choose is None or q.is_meta:
         return "SDPA"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
@@ -63,29 +63,44 @@ def _fused_keys(call: Call, parts: Parts) -> Tensor:
 def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
     """Causal attention over padded keys without a mask tensor.
 
-    One extra channel, high in every query and low in every padded key, lowers the scores of those keys so far that their
-    weights are exactly 0, inside the fused causal kernel. The product is limited to a billion, far above real scores: a
-    row that sees only padding must still be able to subtract its largest score without losing all digits.
-    Eight channels, because kernels want multiples of eight.
+    Extra channels, high in every query and low in every padded key, lower the scores of those keys so far that their
+    weights are exactly 0, inside the fused causal kernel. Eight of them, because kernels want multiples of eight.
     """
     q, k, v = call.qkv
     assert parts.keys is not None
-    high = math.sqrt(1e9 / call.scale)
-    high = min(high, 60_000.0) if q.dtype is torch.float16 else high
     hidden = ~real_keys(parts.keys, k)[:, None, :, None]
-    extra = F.pad(hidden.to(k.dtype) * -high, (0, 7)).expand(k.shape[0], k.shape[1], -1, -1)
-    wide_k = torch.cat([k.masked_fill(hidden, 0), extra], dim=-1)
-    wide_q = torch.cat([q, F.pad(q.new_full((*q.shape[:3], 1), high), (0, 7))], dim=-1)
-    wide_v = F.pad(v.masked_fill(hidden, 0), (0, 8))
+    k, v = k.masked_fill(hidden, 0), v.masked_fill(hidden, 0)
+    high = _hiding_value(q, k, call.scale)  # (B, 1, 1, 1)
+    extra = (hidden * -high).to(k.dtype).expand(-1, k.shape[1], -1, 8)
+    wide_k = torch.cat([k, extra], dim=-1)
+    wide_q = torch.cat([q, high.to(q.dtype).expand(-1, *q.shape[1:3], 8)], dim=-1)
     # A row that sees only padding averages padded values, which are 0.
-    return _sdpa(wide_q, wide_k, wide_v, call.scale, call.dropout, is_causal=True)[..., : v.shape[-1]]
+    return _sdpa(wide_q, wide_k, F.pad(v, (0, 8)), call.scale, call.dropout, is_causal=True)[..., : v.shape[-1]]
+
+
+@torch.no_grad()
+def _hiding_value(q: Tensor, k: Tensor, scale: float) -> Float[Tensor, "B 1 1 1"]:
+    """The number that, in eight channels of a query and negative in eight of a key, puts its score below all others.
+
+    By −1e9, or by four times the largest score that these queries and keys could have, whichever is lower. Where there
+    is a NaN or an infinity, no score can be said to be the largest, and −1e9 must do. It is computed for each text, and
+    never read by Python, so that a GPU need not be waited for.
+    """
+    if 0 in (q.shape[1], q.shape[3]):  # nothing has no largest number
+        return q.new_ones(q.shape[0], 1, 1, 1)
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    largest = [t.abs().amax((1, 2, 3), keepdim=True).to(wide) for t in (q, k)]
+    bound = (4 * q.shape[-1]) * largest[0] * largest[1]
+    bound = bound.nan_to_num(nan=0.0, posinf=0.0).clamp(1e9 / scale, 1e38)
+    high = (bound / 8).sqrt()
+    return high.clamp(max=60_000.0) if q.dtype is torch.float16 else high
 
 
 def _banded(call: Call, parts: Parts) -> Tensor:
     """A window as a batch of blocks, each attending to its own keys and its neighbours': linear in T."""
     q, k, v = call.qkv
     assert parts.window is not None
-    (B, H, T, D), W = q.shape, parts.window
+    (B, H, T, _), W = q.shape, parts.window
     n = (T + W - 1) // W
     reach = 2 if parts.causal else 3  # blocks of keys that a block of queries can see
     fill = n * W - T
@@ -93,7 +108,7 @@ def _banded(call: Call, parts: Parts) -> Tensor:
 
     def blocks(t: Tensor, size: int, before: int, end: int) -> Tensor:
         cut = F.pad(t, (0, 0, before, end)).unfold(2, size, W)  # (B, h, n, D, size)
-        return cut.permute(0, 2, 1, 4, 3).reshape(B * n, t.shape[1], size, D)
+        return cut.permute(0, 2, 1, 4, 3).reshape(B * n, t.shape[1], size, t.shape[3])
 
     rows = torch.arange(n * W, device=q.device).view(n, W, 1)
     cols = torch.arange(n, device=q.device).view(n, 1, 1) * W - W + torch.arange(reach * W, device=q.device)
@@ -106,7 +121,7 @@ def _banded(call: Call, parts: Parts) -> Tensor:
     allowed = allowed.reshape(B * n, 1, W, reach * W)
     keys, values = (blocks(t, reach * W, W, after) for t in (k, v))
     out = masked_sdpa(blocks(q, W, 0, fill), keys, values, allowed, None, call.scale, call.dropout)
-    return out.view(B, n, H, W, D).transpose(1, 2).reshape(B, H, n * W, D)[:, :, :T]
+    return out.view(B, n, H, W, v.shape[3]).transpose(1, 2).reshape(B, H, n * W, v.shape[3])[:, :, :T]
 
 
 def _tiled(call: Call, parts: Parts) -> Tensor:
@@ -138,7 +153,7 @@ def attend_in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
         cols = torch.arange(low, low + k.shape[2], device=q.device)
         allowed = to_four_axes(call.mask.tile(rows, cols, shift))
         allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
-        bias = None if call.alibi is None else alibi_bias(call.alibi, rows, cols, shift)[None]
+        bias = None if call.alibi is None else alibi_bias(call.alibi, rows, cols, shift, q.dtype)[None]
         return attend_rows(q, k, v, allowed, bias, call.scale, call.dropout)
 
     # A compiled graph takes one tile: a loop whose length depends on T would be compiled again for every T.
@@ -214,7 +229,17 @@ def _sdpa(
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
-    grouped = bool(q.shape[1] != k.shape[1])
-    return F.scaled_dot_product_attention(
+    grouped, width = bool(q.shape[1] != k.shape[1]), v.shape[-1]
+    q, k, v = same_width(q, k, v)
+    out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
     )
+    return out if out.shape[-1] == width else out[..., :width]
+
+
+def same_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The narrower of keys and values filled up with zeros: the fused kernels want one width for all."""
+    more = v.shape[-1] - k.shape[-1]
+    if more == 0:
+        return q, k, v
+    return (F.pad(q, (0, more)), F.pad(k, (0, more)), v) if more > 0 else (q, k, F.pad(v, (0, -more)))

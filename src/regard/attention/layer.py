@@ -124,7 +124,7 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.write(k, v)  # with all earlier keys and values, in the cache's dtype
             q = q.to(k.dtype)
 
-        slopes = alibi_slopes(H, x.device) if self.alibi else None
+        slopes = alibi_slopes(H, x.device, torch.promote_types(q.dtype, torch.float32)) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         weights = None
         if return_weights:

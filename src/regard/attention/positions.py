@@ -115,7 +115,9 @@ class Rotary:
         return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(t.dtype)
 
 
-def alibi_slopes(num_heads: int, device: torch.device | str | None = None) -> Float[Tensor, "H"]:
+def alibi_slopes(
+    num_heads: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Float[Tensor, "H"]:
     """How much each head's scores fall with every step of distance.
 
     >>> alibi_slopes(4)
@@ -126,16 +128,25 @@ def alibi_slopes(num_heads: int, device: torch.device | str | None = None) -> Fl
     """
     check_whole(num_heads=num_heads)
     power = 2 ** math.floor(math.log2(num_heads))
-    first = torch.arange(1, power + 1, device=device)
-    extra = torch.arange(num_heads - power, device=device)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    first = torch.arange(1, power + 1, device=device, dtype=dtype)
+    extra = torch.arange(num_heads - power, device=device, dtype=dtype)
     return torch.cat([torch.exp2(-8.0 * first / power), torch.exp2(-4 * (2 * extra + 1) / power)])
 
 
 def alibi_bias(
-    slopes: Float[Tensor, "H"], rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int
+    slopes: Float[Tensor, "H"],
+    rows: Int[Tensor, "T"],
+    cols: Int[Tensor, "S"],
+    shift: int,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "H T S"]:
-    """What ALiBi adds to the scores: −slope × distance; query row i is at key position i + shift."""
+    """What ALiBi adds to the scores: −slope × distance; query row i is at key position i + shift.
+
+    dtype: that of the queries. In float64 the bias is formed in float64, else in the dtype of the slopes.
+    """
     distance = (rows[:, None] + shift - cols).abs()
+    slopes = slopes.double() if dtype is torch.float64 else slopes
     return -slopes[:, None, None] * distance
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import random
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 import typer
 
 from regard.commands.errors import flags_named
+from regard.printable import UNPRINTABLE, styled
 
 _TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -32,57 +34,80 @@ def generate(
         float | None,
         typer.Option(help="Sample from the most likely tokens with this total probability.", show_default="off"),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from tokens at least this likely relative to the best.", show_default="off"),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
     ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="Stop before this text. May be repeated.", show_default="none")
     ] = None,
+    samples: Annotated[int, typer.Option(help="Number of texts. Each has the seed after the one before.")] = 1,
     device: Annotated[
         str | None, typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
     ] = None,
 ) -> Any:
     """Generate text from a prompt."""
-    _check_sampling(temperature, top_k, top_p, seed)
+    _check_sampling(temperature, samples, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p, "--seed": seed})
     from regard.commands.models import load_gpt
 
     with flags_named(device=device):
         loaded = load_gpt(model, device)
-    seed = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
+    first = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
     best = _TOP_K if top_k is None else top_k or None
-    with flags_named(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed):
-        stream = loaded.stream(
-            prompt, max_new_tokens, temperature=temperature, top_k=best, top_p=top_p, seed=seed, stop=stop or []
-        )
-    on_terminal = sys.stdout.isatty()
-    interrupted = False
+    for number in range(samples):
+        seed = (first + number) % 2**32 if number else first  # as rows of one batch
+        with flags_named(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, min_p=min_p, seed=seed):
+            stream = loaded.stream(
+                prompt,
+                max_new_tokens,
+                temperature=temperature,
+                top_k=best,
+                top_p=top_p,
+                min_p=min_p,
+                seed=seed,
+                stop=stop or [],
+            )
+        ending = _write_text(stream, prompt, "\n" * (number > 0))
+        if ending == "unread":
+            break
+        parts = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s"]
+        parts += [] if temperature == 0 else [f"seed {seed}"]
+        parts += [ending or f"ended by {_reason(stream.reason, loaded.config.context_length)}"]
+        print(("\n  " if sys.stdout.isatty() else "  ") + " · ".join(parts), file=sys.stderr)
+        if ending == "interrupted":
+            raise SystemExit(130)  # the status of a program ended by Ctrl-C
+    return stream
+
+
+def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
+    """Write the prompt and its continuation while it is generated. "unread": the reader has closed the pipe, as head does."""
     try:
-        _write(_prompt_in_dim(prompt) if on_terminal else prompt)
+        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else printable(prompt)))
         for piece in stream:
-            _write(printable(piece) if on_terminal else piece)
+            _write(printable(piece))
         _write("\n")
     except KeyboardInterrupt:
-        interrupted = True
         _write("\n")
+        return "interrupted"
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
         if not isinstance(error, BrokenPipeError):
             raise ValueError(f"the text could not be written: {error.strerror}; write it elsewhere") from error
-        return stream  # the reader has closed the pipe, as head does
-    reason = "interrupted" if interrupted else f"ended by {_reason(stream.reason, loaded.config.context_length)}"
-    parts = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s"]
-    parts += [reason] if temperature == 0 else [f"seed {seed}", reason]
-    print(("\n  " if on_terminal else "  ") + " · ".join(parts), file=sys.stderr)
-    if interrupted:
-        raise SystemExit(130)  # the status of a program ended by Ctrl-C
-    return stream
+        return "unread"
+    return ""
 
 
-def _check_sampling(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> None:
+def _check_sampling(temperature: float, samples: int, options: dict[str, int | float | None]) -> None:
     """What can be refused before the model is loaded."""
+    top_k = options["--top-k"]
     if top_k is not None and top_k < 0:
         raise ValueError(f"--top-k {top_k} must be at least 0; 0 samples from all tokens")
-    for flag, value in (("--top-k", top_k), ("--top-p", top_p), ("--seed", seed)):
+    if samples < 1:
+        raise ValueError(f"--samples {samples} must be at least 1")
+    for flag, value in (options | {"--samples": None if samples == 1 else samples}).items():
         if temperature == 0 and value is not None:
             raise ValueError(
                 f"{flag} {value} has no effect with --temperature 0, which takes the most likely token; "
@@ -96,7 +121,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Jb")
     'a�[2Jb'
     """
-    return "".join("\ufffd" if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 else c for c in text)
+    return UNPRINTABLE.sub("\ufffd", text)
 
 
 def _prompt_in_dim(prompt: str) -> str:
@@ -107,8 +132,9 @@ def _prompt_in_dim(prompt: str) -> str:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    out = styled(sys.stdout)
+    out.write(text)
+    out.flush()
 
 
 def _reason(reason: str | None, context_length: int) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.gpt.checkpoint.config_json import KINDS
 from regard.gpt.checkpoint.header import read_json
-from regard.gpt.checkpoint.model_directory import check_hub, find_directory, not_fetched
+from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
 from regard.gpt.model import GPT
 from regard.gpt.train.processes import find_device
 
@@ -92,20 +92,39 @@ def open_with_transformers(name: str, text: str, max_tokens: int | None, device:
 
 
 def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reader:
-    """Load a model once, to read many texts: the model in the package, or any model that transformers can load.
+    """Load a model once, to read many texts: whatever load_gpt opens, or any model that transformers can load.
 
     Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
     layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
     """
     if name == PACKAGED:
         return _reader_of_gpt(name, device)
+    name = HUB_NAMES.get(name, name) if not Path(name).exists() else name
+    name = str(Path(name).expanduser()) if name.startswith("~") else name
     if needs_steps is not None:
         _check_family(name, f"{needs_steps} needs a model that names its steps", "leave the option out")
     elif find_spec("transformers") is not None:
-        return _reader_with_transformers(name, device)
+        return _reader_of_either(name, device)
     else:
         _check_family(name, _MISSING, "pip install transformers")
     return _reader_of_gpt(name, device)
+
+
+def _reader_of_either(name: str, device: str) -> Reader:
+    """By transformers, or as a GPT of ours where only that can be: model_type "regard", and what transformers refuses."""
+    path = Path(name) / "config.json"
+    kind = read_json(path).get("model_type") if path.is_file() else None
+    if kind == "regard":
+        return _reader_of_gpt(name, device)
+    try:
+        return _reader_with_transformers(name, device)
+    except ValueError as error:
+        if kind not in KINDS:
+            raise
+        try:
+            return _reader_of_gpt(name, device)
+        except ValueError:
+            raise error from None
 
 
 def _reader_of_gpt(name: str, device: str) -> Reader:
@@ -199,7 +218,9 @@ def _check_name(name: str) -> None:
             )
         check_hub(name)
     elif not (path / "config.json").is_file():
-        raise ValueError(f"{name} has no config.json; give a directory that model.save_pretrained() wrote")
+        inside = model_inside(path)
+        remedy = "give a directory that model.save_pretrained() wrote" if inside is None else f"did you mean {inside}?"
+        raise ValueError(f"{name} has no config.json; {remedy}")
     elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
         # transformers would make an empty tokenizer, which reads nothing.
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")

@@ -73,6 +73,8 @@ def explain_usage(error: Any, typed: Sequence[str], command: str) -> str:
         context = getattr(error, "ctx", None)
         options = [name for one in (context.command.params if context else ()) for name in one.opts]
         return _explain_words(message, typed, command, takes_model="--model" in options)
+    if message == "No such command 'watch'":  # what Python calls it
+        return f"{message}; regard see --model DIRECTORY shows what every head of a model does"
     if "requires an argument" in message:
         return f"{getattr(error, 'option_name', message)} needs a value"
     flags = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name.startswith("-")]

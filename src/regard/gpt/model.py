@@ -179,9 +179,12 @@ class GPT(nn.Module):
         temperature: float | int = 1.0,
         top_k: int | None = None,
         top_p: float | int | None = None,
+        min_p: float | int | None = None,
         seed: int | None = None,
         stop: int | str | Sequence[int] | Sequence[str] | None = None,
         mask: Tensor | None = None,
+        samples: int | None = None,
+        logprobs: bool = False,
     ) -> Any:
         """Continue a prompt; returns only what comes after it: a str for a str, ids for ids, a list for a list.
 
@@ -189,10 +192,14 @@ class GPT(nn.Module):
         3
 
         prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows may have different lengths.
-        temperature, top_k, top_p: how the next token is sampled; temperature 0 is greedy. See regard.gpt.generate.sample.Sampling.
+        temperature, top_k, top_p, min_p: how the next token is sampled; temperature 0 is greedy. See
+            regard.gpt.generate.sample.Sampling.
         seed: the same seed, the same text; row i of a batch is the text of seed + i alone.
         stop: a string, a token id, or several; the text ends before it. It also ends at the model's end token.
         mask: for a tensor (B, T), True or 1 where a token is real; padding may be on the left or on the right.
+        samples: a list of so many texts for each prompt; sample j of prompt i has the seed of row i × samples + j.
+        logprobs: instead of each text or list of ids, a regard.gpt.generate.text.Continuation, with the model's
+            log-probability of every new token.
 
         A text also ends when the context is full.
         """
@@ -205,9 +212,12 @@ class GPT(nn.Module):
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
             seed=seed,
             stop=stop,
             mask=mask,
+            samples=samples,
+            logprobs=logprobs,
         )
 
     def stream(
@@ -218,6 +228,7 @@ class GPT(nn.Module):
         temperature: float | int = 1.0,
         top_k: int | None = None,
         top_p: float | int | None = None,
+        min_p: float | int | None = None,
         seed: int | None = None,
         stop: int | str | Sequence[int] | Sequence[str] | None = None,
     ) -> GenerationStream:
@@ -230,7 +241,15 @@ class GPT(nn.Module):
         from regard.gpt.generate.generate import GenerationStream
 
         return GenerationStream(
-            self, prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
+            self,
+            prompt,
+            max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            stop=stop,
         )
 
     def _check(self, ids: Tensor, start: int) -> None:

@@ -84,6 +84,13 @@ def test_a_padded_batch_is_transformers_token_for_token(both):
     assert ours.generate(PROMPTS, 19, temperature=0) == expected
 
 
+@pytest.mark.parametrize("size", [55, 61])
+def test_the_context_is_filled_as_far_as_transformers_fills_it(both, size):
+    ours, theirs = both
+    prompt = torch.randint(0, V, (1, size))
+    assert ours.generate(prompt, 99, temperature=0) == theirs_say(theirs, prompt, n=62 - size)
+
+
 @pytest.mark.parametrize("fast", [True, False])
 def test_prompts_in_a_batch_give_the_texts_they_give_alone(both, fast, monkeypatch):
     ours, _ = both
@@ -230,19 +237,20 @@ def test_a_stream_that_is_left_costs_no_more(model):
 
 def test_a_full_context_ends_the_text(model):
     prompt = list(range(47))  # of 53
-    assert len(model.generate(prompt, 100, seed=1)) == 6
+    assert len(model.generate(prompt, 100, seed=1)) == 7  # the last one is chosen and never read
     stream = model.stream(prompt, 100, seed=1)
-    assert (len(list(stream)), stream.reason) == (6, "context")
-    stream = model.stream(prompt, 6, seed=1)
-    assert (len(list(stream)), stream.reason) == (6, "length")
-    stream = model.stream(list(range(53)), 6)
-    assert (list(stream), stream.reason) == ([], "context")
+    assert (len(list(stream)), stream.reason) == (7, "context")
+    stream = model.stream(prompt, 7, seed=1)
+    assert (len(list(stream)), stream.reason) == (7, "length")
+    stream = model.stream(list(range(53)), 6, temperature=0)
+    last = model(torch.arange(53)[None])[0, -1].argmax()
+    assert (list(stream), stream.reason) == ([last], "context")
 
 
 def test_near_the_end_of_the_context_rows_still_get_what_they_get_alone(model):
     prompts = [list(range(47)), [5], list(range(30, 77)), [6, 7, 8]]
     alone = [model.generate(p, 40, seed=3 + i) for i, p in enumerate(prompts)]
-    assert [len(text) for text in alone] == [6, 40, 6, 40]
+    assert [len(text) for text in alone] == [7, 40, 7, 40]
     assert model.generate(prompts, 40, seed=3) == alone
 
 
@@ -331,7 +339,7 @@ def test_the_cache_is_set_aside_once(model):
 def test_scores_that_are_nan_are_an_error():
     ours = GPT(GPTConfig(vocab_size=11, context_length=7, num_layers=1, d_model=4, num_heads=1))
     nn.init.constant_(ours.final_norm.weight, math.nan)
-    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN; are its weights finite"):
+    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN or infinite; are its weights"):
         ours.generate([5], 3)
 
 
@@ -347,7 +355,7 @@ def test_scores_that_are_nan_are_an_error():
         ({"seed": -7, "temperature": 0}, r"seed \(-7\) must be a whole number of at least 0"),
         ({"stop": ""}, "stop holds an empty string"),
         ({"stop": "a"}, r"stop \('a'\) is text, but the prompt is token ids"),
-        ({"prompt": list(range(54))}, "54 tokens do not fit context_length=53; give a prompt of fewer than 53"),
+        ({"prompt": list(range(54))}, "54 tokens do not fit context_length=53; give a prompt of at most 53"),
         ({"prompt": [V]}, f"token id {V} is not among this model's {V}"),
         ({"prompt": []}, "the prompt is empty, and this model has no end token to start from"),
     ],

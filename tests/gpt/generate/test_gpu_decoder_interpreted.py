@@ -88,13 +88,12 @@ def test_a_second_text_needs_no_recording_but_for_a_prompt_of_another_length(cap
     assert len(captured) == 5
 
 
-@pytest.mark.parametrize("size", [25, 28])
+@pytest.mark.parametrize("size", [25, 29])
 def test_a_text_may_fill_the_context(size):
     model, prompt = model_of(), torch.randint(0, 53, (size,)).tolist()
     result = model.generate(prompt, 1000, seed=3)  # more random numbers than tokens fit
     assert result == plainly(model, prompt, 1000, seed=3)
-    assert len(result) == 29 - size
-    assert model.generate(prompt + [7] * (29 - size), 5) == []
+    assert len(result) == 30 - size  # the last token is chosen and never read
 
 
 def test_two_texts_at_once_do_not_mix(captured):
@@ -250,11 +249,33 @@ def test_scores_that_are_nan_are_an_error():
     model = model_of()
     with torch.no_grad():
         model.final_norm.weight.fill_(float("nan"))
-    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN; are its weights finite"):
+    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN or infinite; are its weights"):
         model.generate([5, 6], 3, temperature=0)
     with torch.no_grad():
         model.final_norm.weight.fill_(1.0)
     assert len(model.generate([5, 6], 3, temperature=0)) == 3
+
+
+@pytest.mark.parametrize("prompts", [[[5, 6, 7]], [[5, 6, 7], [8]]], ids=["one row", "two rows"])
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 3}], ids=["greedy", "sampled"])
+def test_scores_that_become_nan_are_an_error_where_they_do(prompts, options):
+    model = model_of()
+    with torch.no_grad():
+        model.position_embedding.weight[5] = float("nan")
+    whole = plainly(model, prompts, 3, **options)
+    assert model.generate(prompts, 3, **options) == whole  # positions up to 4 are read
+    with pytest.raises(ValueError, match="the model's scores after 3 new tokens are NaN or infinite"):
+        model.generate(prompts, 9, **options)
+
+
+def test_scores_of_minus_infinity_are_an_error_too():
+    model = model_of(GPT2.with_(tied=False))
+    with torch.no_grad():
+        model.head.weight.fill_(-torch.inf)
+        model.final_norm.weight.zero_()
+        model.final_norm.bias.fill_(1.0)
+    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN or infinite"):
+        model.generate([5, 6], 3, temperature=0)
 
 
 def test_programs_that_cannot_be_built_are_told_of_once_and_done_without(monkeypatch):

@@ -166,13 +166,26 @@ def test_of_equal_scores_the_first_token_is_best(batch, monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("batch", [1, 2])
-def test_scores_that_are_no_numbers_give_a_token_all_the_same(batch):
-    model = model_of(GPT2)
+@pytest.mark.parametrize("token", [None, 0, V - 1])
+def test_scores_that_are_no_numbers_are_reported_and_harm_nothing(batch, token):
+    model = model_of(GPT2.with_(tied=False))
     reading = Reading(model, 5, [0] * batch, greedy=True)
-    model.final_norm.weight.fill_(float("nan"))
+    weight = model.final_norm.weight if token is None else model.head.weight[token]
+    weight.fill_(float("nan"))
     reading.advance(torch.randint(0, V, (batch,)))
     reading.step.embed_next(chosen=False)
     assert all(0 <= i < V for i in reading.step.ids.tolist())
+    assert reading.step.tokens[1].tolist() == [-1] * batch
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])
+def test_a_chosen_token_whose_scores_were_no_numbers_is_reported(score):
+    reading = Reading(model_of(GPT2), 13, STARTS[2])
+    reading.step.ids.copy_(torch.tensor([5, 6]))
+    reading.step.embed_next(chosen=True, best=torch.tensor([0.5, score]))
+    assert reading.step.tokens[0].tolist() == [5, -1]
+    assert reading.step.ids.tolist() == [5, 6]
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ def spread(logits, sampling, steps=1600):
     return torch.bincount(chosen, minlength=logits.shape[-1]) / steps
 
 
-def by_loops(logits, temperature, top_k, top_p):
+def by_loops(logits, temperature, top_k, top_p, min_p):
     """The distribution left after all filters, with nothing but Python's own arithmetic."""
     best = max(logits)
     weights = [math.exp((score - best) / temperature) for score in logits]
@@ -39,6 +39,7 @@ def by_loops(logits, temperature, top_k, top_p):
             break
         kept.append(token)
         reached += shares[token] / total
+    kept = [token for token in kept if shares[token] >= (min_p or 0) * shares[ranked[0]]]
     total = math.fsum(shares[token] for token in kept)
     return [shares[token] / total if token in kept else 0.0 for token in range(len(logits))]
 
@@ -74,6 +75,11 @@ def test_random_noise_gives_the_distribution_too():
         (Sampling(top_p=0.8), {1: 4 / 7, 3: 2 / 7, 0: 1 / 7}),
         (Sampling(top_p=1.0), dict(enumerate(SHARES))),
         (Sampling(top_k=3, top_p=0.7), {1: 2 / 3, 3: 1 / 3}),  # of 4/7, 2/7 and 1/7
+        (Sampling(min_p=0.0), dict(enumerate(SHARES))),
+        (Sampling(min_p=0.26), {1: 2 / 3, 3: 1 / 3}),
+        (Sampling(min_p=1.0), {1: 1.0}),
+        (Sampling(top_k=4, min_p=0.25), {1: 4 / 7, 3: 2 / 7, 0: 1 / 7}),
+        (Sampling(top_p=0.51, min_p=0.2), {1: 2 / 3, 3: 1 / 3}),
         (Sampling(temperature=0.5), {i: p * p / sum(q * q for q in SHARES) for i, p in enumerate(SHARES)}),
     ],
     ids=str,
@@ -88,11 +94,12 @@ def test_filters_keep_the_right_tokens_and_share_the_rest_among_them(sampling, k
     st.sampled_from([0.3, 1.0, 1.7]),
     st.sampled_from([None, 2, 5]),
     st.sampled_from([None, 0.13, 0.57, 0.93]),
+    st.sampled_from([None, 0.07, 0.31]),
 )
-def test_filters_agree_with_explicit_loops(tenths, temperature, top_k, top_p):
+def test_filters_agree_with_explicit_loops(tenths, temperature, top_k, top_p, min_p):
     logits = [n / 10 for n in tenths]
-    expected = torch.tensor(by_loops(logits, temperature, top_k, top_p))
-    result = spread(torch.tensor([logits]), Sampling(temperature, top_k, top_p), steps=4000)
+    expected = torch.tensor(by_loops(logits, temperature, top_k, top_p, min_p))
+    result = spread(torch.tensor([logits]), Sampling(temperature, top_k, top_p, min_p), steps=4000)
     torch.testing.assert_close(result, expected, atol=1e-3, rtol=0)
 
 
@@ -125,6 +132,17 @@ def test_a_very_low_temperature_is_nearly_greedy_and_does_not_overflow():
     assert spread(logits, Sampling(temperature=1e-30)).tolist() == [0, 1, 0, 0]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-45, 1e-39, 1.17e-38, 1.2e-38])
+def test_a_temperature_that_underflows_is_greedy(temperature):
+    logits = torch.tensor([[3.0, 5.0, -1e4, 4.0]])
+    assert spread(logits, Sampling(temperature=temperature)).tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("top_p", [5e-324, 1e-45, 1e-38])
+def test_a_nucleus_that_underflows_is_the_best_token(top_p):
+    assert spread(LOGITS, Sampling(top_p=top_p)).tolist() == [0, 1, 0, 0, 0]
+
+
 def test_half_precision_is_chosen_from_in_float32():
     logits = torch.randn(1, 4099)
     noise = noises(3, 257)[:, 0]
@@ -149,7 +167,7 @@ def test_a_nucleus_of_more_than_a_few_tokens_is_found(monkeypatch):
 
 def test_nothing_is_asked_of_the_host():
     # On the meta device there are no values: whoever looks at one fails.
-    for sampling in (Sampling(), Sampling(top_k=3), Sampling(top_p=0.9), Sampling(0.7, 3, 0.9), Sampling(0)):
+    for sampling in (Sampling(), Sampling(top_k=3), Sampling(top_p=0.9), Sampling(0.7, 3, 0.9, 0.1), Sampling(0)):
         assert choose(torch.empty(2, 11, device="meta"), sampling, torch.empty(2, device="meta")).shape == (2,)
 
 
@@ -185,6 +203,8 @@ def test_without_a_seed_noise_follows_torchs_own_generator():
         ({"top_k": True}, r"top_k \(True\) must be a whole number"),
         ({"top_p": 0.0}, r"top_p \(0.0\) must be above 0 and at most 1; 0.9 is usual"),
         ({"top_p": 1.01}, r"top_p \(1.01\) must be above 0 and at most 1"),
+        ({"min_p": -0.1}, r"min_p \(-0.1\) must be from 0 to 1; 0.05 is usual, 0 keeps all tokens"),
+        ({"min_p": math.nan}, r"min_p \(nan\) must be from 0 to 1"),
     ],
 )
 def test_what_cannot_be_sampled_by_says_what_could(options, message):
@@ -200,5 +220,7 @@ def test_wrong_types_and_seeds_are_told():
         noises(-1, 3)
     with pytest.raises(ValueError, match=r"seed \(4294967296\) must be a whole number"):
         noises(2**32, 3)
-    with pytest.raises(ValueError, match=r"Sampling\(temperature=1.0, top_k=None, top_p=None\) needs noise"):
+    with pytest.raises(
+        ValueError, match=r"Sampling\(temperature=1.0, top_k=None, top_p=None, min_p=None\) needs noise"
+    ):
         choose(LOGITS, Sampling())

@@ -78,7 +78,7 @@ def test_rows_are_padded_on_the_left():
         (torch.ones(1, 4).long(), torch.tensor([[1, 1, 0, 1]]), "row 0 of mask has a hole at token 2; padding stands"),
         ([5, 257], None, r"token id 257 is not among this model's 257 \(0 to 256\)"),
         ([[5], [-1]], None, "token id -1 is not among this model's 257"),
-        ([5] * 8, None, "8 tokens do not fit context_length=7; give a prompt of fewer than 7"),
+        ([5] * 8, None, "8 tokens do not fit context_length=7; give a prompt of at most 7"),
     ],
 )
 def test_what_is_no_prompt_is_told(prompt, mask, message):

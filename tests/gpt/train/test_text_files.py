@@ -48,6 +48,16 @@ def test_a_line_without_end_is_cut_before_a_blank_and_never_in_the_end_sign(tmp_
     assert sum(piece.count("<|endoftext|>") for piece in found) == 30
 
 
+@pytest.mark.parametrize("before", range(16))
+def test_an_end_sign_that_begins_before_the_cut_stays_whole(tmp_path, monkeypatch, before):
+    monkeypatch.setattr(text, "LONGEST", 64)
+    line = "x" * (40 + before) + "<|endoftext|>" + "y" * 64
+    for size in (1, 7, 64, 128):
+        found = list(pieces(written(tmp_path / "long.txt", line), size))
+        assert "".join(found) == line
+        assert sum(piece.count("<|endoftext|>") for piece in found) == 1
+
+
 @pytest.mark.parametrize("size", [1, 3, 4, 1 << 16])
 def test_bytes_that_are_no_text_are_named_with_their_place(tmp_path, size):
     path = written(tmp_path / "bad.txt", "good text é".encode() + b"\xff and more")

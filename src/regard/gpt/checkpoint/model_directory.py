@@ -45,6 +45,11 @@ def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
     return download(HUB_NAMES.get(name, name))
 
 
+def model_inside(directory: Path) -> Path | None:
+    """The model in the directory of a training run: `regard train` writes two there."""
+    return next((d for d in (directory / "model", directory / "best") if (d / "config.json").is_file()), None)
+
+
 def download(name: str) -> Path:
     """The local directory of a model on the hub."""
     from huggingface_hub import snapshot_download

@@ -17,15 +17,24 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.gpt.checkpoint import model_directory
+from regard.gpt.checkpoint import linear_gpt2, model_directory
 from regard.gpt.checkpoint.config_json import config_from_transformers, end_from_transformers
 from regard.gpt.checkpoint.header import read_json
-from regard.gpt.checkpoint.model_directory import find_directory
-from regard.gpt.checkpoint.stored_tensors import FLOATS, NOTHING_LOADED, StoredTensor, list_tensors, match_tensors
-from regard.gpt.checkpoint.weight_names import Place, places_in_file
+from regard.gpt.checkpoint.model_directory import find_directory, model_inside
+from regard.gpt.checkpoint.stored_tensors import (
+    FLOATS,
+    NOTHING_LOADED,
+    StoredTensor,
+    list_tensors,
+    match_tensors,
+    open_tensors,
+)
+from regard.gpt.checkpoint.weight_names import Place, count_weights, places_in_file
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer import Tokenizer
+from regard.printable import printable_errors
 
+MOST_MISSING = 1000  # names of tensors that are listed to find out which are missing
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -41,6 +50,7 @@ class _NoInitialization(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+@printable_errors()
 def load(
     model_class: type[Model],
     name_or_dir: str | os.PathLike[str],
@@ -59,38 +69,47 @@ def load(
     >>> model.config.vocab_size
     307
 
-    GPT-2, Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds config.json, and model.safetensors or
+    GPT-2 (also as minGPT and nanoGPT store it), Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds config.json, and model.safetensors or
     its shards with their index; tokenizer.json, if present, is returned as well. By default dtype is that of the
     file, and float32 for "tiny", the model in the package. The model is in eval mode.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"dtype ({dtype}) must be one of {', '.join(map(str, FLOATS))}. {NOTHING_LOADED}")
     directory = find_directory(name_or_dir)
-    config, kind = _read_config(directory)
+    config, content = _read_config(directory)
+    kind = content["model_type"]
     tensors, where = list_tensors(directory)
-    if config.num_layers > len(tensors):
+    tensors = linear_gpt2.without_compiled_prefix(tensors)
+    is_linear = kind == "gpt2" and linear_gpt2.is_linear(config, tensors)
+    if is_linear:
+        config = linear_gpt2.linear_config(config, content, tensors, where)
+    if count_weights(config, kind) > 2 * len(tensors) + MOST_MISSING:  # before all are listed
         raise ValueError(
             f"{directory / 'config.json'}: {config.num_layers} layers cannot be made of the {len(tensors)} tensors in "
             f"{where.name}; the two do not belong together. {NOTHING_LOADED}"
         )
     places = places_in_file(config, kind)
+    places = linear_gpt2.linear_places(places) if is_linear else places
     sources = match_tensors(config, kind, places, tensors, where)
     if dtype is None:  # the packaged model is stored in 16 bits to be small, but a CPU is fastest in 32
         dtype = torch.float32 if directory == model_directory.PACKAGED else _common_dtype(sources, where)
     tokenizer = Tokenizer.load(directory) if (directory / "tokenizer.json").is_file() else None
 
-    with torch.device("meta"), _NoInitialization():
-        model = model_class(config)
+    try:
+        with torch.device("meta"), _NoInitialization():
+            model = model_class(config)
+    except ValueError as error:
+        raise ValueError(f"{directory / 'config.json'}: {error}. {NOTHING_LOADED}") from error
     model = model.to(dtype).to_empty(device="cpu" if device is None else device)
     _copy_weights(model, places, sources)
     return model.eval(), tokenizer
 
 
-def _read_config(directory: Path) -> tuple[GPTConfig, str]:
-    """The config of a model, and its model_type, which decides the names of its weights."""
+def _read_config(directory: Path) -> tuple[GPTConfig, dict[str, Any]]:
+    """The config of a model, and the content of its config.json; its model_type decides the names of weights."""
     path = directory / "config.json"
     if not path.is_file():
-        inside = next((d for d in (directory / "model", directory / "best") if (d / "config.json").is_file()), None)
+        inside = model_inside(directory)
         remedy = "is it the directory of a model?" if inside is None else f"did you mean {inside}?"
         raise ValueError(f"{directory} has no config.json; {remedy} {NOTHING_LOADED}")
     content = read_json(path)
@@ -98,7 +117,7 @@ def _read_config(directory: Path) -> tuple[GPTConfig, str]:
     generation = directory / "generation_config.json"
     if generation.is_file():
         config = config.with_(end=end_from_transformers(read_json(generation), config, str(generation)))
-    return config, content["model_type"]
+    return config, content
 
 
 def _common_dtype(sources: Mapping[str, StoredTensor], where: Path) -> torch.dtype:
@@ -112,18 +131,16 @@ def _common_dtype(sources: Mapping[str, StoredTensor], where: Path) -> torch.dty
 
 def _copy_weights(model: nn.Module, places: Mapping[str, Place], sources: Mapping[str, StoredTensor]) -> None:
     """Copy each tensor from its file into its parameter, so that nothing is in memory twice."""
-    from safetensors import safe_open
-
     parameters = dict(model.named_parameters())
     assert parameters.keys() == places.keys()
     with torch.no_grad(), ExitStack() as stack:
         files = {tensor.file: None for tensor in sources.values()}
-        handles = {file: stack.enter_context(safe_open(file, framework="pt")) for file in files}
+        handles = {file: stack.enter_context(open_tensors(file)) for file in files}
         for name, place in places.items():
             source = sources[place.name]
             tensor = handles[source.file].get_slice(source.name)  # reads nothing yet
             if place.part is None:
                 tensor = tensor[:]
             else:
-                tensor = tensor[(slice(None),) * (len(place.shape) - 1) + (slice(*place.part),)]
+                tensor = tensor[(slice(None),) * (place.axis % len(place.shape)) + (slice(*place.part),)]
             parameters[name].copy_(tensor.mT if place.transposed else tensor)

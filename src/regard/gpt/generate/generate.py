@@ -20,8 +20,10 @@ from regard.arguments import check_whole
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
 from regard.gpt.generate.cpu_step import CPUStep
-from regard.gpt.generate.sample import Sampling, a_seed, check_scores, choose, noises
-from regard.gpt.generate.text import GeneratedText, Reason, StopConditions, pad_left, read_prompts
+from regard.gpt.generate.logprobs import log_probabilities
+from regard.gpt.generate.sample import NO_TOKEN, Sampling, a_seed, choose, noises
+from regard.gpt.generate.text import Continuation, GeneratedText, Reason, StopConditions, pad_left, read_prompts
+from regard.gpt.generate.threads import SMALL_PROMPT, SMALL_STEP, threads_for
 from regard.gpt.generate.unmodified import needs_module_calls
 
 if TYPE_CHECKING:
@@ -67,7 +69,10 @@ class Decoder(Protocol):
         """Read the prompts, padded on the left by `starts` tokens."""
 
     def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
-        """The next n tokens of every row, each read before the next is chosen."""
+        """The next n tokens of every row, each read before the next is chosen.
+
+        NO_TOKEN takes the place of a token where the scores are NaN or infinite.
+        """
 
 
 class EagerDecoder:
@@ -85,7 +90,9 @@ class EagerDecoder:
         self.device = model.token_embedding.weight.device
         self.cache = model.cache(batch, capacity)
         self.noise = None if noise is None else noise.to(self.device)
-        self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
+        self.weights = sum(p.numel() for p in model.parameters())
+        with threads_for(batch * self.weights, SMALL_STEP):  # it splits its products by the number of threads
+            self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
         self.starts: Tensor | None = None
         self.count, self.last = 0, torch.zeros(batch, dtype=torch.long, device=self.device)
 
@@ -94,20 +101,22 @@ class EagerDecoder:
         is_padded = bool(starts.any())
         self.starts = starts.to(self.device) if is_padded else None
         self.start_list: list[int] | None = starts.tolist() if is_padded else None
-        self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
-        check_scores(has_nan=bool(self.logits.isnan().any()))
+        with threads_for(ids.numel() * self.weights, SMALL_PROMPT):
+            self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
 
     def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
         """The next n tokens of every row. A token is read when the next is requested, so the last one never is."""
-        tokens = []
-        for _ in range(n):
-            if self.count:
-                self.logits = self._read(self.last)
-            noise = None if self.noise is None else self.noise[self.count]
-            self.last = choose(self.logits, self.sampling, noise)
-            self.count += 1
-            tokens.append(self.last)
-        return torch.stack(tokens)
+        with threads_for(len(self.last) * self.weights, SMALL_STEP):
+            return torch.stack([self._next() for _ in range(n)])
+
+    def _next(self) -> Tensor:
+        if self.count:
+            self.logits = self._read(self.last)
+        noise = None if self.noise is None else self.noise[self.count]
+        best = self.logits.amax(-1)
+        self.last = choose(self.logits, self.sampling, noise, best)
+        self.count += 1
+        return torch.where(best.float().isfinite(), self.last, NO_TOKEN)
 
     def _read(self, ids: Tensor) -> Tensor:
         if self.cpu_step is not None and not needs_module_calls():
@@ -138,16 +147,21 @@ def generate(
     temperature: float | int = 1.0,
     top_k: int | None = None,
     top_p: float | int | None = None,
+    min_p: float | int | None = None,
     seed: int | None = None,
     stop: Any = None,
     mask: Any = None,
+    samples: int | None = None,
+    logprobs: bool = False,
 ) -> Any:
     """Continue one prompt or several; see GPT.generate."""
-    check_whole(max_new_tokens=max_new_tokens)
-    sampling = Sampling(temperature, top_k, top_p)
+    check_whole(max_new_tokens=max_new_tokens, samples=1 if samples is None else samples)
+    sampling = Sampling(temperature, top_k, top_p, min_p)
+    if sampling.greedy and samples is not None and samples > 1:
+        raise ValueError(f"samples ({samples}) would all be the same text, the greedy one; raise temperature or top_k")
     prompts = read_prompts(prompt, mask, model.config, model.tokenizer)
     stops = StopConditions.read(stop, model.config.ends, prompts.is_text)
-    rows, seed = prompts.rows, a_seed(seed)
+    rows, seed = [row for row in prompts.rows for _ in range(samples or 1)], a_seed(seed)
     texts = [GeneratedText(stops, model.tokenizer if prompts.is_text else None) for _ in rows]
     strings = [""] * len(rows)
     with torch.inference_mode(), eval_mode(list(model.modules())):
@@ -161,7 +175,16 @@ def generate(
             for i in group:
                 strings[i] += texts[i].finish(generation.limit)
             del generation  # the next group may reuse its memory
-    results: list[Any] = strings if prompts.is_text else [text.ids for text in texts]
+        results: list[Any] = strings if prompts.is_text else [text.ids for text in texts]
+        if logprobs:
+            results = [
+                Continuation(
+                    string if prompts.is_text else None, text.ids, log_probabilities(model, row, text.ids), text.reason
+                )
+                for row, string, text in zip(rows, strings, texts, strict=True)
+            ]
+    if samples is not None:
+        results = [results[i : i + samples] for i in range(0, len(results), samples)]
     return results if prompts.is_batch else results[0]
 
 
@@ -182,11 +205,12 @@ class GenerationStream:
         temperature: float | int = 1.0,
         top_k: int | None = None,
         top_p: float | int | None = None,
+        min_p: float | int | None = None,
         seed: int | None = None,
         stop: Any = None,
     ) -> None:
         check_whole(max_new_tokens=max_new_tokens)
-        sampling = Sampling(temperature, top_k, top_p)
+        sampling = Sampling(temperature, top_k, top_p, min_p)
         prompts = read_prompts(prompt, None, model.config, model.tokenizer)
         if len(prompts.rows) != 1:
             raise ValueError(
@@ -244,7 +268,8 @@ class _Generation:
         tokens_per_call: int | None = None,
     ) -> None:
         longest = max(map(len, rows))
-        self.remaining = min(max_new_tokens, model.config.context_length - longest)
+        # The last token is chosen but never read, so it needs no place in the context.
+        self.remaining = min(max_new_tokens, model.config.context_length - longest + 1)
         self.limit: Reason = "length" if self.remaining == max_new_tokens else "context"
         if self.remaining:
             self.decoder = decoder_for(model, len(rows), longest + self.remaining, sampling, noise)
@@ -264,7 +289,7 @@ class _Generation:
 def _groups(rows: list[list[int]], max_new_tokens: int, context_length: int) -> list[list[int]]:
     """The rows of each batch: all in one, unless a short row would lose context to the padding before it."""
     longest = max(map(len, rows), default=0)
-    if not rows or longest + max_new_tokens <= context_length:
+    if not rows or longest + max_new_tokens - 1 <= context_length:
         return [list(range(len(rows)))] if rows else []
     return [[i for i, row in enumerate(rows) if len(row) == size] for size in sorted({len(row) for row in rows})]
 

@@ -24,7 +24,7 @@ from triton.errors import TritonError
 from regard.attention.masks import padding
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
-from regard.gpt.generate.sample import Sampling, check_scores, choose
+from regard.gpt.generate.sample import Sampling, choose
 from regard.gpt.generate.unmodified import fingerprint
 
 if TYPE_CHECKING:
@@ -109,15 +109,11 @@ class GraphDecoder:
         graphs = self.graphs
         graphs.run_until(end)
         tokens = HostCopy(graphs.step.tokens[self.returned : end])
-        has_nan = None if self.returned else HostCopy(graphs.has_nan)
         graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
-        result = tokens.wait()
-        if has_nan is not None:
-            check_scores(bool(has_nan.wait()))
         self.returned = end
         if end == self.limit:
             graphs.user = None
-        return result
+        return tokens.wait()
 
 
 class HostCopy:
@@ -176,7 +172,6 @@ class CapturedGraphs:
         self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
         device = self.step.x.device
         self.noise = torch.zeros(capacity + 1, batch, device=device)
-        self.has_nan = torch.zeros((), dtype=torch.bool, device=device)
         self.count = 0  # tokens computed so far, of each row
         self.user: weakref.ref[GraphDecoder] | None = None
         self.prefills: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
@@ -255,19 +250,21 @@ class CapturedGraphs:
         step.cache.reset()
         hidden = self.model.hidden(ids, mask=padding(is_real), cache=step.cache, positions=positions)
         logits = self.model.score(hidden[:, -1]).float()
-        self.has_nan.copy_(logits.isnan().any())
-        self._choose(logits)
-        step.embed_next(chosen=True)
+        step.embed_next(chosen=True, best=self._choose(logits))
 
     def _decode(self) -> None:
         self.step.score()
-        if not self.sampling.greedy:
-            self._choose(self.step.logits)
-        self.step.embed_next(chosen=not self.sampling.greedy)
+        if self.sampling.greedy:
+            self.step.embed_next(chosen=False)
+        else:
+            self.step.embed_next(chosen=True, best=self._choose(self.step.logits))
 
-    def _choose(self, logits: Tensor) -> None:
+    def _choose(self, logits: Tensor) -> Tensor:
+        """Choose the next token of each row; returns their best scores."""
+        best = logits.amax(-1)
         noise = self.noise.index_select(0, self.step.step[:1])[0]
-        self.step.ids.copy_(choose(logits, self.sampling, noise))
+        self.step.ids.copy_(choose(logits, self.sampling, noise, best))
+        return best
 
     def _capture(self, run: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Run once, and capture the same for later: nothing is computed during a capture."""

@@ -162,6 +162,7 @@ def linear_one(
         if ADD:
             y += tl.load(Out + n, mask=n < size, other=0).to(tl.float32)
         if BEST:
+            y = tl.where(y != y, float("inf"), y)  # a maximum would pass over NaN; embed sees infinity
             y = tl.where(n < size, y, float("-inf"))
             top = tl.max(y)
             at = tl.where(top > best, tl.min(tl.where(y == top, n, 2147483647)), at)
@@ -244,6 +245,7 @@ def linear_some(
             gate += tl.load(GateBias + n, mask=n < size, other=0).to(tl.float32)[None, :]
     y = _apply(y, gate, ACTIVATION, GATED)
     if BEST:
+        y = tl.where(y != y, float("inf"), y)
         y = tl.where(n[None, :] < size, y, float("-inf"))
         best = tl.max(y, axis=1)
         at = tl.min(tl.where(y == best[:, None], n[None, :], 2147483647), axis=1)
@@ -263,6 +265,7 @@ def embed(
     """The next token of each row: selected (PICK: the best over all blocks of scores), stored, and its vector loaded.
 
     One program per row. Ids: (B,). Tokens: (steps, B), written at row Step; Step, Slot and Start: (B,).
+    Best: (B, blocks), or (B,) without PICK. If a row's best score is not finite, −1 is stored in Tokens.
     """
     launch_next(EARLY)
     b, rows = tl.program_id(0), tl.num_programs(0)
@@ -272,13 +275,16 @@ def embed(
         i = tl.arange(0, BLOCKS)
         best = tl.load(Best + b * blocks + i, mask=i < blocks, other=float("-inf"))
         at = tl.load(At + b * blocks + i, mask=i < blocks, other=0)
-        token = tl.min(tl.where(best == tl.max(best), at, 2147483647))
-        token = tl.where(token < V, token, 0)  # if all scores are NaN, no index was found: any valid token will do
+        top = tl.max(best)
+        token = tl.min(tl.where(best == top, at, 2147483647))
+        token = tl.where(token < V, token, 0)  # if all scores are −∞, no index was found: any valid token will do
         tl.store(Ids + b, token.to(tl.int64))
     else:
+        top = tl.load(Best + b)
         token = tl.load(Ids + b).to(tl.int32)
     step, slot, start = tl.load(Step + b), tl.load(Slot + b), tl.load(Start + b)
-    tl.store(Tokens + step * rows + b, token.to(tl.int64))
+    is_finite = (top > float("-inf")) & (top < float("inf"))
+    tl.store(Tokens + step * rows + b, tl.where(is_finite, token, -1).to(tl.int64))
     tl.store(Step + b, step + 1)
     tl.store(Slot + b, slot + 1)
     x = tl.load(TokenW + token.to(tl.int64) * E + e, mask=e < E, other=0).to(tl.float32)

@@ -43,7 +43,8 @@ def supports(model: GPT, batch: int) -> bool:
 class GPUStep:
     """The kernels that compute the next token of each row, and their buffers.
 
-    tokens: (capacity + 1, B), all tokens so far, `step` of them; ids: (B,), the last token of each row.
+    tokens: (capacity + 1, B), all tokens so far, `step` of them; −1 where the scores were NaN or infinite.
+    ids: (B,), the last token of each row.
     key_block: keys that a program holds at once; the default was measured on an H200.
     """
 
@@ -84,6 +85,7 @@ class GPUStep:
         self.blocks = self._programs((config.vocab_size,), E)
         self.best = buffer(batch, self.blocks, dtype=torch.float32)
         self.at = buffer(batch, self.blocks, dtype=torch.int32)
+        self.finite = buffer(batch, dtype=torch.float32)  # in place of the best scores, where they are not checked
         self.cos = self.sin = self.x
         if config.rotary is not None:
             positions = torch.arange(min(config.context_length, capacity), device=device)
@@ -110,11 +112,15 @@ class GPUStep:
         assert head.norm is not None
         self._linear(head, self._norm(head.norm, added), self.logits, best=self.greedy)
 
-    def embed_next(self, chosen: bool) -> None:
-        """Append the next token and load its vector: the one in `ids` if it was `chosen` already, else the best one."""
+    def embed_next(self, chosen: bool, best: Tensor | None = None) -> None:
+        """Append the next token and load its vector: the one in `ids` if it was `chosen` already, else the best one.
+
+        best: (B,), the best score of each row, by which one was chosen.
+        """
         config, positions, weight = self.model.config, self.model.position_embedding, self.model.token_embedding.weight
         embed[(self.batch,)](
-            self.best, self.at, self.ids, self.tokens, self.step, self.slot, self.start, weight,
+            (self.finite if best is None else best) if chosen else self.best, self.at, self.ids, self.tokens,
+            self.step, self.slot, self.start, weight,
             weight if positions is None else positions.weight, self.x, self.blocks, config.vocab_size,
             config.context_length, E=config.d_model, BE=triton.next_power_of_2(config.d_model),
             BLOCKS=triton.next_power_of_2(self.blocks), PICK=not chosen, POSITIONS=positions is not None, num_warps=4,

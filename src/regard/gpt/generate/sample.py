@@ -14,6 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 FEW = 512  # on a CPU, the nucleus is first searched among this many best tokens: sorting all takes milliseconds
+TINY = torch.finfo(torch.float32).tiny  # smaller numbers may be 0 in the arithmetic below
+NO_TOKEN = -1  # in place of a token where the scores are NaN or infinite, so that no distribution follows from them
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,17 @@ class Sampling:
     >>> Sampling(temperature=0).greedy
     True
 
-    temperature: below 1 sharpens the distribution, above 1 flattens it; 0 is greedy: always the best token.
+    temperature: below 1 sharpens the distribution, above 1 flattens it; 0 is greedy: always the best token. So is a
+        temperature that float32 cannot hold, below 1.2e-38.
     top_k: only the k best tokens.
     top_p: only the best tokens that together have probability p (nucleus sampling); applied after top_k.
+    min_p: only tokens with at least this share of the best token's probability; applied last.
     """
 
     temperature: float | int = 1.0
     top_k: int | None = None
     top_p: float | int | None = None
+    min_p: float | int | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
@@ -43,17 +48,25 @@ class Sampling:
             raise ValueError(f"top_k ({self.top_k}) must be a whole number of at least 1; leave it out for all tokens")
         if self.top_p is not None and (not _is_number(self.top_p) or not 0 < self.top_p <= 1):
             raise ValueError(f"top_p ({self.top_p}) must be above 0 and at most 1; 0.9 is usual, 1 keeps all tokens")
+        if self.min_p is not None and (not _is_number(self.min_p) or not 0 <= self.min_p <= 1):
+            raise ValueError(f"min_p ({self.min_p}) must be from 0 to 1; 0.05 is usual, 0 keeps all tokens")
 
     @property
     def greedy(self) -> bool:
         """Is it always the best token, without randomness?"""
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature < TINY or self.top_k == 1
 
 
 def choose(
-    logits: Float[Tensor, "B V"], sampling: Sampling, noise: Float[Tensor, "B"] | None = None
+    logits: Float[Tensor, "B V"],
+    sampling: Sampling,
+    noise: Float[Tensor, "B"] | None = None,
+    best: Float[Tensor, "B"] | None = None,
 ) -> Int[Tensor, "B"]:
-    """Choose a token for every row. noise: a number from 0 to 1 for each row, unless sampling is greedy.
+    """Choose a token for every row.
+
+    noise: a number from 0 to 1 for each row, unless sampling is greedy.
+    best: the largest score of each row, where it is known already. If it is not finite, the token means nothing.
 
     >>> scores = torch.tensor([[1.0, 3.0, 2.0]])
     >>> choose(scores, Sampling(temperature=0))
@@ -68,8 +81,8 @@ def choose(
         return logits.argmax(-1)
     if noise is None:
         raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each row; see noises()")
-    best = logits.amax(-1, keepdim=True).float()
-    probabilities = ((logits.float() - best) / sampling.temperature).softmax(-1)
+    best = logits.amax(-1) if best is None else best
+    probabilities = ((logits.float() - best.float()[..., None]) / sampling.temperature).softmax(-1)
     order = None
     V, k, p = logits.shape[-1], sampling.top_k, sampling.top_p
     if k is not None and k < V:
@@ -80,16 +93,20 @@ def choose(
         probabilities, order = _best_first(probabilities, p)
     if p is not None and p < 1:
         before = probabilities.cumsum(-1) - probabilities
-        probabilities = probabilities.masked_fill(before >= p, 0)
+        probabilities = probabilities.masked_fill(before >= max(p, TINY), 0)
+    if sampling.min_p:
+        least = sampling.min_p * probabilities.amax(-1, keepdim=True)
+        probabilities = probabilities.masked_fill(probabilities < least, 0)
     picked = _invert(probabilities, noise)
     return picked if order is None else order.gather(-1, picked[..., None])[..., 0]
 
 
-def check_scores(has_nan: bool) -> None:
-    """Refuse to choose by scores that are NaN."""
-    if has_nan:
+def check_token(token: int, count: int) -> None:
+    """Refuse NO_TOKEN. count: how many new tokens came before it."""
+    if token == NO_TOKEN:
+        place = "the prompt" if count == 0 else f"{count} new token{'s' * (count != 1)}"
         raise ValueError(
-            "the model's scores after the prompt are NaN; are its weights finite, and its dtype wide enough?"
+            f"the model's scores after {place} are NaN or infinite; are its weights finite, and its dtype wide enough?"
         )
 
 

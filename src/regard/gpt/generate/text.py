@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.gpt.config import GPTConfig
+from regard.gpt.generate.sample import check_token
 
 if TYPE_CHECKING:
     from regard.gpt.tokenizer import Tokenizer
@@ -126,7 +127,7 @@ def _check_row(row: list[int], config: GPTConfig) -> list[int]:
     if len(row) > config.context_length:
         raise ValueError(
             f"{len(row)} tokens do not fit context_length={config.context_length}; "
-            f"give a prompt of fewer than {config.context_length}, so that new tokens fit"
+            f"give a prompt of at most {config.context_length}"
         )
     if not row and not config.ends:
         raise ValueError("the prompt is empty, and this model has no end token to start from; give it a token at least")
@@ -168,6 +169,23 @@ class StopConditions:
         return StopConditions(ends, tokens, strings)
 
 
+@dataclass(frozen=True)
+class Continuation:
+    """What `generate(…, logprobs=True)` returns for a text.
+
+    text: the new text; None where the prompt was ids.
+    ids: its tokens, without the one that ended it. Where a stop string ended it, with those of the stop string.
+    logprobs: for each of `ids`, the logarithm of the probability that the model gave it, before temperature, top_k,
+        top_p and min_p. Their sum is the log-likelihood of the text after its prompt.
+    reason: what ended it, as in GenerationStream.
+    """
+
+    text: str | None
+    ids: list[int]
+    logprobs: list[float]
+    reason: Reason | None
+
+
 class GeneratedText:
     """A text while it is generated: takes one token after another, and returns the text that cannot change any more.
 
@@ -189,6 +207,7 @@ class GeneratedText:
         """Add a token; returns the text that is now final, possibly none. After the end, tokens are ignored."""
         if self.reason is not None:
             return ""
+        check_token(token, self.count)
         self.count += 1
         if token in self._stops.ends:
             return self.finish("end")

@@ -67,7 +67,12 @@ def _last_cut(text: str) -> int:
             return at + 1
     if len(text) < LONGEST:
         return 0
-    return max(text.rfind(" "), 0) or len(text) - len(END)  # never split END itself
+    blank = text.rfind(" ")
+    if blank > 0:
+        return blank  # END holds no blank
+    cut = len(text) - len(END)  # an END whose first characters have been read stays whole after the cut
+    split = text.find(END, cut - len(END) + 1, cut + len(END) - 1)  # the END that a cut here would split
+    return cut if split < 0 else split + len(END)
 
 
 def check_file(path: Path) -> None:

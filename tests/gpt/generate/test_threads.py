@@ -1,0 +1,86 @@
+"""One thread for small work, and afterwards as many as before, in every thread and whatever happens inside."""
+
+import threading
+
+import pytest
+import torch
+
+from regard.gpt import GPT, GPTConfig
+from regard.gpt.generate import generate
+from regard.gpt.generate.threads import threads_for
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_another_thread(run):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_small_work_gets_one_thread_and_large_work_all():
+    with threads_for(work=6, small=7):
+        assert torch.get_num_threads() == 1
+        with threads_for(work=5, small=7):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+    with threads_for(work=7, small=7):
+        assert torch.get_num_threads() == 3
+
+
+def test_an_error_inside_restores_them_too():
+    with pytest.raises(ZeroDivisionError, match="division"), threads_for(0, 7):
+        1 / 0  # noqa: B018
+    assert torch.get_num_threads() == 3
+    assert in_another_thread(torch.get_num_threads) == 3
+
+
+def test_threads_that_do_small_work_at_the_same_time_all_get_theirs_back():
+    def work():
+        with threads_for(0, 7):
+            inside = torch.get_num_threads()
+        return inside, torch.get_num_threads()
+
+    with threads_for(0, 7):  # a thread that starts now begins with one
+        assert in_another_thread(work) == (1, 3)
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 3
+    assert in_another_thread(torch.get_num_threads) == 3
+
+
+def test_a_backend_that_cannot_change_them_is_left_alone(monkeypatch):
+    monkeypatch.setattr(torch.backends.openmp, "is_available", lambda: False)
+    with threads_for(0, 7):
+        assert torch.get_num_threads() == 3
+
+
+def threads_while_generating(model, prompt, count=3):
+    """The numbers of threads that each forward of the model runs with, by a hook."""
+    seen = []
+    handle = model.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    model.generate(prompt, count, temperature=0)
+    stream = model.stream(prompt, count, temperature=0)
+    for _ in stream:
+        assert torch.get_num_threads() == 3  # between two tokens the program has its own
+    handle.remove()
+    assert torch.get_num_threads() == 3
+    return seen
+
+
+def test_generation_chooses_by_the_size_of_the_work(monkeypatch):
+    model = GPT(GPTConfig(vocab_size=31, context_length=13, num_layers=1, d_model=8, num_heads=2)).eval()
+    weights = sum(p.numel() for p in model.parameters())
+    assert threads_while_generating(model, [5] * 7) == [1, 1, 1] * 2
+    monkeypatch.setattr(generate, "SMALL_PROMPT", 7 * weights)
+    assert threads_while_generating(model, [5] * 7) == [3, 1, 1] * 2
+    monkeypatch.setattr(generate, "SMALL_STEP", weights)
+    assert threads_while_generating(model, [5] * 6) == [1, 3, 3] * 2
