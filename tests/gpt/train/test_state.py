@@ -78,7 +78,7 @@ def test_no_byte_of_a_checkpoint_can_change_unnoticed(tmp_path):
     path = tmp_path / "checkpoint-00000005.safetensors"
     for at in range(path.stat().st_size):
         flip(path, at)
-        with pytest.raises(ValueError, match="checkpoint-00000005.safetensors"):
+        with pytest.raises(ValueError, match=r"checkpoint-00000005\.safetensors"):
             state.read(path)
         flip(path, at)
     assert state.read(path)[0].step == 5
@@ -99,7 +99,9 @@ def test_where_no_checkpoint_is_intact_each_is_named(tmp_path):
 def test_a_renamed_checkpoint_and_a_file_that_is_none_are_damaged(tmp_path):
     saved(tmp_path, 5)
     path = (tmp_path / "checkpoint-00000005.safetensors").rename(tmp_path / "checkpoint-00000007.safetensors")
-    with pytest.raises(state.Damaged, match="checkpoint-00000007.safetensors is damaged, or renamed: it holds step 5"):
+    with pytest.raises(
+        state.Damaged, match=r"checkpoint-00000007\.safetensors is damaged, or renamed: it holds step 5"
+    ):
         state.read(path)
     write_safetensors(path, TENSORS)
     with pytest.raises(state.Damaged, match="is no checkpoint of a run: it has no 'form'"):

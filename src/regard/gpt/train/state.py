@@ -192,7 +192,7 @@ def clear(out: Path) -> None:
 def locked(out: Path) -> Iterator[None]:
     """Lock a run's directory, and remove the temporary files of a killed run."""
     out.mkdir(parents=True, exist_ok=True)
-    check_types(out, FILES)
+    check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
     with (out / LOCK).open("a+") as file:
         _lock(file, out)
         for temporary in out.glob(".*.partial"):
