@@ -133,6 +133,6 @@ def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> I
             f"{', '.join(['its content', state.LOG, *without])} are not checked; the next checkpoint has hashes"
         )
     elif without:
-        yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of them"
+        yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {'it' if len(without) == 1 else 'them'}"
     if not (out / state.LOG).exists():
         yield f"{out / state.LOG} is missing: the new one begins at step {checkpoint.step + 1:,}"
