@@ -141,7 +141,9 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
         log = LogMark(*json.loads(metadata["log"])) if form == FORMAT else None
     except (KeyError, ValueError, TypeError, RecursionError):
         raise Damaged(f"{path.name} is damaged: its step, settings or best loss cannot be read") from None
-    if step != step_of(path) or not isinstance(settings, dict) or not isinstance(best, dict):
+    if not isinstance(settings, dict) or not _is_best(best):
+        raise Damaged(f"{path.name} is damaged: its settings or best loss are of another type")
+    if step != step_of(path):
         raise Damaged(f"{path.name} is damaged, or renamed: it holds step {step}")
     return Checkpoint(path, step, settings, best, log), tensors
 
@@ -269,6 +271,12 @@ def _parse_line(raw: bytes) -> dict[str, Any] | None:
         return None
     numbers = (line.get("loss"), line.get("val_loss", 0.0), line.get("time", 0.0))
     return line if all(isinstance(n, int | float) for n in numbers) else None
+
+
+def _is_best(best: Any) -> bool:
+    if not isinstance(best, dict):
+        return False
+    return not best or (type(best.get("step")) is int and isinstance(best.get("val_loss"), float))
 
 
 def _metadata(path: Path) -> dict[str, str]:
