@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.gpt.train import hashes
-from regard.gpt.train.hashes import FileHashes, check_types, hash_file, hash_tensors
+from regard.gpt.train.hashes import FileHashes, check_types, hash_file, hash_file_in_parts, hash_tensors
 
 
 @pytest.fixture
@@ -26,6 +26,33 @@ def test_a_file_has_the_sha256_of_its_bytes_however_long_it_is(tmp_path, monkeyp
     for size in (0, 6, 7, 8, 23):
         (tmp_path / "x").write_bytes(bytes(range(size)))
         assert hash_file(tmp_path / "x") == hashlib.sha256(bytes(range(size))).hexdigest()
+
+
+def test_every_part_of_a_large_file_and_its_place_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(hashes, "PART", 7)
+    right = bytes(range(23))
+    found = set()
+    for content in (
+        right,
+        right[:22],
+        right[7:14] + right[:7] + right[14:],
+        bytes([1]) + right[1:],
+        right[:22] + b"x",
+        b"",
+    ):
+        (tmp_path / "x").write_bytes(content)
+        found.add(hash_file_in_parts(tmp_path / "x"))
+    assert len(found) == 6
+    digests = [hashlib.sha256(right[at : at + 7]).digest() for at in (0, 7, 14, 21)]
+    assert hashlib.sha256(b"".join(digests)).hexdigest() in found
+
+
+def test_every_part_of_a_large_tensor_and_its_place_count(monkeypatch):
+    monkeypatch.setattr(hashes, "PART", 7)
+    x = torch.arange(11.0)
+    assert hash_tensors({"x": x}, {}) == hash_tensors({"x": x.clone()}, {})
+    changed = [x + (torch.arange(11) == at) for at in range(11)]
+    assert len({hash_tensors({"x": tensor}, {}) for tensor in [x, x.roll(7), *changed]}) == 13
 
 
 def test_names_dtypes_shapes_bytes_and_metadata_all_count():
@@ -68,7 +95,7 @@ def test_files_are_recorded_and_changes_are_found(out):
     assert again.changed("best") == ["best/config.json", "best/weights"]
     assert again.changed("best.txt") == []
     again.forget("best")
-    assert FileHashes.read(out).files == {"best.txt": hash_file(out / "best.txt")}
+    assert FileHashes.read(out).files == {"best.txt": hash_file_in_parts(out / "best.txt")}
 
 
 def test_hashes_that_are_about_to_be_wrong_are_removed_from_the_disk_first(out):

@@ -98,7 +98,7 @@ def test_a_damaged_tokenizer_of_a_run_is_refused_and_the_remedy_works(files, tmp
     assert path.read_bytes() != right
     with pytest.raises(
         ValueError,
-        match=r"tokenizer.json is damaged: it does not have the sha256 in hashes.json. Restore it .*, or remove it: then",
+        match=r"tokenizer.json is damaged: it does not have the hash in hashes.json. Restore it .*, or remove it: then",
     ):
         prepared(files, tmp_path / "run")
     path.unlink()

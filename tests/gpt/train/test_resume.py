@@ -122,7 +122,7 @@ def test_a_damaged_best_model_of_an_older_step_is_refused_and_the_remedy_works(t
     flip(out / "best" / "model.safetensors")
     with pytest.raises(
         ValueError,
-        match=r"best/model.safetensors is damaged: it does not have the sha256 in hashes.json. Restore it from",
+        match=r"best/model.safetensors is damaged: it does not have the hash in hashes.json. Restore it from",
     ):
         train(out)
     shutil.rmtree(out / "best")

@@ -23,6 +23,7 @@ from regard.files import atomically
 
 HASHES = "hashes.json"
 BLOCK = 1 << 20  # bytes of a file read at a time
+PART = 1 << 23  # bytes that one thread hashes: sha256 runs without the interpreter's lock
 
 
 def hash_file(path: Path) -> str:
@@ -41,31 +42,44 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def hash_file_in_parts(path: Path) -> str:
+    """A hash of a large file by several threads: the sha256 of the sha256 of each part."""
+
+    def hash_part(at: int) -> bytes:
+        with path.open("rb") as file:
+            file.seek(at)
+            return hashlib.sha256(file.read(PART)).digest()
+
+    with _threads() as pool:
+        parts = pool.map(hash_part, range(0, path.stat().st_size, PART))
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
 def hash_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """One sha256 of names, dtypes, shapes and bytes of tensors on the CPU, and of their metadata.
+    """One hash of names, dtypes, shapes and bytes of tensors on the CPU, and of their metadata.
 
     >>> one, other = ({"x": torch.zeros(shape)} for shape in ((2, 3), (3, 2)))
     >>> hash_tensors(one, {}) == hash_tensors(other, {})
     False
 
-    The order of names does not matter. Tensors are hashed in threads: sha256 runs without the interpreter's lock.
+    The order of names does not matter.
     """
     names = sorted(tensors)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(_hash_bytes, (tensors[name] for name in names)))
-    rows = [
-        [name, str(tensors[name].dtype), list(tensors[name].shape), digest]
-        for name, digest in zip(names, digests, strict=True)
-    ]
+    with _threads() as pool:  # every tensor is handed out before the first is waited for
+        parts = [[pool.submit(_hash_bytes, part) for part in _parts(tensors[name])] for name in names]
+        rows = [
+            [name, str(tensors[name].dtype), list(tensors[name].shape), [part.result() for part in digests]]
+            for name, digests in zip(names, parts, strict=True)
+        ]
     return _hash_json([sorted(metadata.items()), rows])
 
 
 @dataclass
 class FileHashes:
-    """What hashes.json holds: the sha256 of each finished file, and which step best/ was written at."""
+    """What hashes.json holds: the hash of each finished file, and which step best/ was written at."""
 
     out: Path
-    files: dict[str, str] = field(default_factory=dict)  # path in the run's directory → sha256
+    files: dict[str, str] = field(default_factory=dict)  # path in the run's directory → hash
     best: dict[str, Any] = field(default_factory=dict)  # val_loss and step of the model in best/
 
     @staticmethod
@@ -98,7 +112,7 @@ class FileHashes:
         """Store the hashes of a file, or of all files in a directory, once they are on the disk."""
         path = self.out / name
         found = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
-        self.files |= {str(p.relative_to(self.out).as_posix()): hash_file(p) for p in found}
+        self.files |= {str(p.relative_to(self.out).as_posix()): hash_file_in_parts(p) for p in found}
         self._write()
 
     def changed(self, name: str) -> list[str]:
@@ -111,7 +125,7 @@ class FileHashes:
 
     def _is_same(self, path: str) -> bool:
         file = self.out / path
-        return file.is_file() and hash_file(file) == self.files[path]
+        return file.is_file() and hash_file_in_parts(file) == self.files[path]
 
     def _write(self) -> None:
         content = {"files": self.files, "best": self.best}
@@ -132,9 +146,16 @@ def _is_part(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}/")
 
 
-def _hash_bytes(tensor: Tensor) -> str:
-    flat = tensor.detach().contiguous().reshape(-1)
-    return hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(tensor.detach().contiguous().reshape(-1).view(torch.uint8), PART)
+
+
+def _hash_bytes(part: Tensor) -> str:
+    return hashlib.sha256(part.numpy().data).hexdigest()
 
 
 def _hash_json(content: object) -> str:

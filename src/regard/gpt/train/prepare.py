@@ -108,7 +108,7 @@ def _find_tokenizer(
         return pretrained.tokenizer
     if is_damaged:
         raise ValueError(
-            f"{out / TOKENIZER} is damaged: it does not have the sha256 in {HASHES}. Restore it (the directories model and "
+            f"{out / TOKENIZER} is damaged: it does not have the hash in {HASHES}. Restore it (the directories model and "
             "best have copies), or remove it: then it is trained again on the data"
         )
     if (out / TOKENIZER).is_file():

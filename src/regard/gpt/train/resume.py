@@ -103,7 +103,7 @@ def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resump
             result.notes.append(f"{what}; the next evaluation writes it again")
         else:
             raise ValueError(
-                f"{what}: it does not have the sha256 in {HASHES}. Restore it from a copy, or remove {directory}: the "
+                f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or remove {directory}: the "
                 "run then resumes, and the next evaluation writes it again"
             )
 
