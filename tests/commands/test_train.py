@@ -1,5 +1,6 @@
 """`regard train`, as a person types it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -107,6 +108,9 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     ):
         train(*out, "--seed", "7")
     assert train(*out, "--seed", "7", "--fresh").exit_code == 0
+    assert len(read_log(tmp_path / "a" / "log.jsonl")) == 4
+    hashed = json.loads((tmp_path / "a" / "hashes.json").read_text())["files"]
+    assert {"tokenizer.json", "model/model.safetensors", "best/model.safetensors"} < hashed.keys()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +99,8 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
             def announce(checkpoint: str) -> None:
                 print(_header(model, len(tokens.ids), options, processes, checkpoint), flush=True)
 
-            result = fit_in(processes, model, tokens, options, on_start=announce)
+            # With --fresh, `prepare` has cleared the directory already, and written the tokenizer with its hash.
+            result = fit_in(processes, model, tokens, replace(options, resume=True), on_start=announce)
             if processes.is_main:
                 _plot(result)
                 print(_footer(result), flush=True)

@@ -146,6 +146,15 @@ def test_a_damaged_best_model_newer_than_the_checkpoint_is_reached_again(tmp_pat
         assert train(tmp_path / "run", checkpoint_every=5).best == unbroken.best
 
 
+def test_the_best_model_of_an_earlier_run_is_not_taken_for_that_of_a_new_one(tmp_path, unbroken):
+    train(tmp_path, model=small(seed=2))
+    for path in state.checkpoints(tmp_path):
+        path.unlink()
+    killed(tmp_path, stop=4, evaluate_every=6)  # before its first evaluation
+    with pytest.warns(UserWarning, match="best and model in .* cannot be checked: hashes.json has no hashes of them"):
+        assert train(tmp_path).best == unbroken.best
+
+
 def test_a_changed_file_of_the_model_is_written_again(tmp_path):
     first = train(tmp_path)
     right = (first.model / "config.json").read_bytes()

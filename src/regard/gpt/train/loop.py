@@ -120,6 +120,9 @@ class TrainingLoop:
         self.resumption: Resumption = processes.broadcast(resumption)
         checkpoint = self.resumption.checkpoint
         self.hashes = FileHashes.read(self.out) if processes.is_main else None
+        if self.hashes is not None and checkpoint is None:  # models of an earlier run may be there
+            self.hashes.forget(BEST)
+            self.hashes.forget(MODEL)
         processes.prepare(model)
         self.optimizer = adamw(model, options)
         self.loss: Callable[[Tensor, Tensor], Tensor] = model.loss
