@@ -11,6 +11,7 @@ from gpt.train.small_runs import COUNTING, OPTIONS, as_earlier_version, small
 from regard.gpt import GPT
 from regard.gpt.train import state
 from regard.gpt.train.fit import fit
+from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.loop import TrainingLoop
 
 EVERY = {"checkpoint_every": 3, "evaluate_every": 4}
@@ -272,12 +273,18 @@ def test_a_run_gets_no_shorter_and_nothing_else_may_change(tmp_path, options, me
         train(tmp_path, **options)
 
 
-def test_a_kill_between_a_file_and_its_hash_is_not_taken_for_damage(tmp_path, unbroken, monkeypatch):
-    def kill(*_):
-        raise Stop
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_kill_between_a_file_and_its_hash_is_not_taken_for_damage(tmp_path, unbroken, monkeypatch, written):
+    record, names = FileHashes.record, []
+
+    def kill(self, name):
+        names.append(name)
+        if len(names) == written:
+            raise Stop
+        record(self, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr("regard.gpt.train.hashes.FileHashes.record", kill)
+        patch.setattr(FileHashes, "record", kill)
         with pytest.raises(Stop):
             train(tmp_path)
     with pytest.warns(UserWarning, match=r"best in .* cannot be checked: hashes.json has no hashes of it"):

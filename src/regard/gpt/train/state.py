@@ -72,7 +72,7 @@ def save(
     metadata["log"] = json.dumps(log)
     metadata["sha256"] = hash_tensors(tensors, metadata)
     write_safetensors(path, tensors, metadata)
-    for old in [p for p in checkpoints(out) if step_of(p) <= step][:-keep]:
+    for old in checkpoints(out)[:-keep]:
         old.unlink(missing_ok=True)
     return path
 
