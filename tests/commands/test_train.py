@@ -1,5 +1,6 @@
 """`regard train`, as a person types it."""
 
+import json
 import re
 import subprocess
 import sys
@@ -84,6 +85,21 @@ def test_positions_start_as_waves_where_that_is_asked_for(text, tmp_path):
     torch.testing.assert_close(found, found[0, 1] * regard.sinusoidal(16, 256), rtol=0, atol=1e-6)
 
 
+def test_a_damaged_checkpoint_and_more_steps_are_said_and_the_header_is_true(text, tmp_path):
+    out = ["--data", text, "--out", str(tmp_path / "a"), *SMALL, "--checkpoint-every", "3", "--steps"]
+    train(*out, "4")
+    last = tmp_path / "a" / "checkpoint-00000004.safetensors"
+    last.write_bytes(last.read_bytes()[:-1])
+    found = train(*out, "4")
+    assert "checkpoint-00000004.safetensors is damaged: the tensors need " in found.stderr
+    assert ". Resuming from checkpoint-00000003.safetensors; the other is now checkpoint-00000004" in found.stderr
+    assert "steps       4, from checkpoint-00000003.safetensors" in found.stdout
+    found = train(*out, "7")
+    assert "  lengthened from 4 to 7 steps: step 5 has a learning rate of 0.000325" in found.stderr
+    assert "steps       7, from checkpoint-00000004.safetensors" in found.stdout
+    assert re.search(r"  3 steps in .*, 7 in all", found.stdout)
+
+
 def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     out = ["--data", text, "--out", str(tmp_path / "a"), *SMALL]
     train(*out)
@@ -92,6 +108,9 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
     ):
         train(*out, "--seed", "7")
     assert train(*out, "--seed", "7", "--fresh").exit_code == 0
+    assert len(read_log(tmp_path / "a" / "log.jsonl")) == 4
+    hashed = json.loads((tmp_path / "a" / "hashes.json").read_text())["files"]
+    assert {"tokenizer.json", "model/model.safetensors", "best/model.safetensors"} < hashed.keys()
 
 
 @pytest.mark.parametrize(

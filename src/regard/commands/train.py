@@ -9,7 +9,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,9 +95,12 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     try:
         with join_processes(options) as processes:
             model, tokens = prepare(data, source, options, processes)
-            if processes.is_main:
-                print(_header(model, len(tokens.ids), options, processes), flush=True)
-            result = fit_in(processes, model, tokens, options)
+
+            def announce(checkpoint: str) -> None:
+                print(_header(model, len(tokens.ids), options, processes, checkpoint), flush=True)
+
+            # With --fresh, `prepare` has cleared the directory already, and written the tokenizer with its hash.
+            result = fit_in(processes, model, tokens, replace(options, resume=True), on_start=announce)
             if processes.is_main:
                 _plot(result)
                 print(_footer(result), flush=True)
@@ -113,15 +116,15 @@ def _plot(result: FitResult) -> None:
         print("  no loss.png without matplotlib: pip install matplotlib", file=sys.stderr, flush=True)
 
 
-def _header(model: GPT, tokens: int, options: FitOptions, processes: Processes) -> str:
-    c, last = model.config, _last_checkpoint(Path(options.out))
+def _header(model: GPT, tokens: int, options: FitOptions, processes: Processes, checkpoint: str) -> str:
+    c = model.config
     ranks = f", {processes.data_ranks} data ranks" if processes.data_ranks > 1 else ""
     rows = {
         "model": f"{c.num_layers} layers × {c.num_heads} heads, width {c.d_model}, context {c.context_length}",
         "parameters": f"{sum(p.numel() for p in model.parameters()):,}",
         "data": f"{tokens:,} tokens of a vocabulary of {c.vocab_size:,}",
         "device": f"{processes.device}, {options.dtype}{ranks}",
-        "steps": f"{options.steps:,}" + (f", from {last}" if last else ""),
+        "steps": f"{options.steps:,}" + (f", from {checkpoint}" if checkpoint else ""),
         "out": str(options.out),
     }
     return "\n" + "\n".join(f"  {name:<12}{value}" for name, value in rows.items()) + "\n"

@@ -88,3 +88,31 @@ def test_dropout_of_a_pretrained_model_is_refused_before_anything_is_written(fil
     with pytest.raises(ValueError, match="--dropout is for a new model; one from a directory has its own"):
         prepared(files, tmp_path / "run", model="tiny", dropout=0.1)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_tokenizer_of_a_run_is_refused_and_the_remedy_works(files, tmp_path, capsys):
+    first, _ = prepared(files, tmp_path / "run")
+    path = tmp_path / "run" / "tokenizer.json"
+    right = path.read_bytes()
+    path.write_bytes(right.replace(b"Gcat", b"Gcot").replace(b"\xc4\xa0cat", b"\xc4\xa0cot"))
+    assert path.read_bytes() != right
+    with pytest.raises(
+        ValueError,
+        match=r"tokenizer.json is damaged: it does not have the hash in hashes.json. Restore it .*, or remove it: then",
+    ):
+        prepared(files, tmp_path / "run")
+    path.unlink()
+    again, _ = prepared(files, tmp_path / "run")
+    assert path.read_bytes() == right
+    assert again.tokenizer == first.tokenizer
+
+
+def test_a_damaged_tokenizer_that_can_be_had_again_is_written_again(files, tmp_path, tokenizer, capsys):
+    given = tmp_path / "tokenizer.json"
+    prepared(files, tmp_path / "run", given)
+    path = tmp_path / "run" / "tokenizer.json"
+    path.write_bytes(bytes(99))
+    capsys.readouterr()
+    model, _ = prepared(files, tmp_path / "run", given)
+    assert capsys.readouterr().err == "  tokenizer.json written: it was damaged\n"
+    assert model.tokenizer == tokenizer == Tokenizer.load(path)

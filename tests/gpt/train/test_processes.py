@@ -1,12 +1,14 @@
 """The interface of processes, and a single one."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.optimizer import adamw
 from regard.gpt.train.options import Recipe
-from regard.gpt.train.processes import Processes, SingleProcess, find_device
+from regard.gpt.train.processes import Processes, SingleProcess, check_full_state, find_device
 
 CONFIG = GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2)
 RECIPE = Recipe(steps=9, batch=3, learning_rate=1e-2)
@@ -77,3 +79,25 @@ def test_gradients_are_clipped_by_their_length_together():
     length = SingleProcess().clip_gradients([one, other], 1.0)
     torch.testing.assert_close(length, torch.tensor(75.0).sqrt())
     torch.testing.assert_close(torch.cat([one.grad, other.grad]).norm(), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("optimizer.step.final_norm.weight", torch.ones(1), r"is \(1,\) of float32; this model needs \(\) of float32"),
+        ("optimizer.exp_avg.final_norm.weight", torch.ones(1), r"is \(1,\) of float32; this model needs \(8,\) of fl"),
+        ("optimizer.exp_avg_sq.final_norm.weight", None, r"is nothing; this model needs \(8,\) of float32"),
+        ("model.final_norm.wEight", torch.ones(8), r"is \(8,\) of float32; this model needs nothing"),
+        ("optimizer.third.final_norm.weight", torch.ones(8), r"is \(8,\) of float32; this model needs nothing"),
+    ],
+)
+def test_a_full_state_has_the_models_names_shapes_and_dtypes_and_no_others(name, value, message):
+    alone, model = SingleProcess(), GPT(CONFIG)
+    optimizer = adamw(model, RECIPE)
+    check_full_state(model, alone.full_state(model, optimizer), Path("x"))  # before the first step: weights alone
+    stepped(model, optimizer)
+    tensors = alone.full_state(model, optimizer)
+    check_full_state(model, tensors, Path("x"))
+    tensors = {key: tensor for key, tensor in (tensors | {name: value}).items() if tensor is not None}
+    with pytest.raises(ValueError, match=rf"x: {name} {message}.*\. Nothing was loaded; resume with the model"):
+        check_full_state(model, tensors, Path("x"))

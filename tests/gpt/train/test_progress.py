@@ -2,8 +2,10 @@
 
 import sys
 
+import pytest
+
 from regard.gpt.train import progress
-from regard.gpt.train.progress import ProgressBar, duration
+from regard.gpt.train.progress import ProgressBar, duration, note
 
 LINES = [{"step": n, "loss": 1 / n, "tokens_per_second": 12345.6} for n in range(1, 8)]
 
@@ -47,3 +49,11 @@ def test_time_is_said_as_people_say_it():
         "1 h 00 min",
         "25 h 01 min",
     ]
+
+
+def test_a_note_is_never_lost_also_where_progress_is_not_shown(capsys):
+    note("a file is damaged", shown=True)
+    assert capsys.readouterr().err == "  a file is damaged\n"
+    with pytest.warns(UserWarning, match="a file is damaged"):
+        note("a file is damaged", shown=False)
+    assert capsys.readouterr().err == ""

@@ -87,6 +87,53 @@ def test_a_changed_file_or_tokenizer_is_noticed(text, tokenizer, tmp_path):
     assert tokenize_files([text, text], other, tmp_path / "run").new == "tokens.bin is incomplete"
 
 
+def test_swapped_halves_of_the_tokens_are_noticed_and_written_again(text, tokenizer, tmp_path):
+    first = tokenize_files([text], tokenizer, tmp_path / "run").ids.tolist()
+    path = tmp_path / "run" / "tokens.bin"
+    right, half = path.read_bytes(), path.stat().st_size // 2
+    path.write_bytes(right[half:] + right[:half])
+    assert tokenize_files([text], tokenizer, tmp_path / "run", verify=False).new == ""
+    again = tokenize_files([text], tokenizer, tmp_path / "run")
+    assert again.new == "tokens.bin or tokens.json is damaged"
+    assert again.ids.tolist() == first
+    assert path.read_bytes() == right
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: [],
+        lambda d: {},
+        lambda d: {key: value for key, value in d.items() if key != "sources"},
+        lambda d: d | {"sources": [7]},
+        lambda d: d | {"sources": [{}]},
+        lambda d: d | {"count": "7"},
+        lambda d: d | {"count": True},
+        lambda d: d | {"sha256": None},
+        lambda d: d | {"dtype": 16},
+        lambda d: d | {"dtype": "uint8"},
+        lambda d: d | {"dtype": "uint32", "count": d["count"] // 2},
+        lambda d: d | {"count": 0},
+        lambda d: d | {"form": 7},
+    ],
+)
+def test_a_damaged_description_is_written_again_and_never_believed(text, tokenizer, tmp_path, change):
+    first = tokenize_files([text], tokenizer, tmp_path / "run").ids.tolist()
+    path = tmp_path / "run" / "tokens.json"
+    right = path.read_text()
+    path.write_text(json.dumps(change(json.loads(right))))
+    again = tokenize_files([text], tokenizer, tmp_path / "run")
+    assert again.new
+    assert again.ids.tolist() == first
+    assert path.read_text() == right
+
+
+def test_a_description_that_is_no_text_is_written_again(text, tokenizer, tmp_path):
+    tokenize_files([text], tokenizer, tmp_path / "run")
+    (tmp_path / "run" / "tokens.json").write_bytes(b"\xff\xfe")
+    assert tokenize_files([text], tokenizer, tmp_path / "run").new == "tokens.json is damaged"
+
+
 def test_a_write_that_fails_leaves_no_notes_that_lie(text, tokenizer, tmp_path):
     tokenize_files([text], tokenizer, tmp_path / "run")
     bad = tmp_path / "bad.txt"

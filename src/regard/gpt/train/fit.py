@@ -24,7 +24,8 @@ from regard.gpt.train import state
 from regard.gpt.train.loop import FitResult, TrainingLoop
 from regard.gpt.train.options import FitOptions, table
 from regard.gpt.train.processes import Processes, SingleProcess, find_device
-from regard.gpt.train.tokens import Tokens, tokenize_files
+from regard.gpt.train.progress import note
+from regard.gpt.train.tokens import NEW, TOKENS, Tokens, tokenize_files
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
 P = ParamSpec("P")
@@ -87,8 +88,17 @@ def fit(model: GPT, data: Data, options: FitOptions) -> FitResult:
         return fit_in(processes, model, data, options)
 
 
-def fit_in(processes: Processes, model: GPT, data: Data, options: FitOptions) -> FitResult:
-    """`fit` in processes that are joined already."""
+def fit_in(
+    processes: Processes,
+    model: GPT,
+    data: Data,
+    options: FitOptions,
+    on_start: Callable[[str], None] = lambda checkpoint: None,
+) -> FitResult:
+    """`fit` in processes that are joined already.
+
+    on_start: called before the first step with the name of the checkpoint that the run resumes from, "" for a new run.
+    """
     longest = model.config.context_length
     context_length = longest if options.context_length is None else options.context_length
     if context_length > longest:
@@ -101,10 +111,14 @@ def fit_in(processes: Processes, model: GPT, data: Data, options: FitOptions) ->
             stack.enter_context(state.locked(out))
             if not options.resume:
                 state.clear(out)
-        tokens = _tokens(data, model, out, processes)
+        tokens = _tokens(data, model, out, processes, options.progress)
         # Each step sets the seed; the caller's random state is restored at the end.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         loop = TrainingLoop(model, tokens, context_length, options, processes)
+        if processes.is_main:
+            for text in loop.resumption.notes:
+                note(text, shown=options.progress)
+            on_start(loop.checkpoint)
         if device.type == "cuda" and _has_triton() if options.compile is None else options.compile:
             loop.loss = torch.compile(model.loss, dynamic=False)  # all batches have one shape
         return loop.run()
@@ -123,7 +137,7 @@ def join_processes(options: FitOptions) -> Iterator[Processes]:
         yield processes
 
 
-def _tokens(data: Data, model: GPT, out: Path, processes: Processes) -> Tokens:
+def _tokens(data: Data, model: GPT, out: Path, processes: Processes, progress: bool) -> Tokens:
     """The data as tokens; files are tokenized by the main process alone."""
     if isinstance(data, Tokens):
         return data
@@ -133,9 +147,11 @@ def _tokens(data: Data, model: GPT, out: Path, processes: Processes) -> Tokens:
     if model.tokenizer is None:
         raise ValueError("text needs a tokenizer; set model.tokenizer = Tokenizer.load(…), or pass token ids")
     if processes.is_main:
-        tokenize_files(files, model.tokenizer, out)
+        written = tokenize_files(files, model.tokenizer, out)
+        if written.new not in ("", NEW):
+            note(f"{TOKENS} written: {written.new}", shown=progress)
     processes.barrier()
-    return tokenize_files(files, model.tokenizer, out)
+    return tokenize_files(files, model.tokenizer, out, verify=False)
 
 
 def _has_triton() -> bool:

@@ -19,16 +19,17 @@ from torch import Tensor
 
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
-from regard.gpt.train import state
+from regard.gpt.train import resume, state
 from regard.gpt.train.batches import Batches, derive_seed
+from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
-from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
+from regard.gpt.train.options import FitOptions
 from regard.gpt.train.processes import Processes, SingleProcess
 from regard.gpt.train.progress import ProgressBar
+from regard.gpt.train.resume import BEST, MODEL, Resumption
 from regard.gpt.train.tokens import Tokens
 
-MODEL, BEST = "model", "best"
 SAMPLE_TOKENS = 60
 
 
@@ -66,6 +67,7 @@ class FitResult:
     best: dict[str, Any]  # the lowest validation loss, and its step; its weights are in out/best
     checkpoint: Path | None
     seconds: float  # of this call
+    notes: tuple[str, ...] = ()  # what was said when the run resumed: a damaged file, a longer schedule
 
     @property
     def finished(self) -> bool:
@@ -111,19 +113,31 @@ class TrainingLoop:
         self.batches = Batches(training, options.batch, context_length, options.seed, rank, ranks, options.repeat)
         self.validation_starts = self._validation_starts()
         self.settings = run_settings(options, model, tokens)
-        checkpoint = self._find_checkpoint()  # before anything changes: a refused run leaves the model as it was
+        # Before anything changes: a refused run leaves the model and the directory as they were.
+        resumption, tensors = (
+            resume.find(self.out, self.settings, options, model) if processes.is_main else (None, dict[str, Tensor]())
+        )
+        self.resumption: Resumption = processes.broadcast(resumption)
+        checkpoint = self.resumption.checkpoint
+        self.hashes = FileHashes.read(self.out) if processes.is_main else None
+        if self.hashes is not None and checkpoint is None:  # models of an earlier run may be there
+            self.hashes.forget(BEST)
+            self.hashes.forget(MODEL)
         processes.prepare(model)
         self.optimizer = adamw(model, options)
         self.loss: Callable[[Tensor, Tensor], Tensor] = model.loss
-        self.step, self.best, self.checkpoint = 0, dict[str, Any](), "none yet"
+        self.step, self.best, self.checkpoint = 0, self.resumption.best, ""
         self._state: dict[str, Tensor] | None = None  # the full state of this step, once it is gathered
         if checkpoint is not None:
-            self._load(checkpoint)
+            processes.load_full_state(model, self.optimizer, tensors)
+            self.step, self.checkpoint = checkpoint.step, checkpoint.path.name
+        if self.resumption.rewrite_best:
+            self._write_model(BEST)
 
     def run(self) -> FitResult:
         """Take all remaining steps, or those until Ctrl-C."""
         options, began, first = self.options, time.perf_counter(), self.step
-        log = state.Log(self.out / state.LOG, self.step) if self.processes.is_main else None
+        log = state.Log(self.out / state.LOG, self.resumption.checkpoint) if self.processes.is_main else None
         line = log.last if log is not None else {}
         earlier = line.get("time", 0.0)
         shown = options.progress and self.processes.is_main
@@ -145,7 +159,7 @@ class TrainingLoop:
                 if log is not None:
                     log.write(lines, sync=saving)
                 if saving:
-                    self._save()
+                    self._save(log)
                 if stopping:
                     break
                 since = time.perf_counter()
@@ -163,6 +177,7 @@ class TrainingLoop:
             best=self.best,
             checkpoint=self.out / self.checkpoint if self.step else None,
             seconds=time.perf_counter() - began,
+            notes=tuple(self.resumption.notes),
         )
 
     def _train_until_due(self) -> list[dict[str, Any]]:
@@ -182,7 +197,7 @@ class TrainingLoop:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Diverged(
                     f"the loss is {loss:.4g} and the gradient norm {norm:.4g} at step {line['step']}, with a learning "
-                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: {self.checkpoint}. "
+                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: {self.checkpoint or 'none yet'}. "
                     "Try a lower learning rate or a longer warmup"
                 )
             line |= {"loss": loss, "grad_norm": norm}
@@ -242,41 +257,23 @@ class TrainingLoop:
         count -= count % ranks if count > ranks else 0
         return [number * available // count * T for number in range(count)]
 
-    def _find_checkpoint(self) -> state.Checkpoint | None:
-        """The checkpoint to resume from, if there is one; a ValueError if it belongs to another run."""
-        checkpoint: state.Checkpoint | None = self.processes.broadcast(
-            state.latest(self.out) if self.processes.is_main else None
-        )
-        if checkpoint is None:
-            return None
-        different = state.differences({**RECIPE_DEFAULTS, **checkpoint.settings}, self.settings)
-        if different:
-            model = self.out / MODEL
-            fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
-            raise ValueError(
-                f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
-                f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
-            )
-        return checkpoint
-
-    def _load(self, checkpoint: state.Checkpoint) -> None:
-        tensors = checkpoint.tensors() if self.processes.is_main else {}
-        self.processes.load_full_state(self.model, self.optimizer, tensors)
-        self.step, self.best, self.checkpoint = checkpoint.step, checkpoint.best, checkpoint.path.name
-
-    def _save(self) -> None:
-        """Write a checkpoint of this step."""
+    def _save(self, log: state.Log | None) -> None:
+        """Write a checkpoint of this step; the main process has the log."""
         tensors = self._full_state()
-        if self.processes.is_main:
-            path = state.save(self.out, self.step, tensors, self.settings, self.best, self.options.keep)
+        if log is not None:
+            path = state.save(self.out, self.step, tensors, self.settings, self.best, self.options.keep, log.mark())
             self.checkpoint = path.name
         self.checkpoint = self.processes.broadcast(self.checkpoint)
 
     def _write_model(self, name: str) -> None:
         """Write the model as it is now, for GPT.from_pretrained."""
         weights = {key.removeprefix("model."): t for key, t in self._full_state().items() if key.startswith("model.")}
-        if self.processes.is_main:
+        if self.hashes is not None:
+            self.hashes.forget(name)
             save_model(self.model, self.out / name, state=weights)
+            if name == BEST:
+                self.hashes.best = self.best
+            self.hashes.record(name)
 
     def _full_state(self) -> dict[str, Tensor]:
         """Unsharded weights and optimizer state; gathered at most once per step."""

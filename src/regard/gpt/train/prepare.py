@@ -12,6 +12,7 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.tokenizer import Tokenizer
 from regard.gpt.train import state
+from regard.gpt.train.hashes import HASHES, FileHashes
 from regard.gpt.train.options import FitOptions, ModelOptions
 from regard.gpt.train.processes import Processes
 from regard.gpt.train.tokens import TOKENS, Tokens, tokenize_files, train_tokenizer
@@ -34,7 +35,7 @@ def prepare(
         _write_tokens(files, source, options, pretrained, config.vocab_size)
     processes.barrier()
     tokenizer = Tokenizer.load(out / TOKENIZER)
-    tokens = tokenize_files(files, tokenizer, out)
+    tokens = tokenize_files(files, tokenizer, out, verify=False)
     tokens.split(options.context_length or config.context_length, options.val_fraction)  # is there enough text?
     model = _new_model(config, tokenizer, source, options) if pretrained is None else pretrained
     model.tokenizer = tokenizer
@@ -75,16 +76,28 @@ def _write_tokens(
         if not options.resume:
             state.clear(out)
             (out / TOKENIZER).unlink(missing_ok=True)
-        tokenizer = _find_tokenizer(files, source, pretrained, out, vocab_size)
-        if not (out / TOKENIZER).is_file() or Tokenizer.load(out / TOKENIZER) != tokenizer:
+        hashes = FileHashes.read(out)
+        is_damaged = (out / TOKENIZER).is_file() and bool(hashes.changed(TOKENIZER))
+        tokenizer = _find_tokenizer(files, source, pretrained, out, vocab_size, is_damaged)
+        if not (out / TOKENIZER).is_file() or is_damaged or Tokenizer.load(out / TOKENIZER) != tokenizer:
+            hashes.forget(TOKENIZER)
             tokenizer.save(out / TOKENIZER)
+            if is_damaged:
+                _print(f"{TOKENIZER} written: it was damaged")
+        if not hashes.recorded(TOKENIZER):
+            hashes.record(TOKENIZER)
         reason = tokenize_files(files, tokenizer, out).new
         if reason:
             _print(f"{TOKENS} written: {reason}")
 
 
 def _find_tokenizer(
-    files: Sequence[str | Path], source: ModelOptions, pretrained: GPT | None, out: Path, vocab_size: int
+    files: Sequence[str | Path],
+    source: ModelOptions,
+    pretrained: GPT | None,
+    out: Path,
+    vocab_size: int,
+    is_damaged: bool,
 ) -> Tokenizer:
     """The tokenizer of --tokenizer, of the pretrained model, or of this run so far; else a new one, trained on the data."""
     if source.tokenizer is not None:
@@ -93,6 +106,11 @@ def _find_tokenizer(
         if pretrained.tokenizer is None:
             raise ValueError("the model has no tokenizer.json, so no text can be read; name one with --tokenizer")
         return pretrained.tokenizer
+    if is_damaged:
+        raise ValueError(
+            f"{out / TOKENIZER} is damaged: it does not have the hash in {HASHES}. Restore it (the directories model and "
+            "best have copies), or remove it: then it is trained again on the data"
+        )
     if (out / TOKENIZER).is_file():
         return Tokenizer.load(out / TOKENIZER)
     _print(f"no tokenizer given: training one of {vocab_size:,} tokens on the data")

@@ -11,6 +11,7 @@ checkpoint of one can be loaded by the other:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -18,7 +19,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from regard.gpt.checkpoint.header import readable
 from regard.gpt.config import GPTConfig
+
+KINDS = ("step", "exp_avg", "exp_avg_sq")
 
 
 @runtime_checkable
@@ -94,12 +98,13 @@ class SingleProcess:
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         """Copy weights and optimizer state in place."""
-        kinds = dict.fromkeys(name.split(".")[1] for name in tensors if name.startswith("optimizer."))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
                 state = {
-                    kind: _placed(kind, tensors[f"optimizer.{kind}.{name}"], parameter, optimizer) for kind in kinds
+                    kind: _placed(kind, tensors[f"optimizer.{kind}.{name}"], parameter, optimizer)
+                    for kind in KINDS
+                    if f"optimizer.{kind}.{name}" in tensors  # a frozen parameter has none
                 }
                 if state:
                     optimizer.state[parameter] = state
@@ -114,6 +119,25 @@ class SingleProcess:
 
     def barrier(self) -> None:
         """Return at once."""
+
+
+def check_full_state(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """A full state must have exactly the names, shapes and dtypes of this model: nothing is broadcast or converted."""
+    expected: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for name, parameter in model.named_parameters():
+        expected[f"model.{name}"] = parameter.dtype, tuple(parameter.shape)
+        if any(f"optimizer.{kind}.{name}" in tensors for kind in KINDS):
+            expected[f"optimizer.step.{name}"] = torch.float32, ()
+            expected[f"optimizer.exp_avg.{name}"] = expected[f"model.{name}"]
+            expected[f"optimizer.exp_avg_sq.{name}"] = expected[f"model.{name}"]
+    stored = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    for name in dict.fromkeys([*expected, *stored]):
+        if stored.get(name) != expected.get(name):
+            raise ValueError(
+                f"{path}: {readable(name)} is {_described(stored.get(name))}; this model needs "
+                f"{_described(expected.get(name))}. Nothing was loaded; resume with the model that the run began with, "
+                "or start over (--fresh, resume=False)"
+            )
 
 
 def find_device(name: torch.device | str | None = None) -> torch.device:
@@ -140,6 +164,10 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError):
         raise ValueError(f"nothing can be computed on device ({device}) here; try cpu") from None
     return device
+
+
+def _described(tensor: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
+    return "nothing" if tensor is None else f"{tensor[1]} of {str(tensor[0]).removeprefix('torch.')}"
 
 
 def _placed(kind: str, value: Tensor, parameter: Tensor, optimizer: Optimizer) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -66,6 +67,14 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._bar.console.print(f"  {printable(text)}", markup=False, soft_wrap=True)
         elif self.shown:
             print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def note(text: str, shown: bool) -> None:
+    """Say what a person must know of a run: on stderr, or as a Python warning where progress is not shown."""
+    if shown:
+        print(f"  {text}", file=sys.stderr, flush=True)
+    else:
+        warnings.warn(text, stacklevel=2)
 
 
 def duration(seconds: float) -> str:

@@ -1,12 +1,13 @@
 """The state of a run in its directory, so that it can resume: checkpoints, the log, and a lock.
 
-A checkpoint is one safetensors file: weights and optimizer state by name, and in its metadata the step and the
-settings of the run. It is written atomically. Random number generators need no place in it: everything random in a
-step is seeded by the run's seed and the step's number.
+A checkpoint is one safetensors file: weights and optimizer state by name, and in its metadata the step, the settings of
+the run, which bytes of the log came before it, and a hash of all that. It is written atomically. Random number
+generators need no place in it: everything random in a step is seeded by the run's seed and the step's number.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,34 +18,59 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.files import atomically, write_safetensors
-from regard.gpt.checkpoint.header import read_header
+from regard.gpt.checkpoint.header import read_header, readable
+from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
 
-FORMAT = "1"  # increased when the file format changes
-LOG = "log.jsonl"
+FORMAT = "2"  # increased when the file format changes
+WITHOUT_HASH = "1"  # the format before it, which can still be read
+LOG, LOCK = "log.jsonl", ".lock"
+FILES = (LOCK, LOG, HASHES, "tokenizer.json", "tokens.bin", "tokens.json", "loss.png")  # beside checkpoints and models
+
+
+class Damaged(ValueError):
+    """A checkpoint is not what the run wrote, or not of this run."""
+
+
+class LogMark(NamedTuple):
+    """The part of the log that was written before a checkpoint."""
+
+    size: int  # bytes
+    sha256: str
 
 
 class Checkpoint(NamedTuple):
-    """The metadata of a checkpoint; `tensors()` loads the rest."""
+    """The metadata of a checkpoint."""
 
     path: Path
     step: int
     settings: dict[str, Any]  # of the run: recipe, config, data, tokenizer
     best: dict[str, Any]  # the lowest validation loss so far, and its step
+    log: LogMark | None  # None in the format without hashes
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights and optimizer state, by name, on the CPU."""
-        from safetensors.torch import load_file
 
-        return load_file(self.path)
+class Resumable(NamedTuple):
+    """The newest intact checkpoint of a run, with its tensors."""
+
+    checkpoint: Checkpoint
+    tensors: dict[str, Tensor]  # weights and optimizer state, by name, on the CPU
+    damaged: dict[Path, str]  # newer checkpoints that cannot be used, and why
 
 
 def save(
-    out: Path, step: int, tensors: Mapping[str, Tensor], settings: dict[str, Any], best: dict[str, Any], keep: int
+    out: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    settings: dict[str, Any],
+    best: dict[str, Any],
+    keep: int,
+    log: LogMark,
 ) -> Path:
     """Write a checkpoint; once it is on the disk, remove all but the last `keep`."""
     path = out / f"checkpoint-{step:08d}.safetensors"
     # "form" and "told" are the names of the file format.
     metadata = {"form": FORMAT, "step": str(step), "told": json.dumps(settings), "best": json.dumps(best)}
+    metadata["log"] = json.dumps(log)
+    metadata["sha256"] = hash_tensors(tensors, metadata)
     write_safetensors(path, tensors, metadata)
     for old in checkpoints(out)[:-keep]:
         old.unlink(missing_ok=True)
@@ -53,28 +79,93 @@ def save(
 
 def checkpoints(out: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted(path for path in out.glob("checkpoint-*.safetensors") if path.stem[11:].isdigit())
+    paths = out.glob("checkpoint-*.safetensors")
+    return sorted((p for p in paths if p.stem[11:].isascii() and p.stem[11:].isdigit()), key=step_of)
 
 
-def latest(out: Path) -> Checkpoint | None:
-    """The last checkpoint of a run, checked; None where there is none."""
-    paths = checkpoints(out)
-    if not paths:
-        return None
-    path = paths[-1]
-    before = f"; without it the run resumes from {paths[-2].name}" if len(paths) > 1 else ""
+def step_of(path: Path) -> int:
+    """The step of a checkpoint, by its name."""
+    return int(path.stem[11:])
+
+
+def newest(out: Path) -> Resumable | None:
+    """The newest checkpoint that is intact and agrees with the log; None where there is no checkpoint at all."""
+    damaged: dict[Path, str] = {}
+    intact: Path | None = None  # the newest that only disagrees with the log
+    for path in reversed(checkpoints(out)):
+        try:
+            checkpoint, tensors = read(path)
+            intact = intact or path
+            check_log(out / LOG, checkpoint)
+            return Resumable(checkpoint, tensors, damaged)
+        except Damaged as error:
+            damaged[path] = str(error)
+    if intact is not None:
+        raise ValueError(
+            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the run "
+            f"then resumes from {intact.name}, and the log begins after it"
+        )
+    if damaged:
+        raise ValueError(
+            f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. Restore one from a copy, or start over "
+            "(--fresh, resume=False)"
+        )
+    return None
+
+
+def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
+    """A checkpoint and its tensors, checked against its hash; Damaged if it is not what was written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    check_types(path.parent, [path.name])
     try:
         read_header(path)
         metadata = _metadata(path)
-        if metadata["form"] != FORMAT:
-            raise ValueError(
-                f"{path} was written by another version of regard (format {metadata['form']}, here {FORMAT})."
-            )
-        return Checkpoint(path, int(metadata["step"]), json.loads(metadata["told"]), json.loads(metadata["best"]))
-    except KeyError as error:
-        raise ValueError(f"{path} is no checkpoint of a run: it has no {error}{before}") from None
-    except ValueError as error:
-        raise ValueError(f"{str(error).removesuffix(' Nothing was loaded.')} Remove {path.name}{before}") from None
+        tensors = load_file(path)
+    except (ValueError, SafetensorError) as error:
+        reason = str(error).removesuffix(" Nothing was loaded.").removeprefix(f"{path}: ")
+        raise Damaged(f"{path.name} is damaged: {reason.removesuffix('.')}") from None
+    form, stored = metadata.get("form"), metadata.pop("sha256", None)
+    if form is None:
+        raise Damaged(f"{path.name} is no checkpoint of a run: it has no 'form'")
+    if form not in (FORMAT, WITHOUT_HASH):
+        raise ValueError(
+            f"{path} was written by another version of regard (format {readable(form)}, here {FORMAT}), or is damaged; "
+            "resume with that version, or move the file away: the run then resumes from the checkpoint before it"
+        )
+    if form == FORMAT and stored != hash_tensors(tensors, metadata):
+        raise Damaged(f"{path.name} is damaged: its content does not have the hash that is stored in it")
+    try:
+        step, settings, best = int(metadata["step"]), json.loads(metadata["told"]), json.loads(metadata["best"])
+        log = LogMark(*json.loads(metadata["log"])) if form == FORMAT else None
+    except (KeyError, ValueError, TypeError, RecursionError):
+        raise Damaged(f"{path.name} is damaged: its step, settings or best loss cannot be read") from None
+    if not isinstance(settings, dict) or not _is_best(best):
+        raise Damaged(f"{path.name} is damaged: its settings or best loss are of another type")
+    if step != step_of(path):
+        raise Damaged(f"{path.name} is damaged, or renamed: it holds step {step}")
+    return Checkpoint(path, step, settings, best, log), tensors
+
+
+def check_log(path: Path, checkpoint: Checkpoint) -> None:
+    """The log must begin with the lines that were there when the checkpoint was written; it may be missing."""
+    check_types(path.parent, [path.name])
+    if checkpoint.log is None or not path.exists():
+        return
+    with path.open("rb") as file:
+        start = file.read(checkpoint.log.size)
+    if len(start) < checkpoint.log.size:
+        raise Damaged(
+            f"{path.name} has {len(start):,} bytes, but had {checkpoint.log.size:,} when {checkpoint.path.name} was written"
+        )
+    if hashlib.sha256(start).hexdigest() != checkpoint.log.sha256:
+        raise Damaged(f"{path.name} has other lines than it had when {checkpoint.path.name} was written")
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a checkpoint that cannot be used, so that it is neither read nor overwritten."""
+    return path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -94,8 +185,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str =
 
 
 def clear(out: Path) -> None:
-    """Remove the checkpoints and the log of an earlier run."""
-    for path in [*checkpoints(out), out / LOG]:
+    """Remove the checkpoints, the log and the hashes of an earlier run."""
+    for path in [*checkpoints(out), out / LOG, out / HASHES]:
         path.unlink(missing_ok=True)
 
 
@@ -103,7 +194,8 @@ def clear(out: Path) -> None:
 def locked(out: Path) -> Iterator[None]:
     """Lock a run's directory, and remove the temporary files of a killed run."""
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("a+") as file:
+    check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
+    with (out / LOCK).open("a+") as file:
         _lock(file, out)
         for temporary in out.glob(".*.partial"):
             temporary.unlink(missing_ok=True)
@@ -113,31 +205,78 @@ def locked(out: Path) -> Iterator[None]:
 class Log:
     """One line of JSON per step. When a run resumes, the lines after its checkpoint are removed: each step is there once."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
-        lines = [line for line in read_log(path) if line["step"] <= step]
+        content = _log_before(path, checkpoint)
+        self.last: dict[str, Any] = (_parse_lines(path, content) or [{}])[-1]
+        self._digest, self._size = hashlib.sha256(content), len(content)
         with atomically(path) as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        self.last: dict[str, Any] = lines[-1] if lines else {}
+            temporary.write_bytes(content)
 
     def write(self, lines: Iterable[Mapping[str, Any]], sync: bool) -> None:
         """Append lines. With sync=True they are on the disk on return: the log must not be behind a checkpoint."""
-        with self.path.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        self._digest.update(content)
+        self._size += len(content)
+        with self.path.open("ab") as file:
+            file.write(content)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
 
+    def mark(self) -> LogMark:
+        """What was written so far, for a checkpoint."""
+        return LogMark(self._size, self._digest.hexdigest())
+
 
 def read_log(path: Path | str) -> list[dict[str, Any]]:
-    """The lines of a log, without an incomplete last line of a killed run."""
-    path, lines = Path(path), []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            break
+    """The lines of a log, without an incomplete last line of a killed run; any other damage is a ValueError."""
+    path = Path(path)
+    check_types(path.parent, [path.name])
+    return _parse_lines(path, path.read_bytes()) if path.exists() else []
+
+
+def _log_before(path: Path, checkpoint: Checkpoint | None) -> bytes:
+    """The bytes of a log up to a checkpoint, which `check_log` has checked."""
+    if checkpoint is None or not path.exists():
+        return b""
+    content = path.read_bytes()
+    if checkpoint.log is not None:
+        return content[: checkpoint.log.size]
+    lines = [line for line in _parse_lines(path, content) if line["step"] <= checkpoint.step]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def _parse_lines(path: Path, content: bytes) -> list[dict[str, Any]]:
+    raw_lines = content.split(b"\n")
+    lines: list[dict[str, Any]] = []
+    for number, raw in enumerate(raw_lines, 1):
+        line = _parse_line(raw)
+        if line is not None:
+            lines.append(line)
+        elif number < len(raw_lines) or not b'{"step": '.startswith(raw[:9]):  # else a killed run was writing it
+            raise ValueError(
+                f"{path} is damaged: line {number} must be a JSON object with step and loss, but is "
+                f"{readable(raw[:60].decode(errors='replace'))!r}; restore the file from a copy, or remove it"
+            )
     return lines
+
+
+def _parse_line(raw: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        return None
+    numbers = (line.get("loss"), line.get("val_loss", 0.0), line.get("time", 0.0))
+    return line if all(isinstance(n, int | float) for n in numbers) else None
+
+
+def _is_best(best: Any) -> bool:
+    if not isinstance(best, dict):
+        return False
+    return not best or (type(best.get("step")) is int and isinstance(best.get("val_loss"), float))
 
 
 def _metadata(path: Path) -> dict[str, str]:

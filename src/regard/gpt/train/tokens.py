@@ -21,10 +21,12 @@ from torch import Tensor
 from regard.arguments import check_share, check_whole
 from regard.files import atomically
 from regard.gpt.tokenizer import END, Tokenizer
+from regard.gpt.train.hashes import check_types, hash_file
 from regard.gpt.train.text_files import check_file, pieces
 
 TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
 FORMAT = 1  # of both files; increased when it changes
+NEW = "read for the first time"
 PIECES_PER_BATCH = 64  # pieces of text tokenized at once
 
 
@@ -74,11 +76,15 @@ class Tokens:
         return self.ids[: len(self.ids) - held_out], self.ids[len(self.ids) - held_out :]
 
 
-def tokenize_files(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path | str) -> Tokens:
+def tokenize_files(
+    files: Sequence[Path | str], tokenizer: Tokenizer, out: Path | str, *, verify: bool = True
+) -> Tokens:
     """Tokenize text files into `out`/tokens.bin, or reuse it if neither files nor tokenizer have changed.
 
     Files end in .txt, .gz or .xz (any other is read as plain text). <|endoftext|> in a text, and the end of a file,
     become the tokenizer's end. `new` of the result says why the file was written.
+
+    verify: compare the file with its hash, and write it again if they differ; False where that was just done.
     """
     out, paths = Path(out), [Path(file) for file in files]
     if not paths:
@@ -90,7 +96,7 @@ def tokenize_files(files: Sequence[Path | str], tokenizer: Tokenizer, out: Path 
         "sources": [_fingerprint(path) for path in paths],
     }
     description = _read_description(out)
-    reason = _reason_to_write(description, expected, out)
+    reason = _reason_to_write(description, expected, out, verify)
     if reason:
         description = _write(paths, tokenizer, out, expected)
     dtype = torch.uint16 if description["dtype"] == "uint16" else torch.int32
@@ -106,7 +112,8 @@ def train_tokenizer(files: Sequence[Path | str], vocab_size: int) -> Tokenizer:
 
 def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[str, Any]) -> dict[str, Any]:
     """Write tokens.bin, and then tokens.json, which says that it is complete."""
-    code = "H" if tokenizer.vocab_size <= 1 << 16 else "I"
+    dtype = _dtype(tokenizer.vocab_size)
+    code = "H" if dtype == "uint16" else "I"
     count, digest = 0, hashlib.sha256()
     out.mkdir(parents=True, exist_ok=True)
     (out / DESCRIPTION).unlink(missing_ok=True)  # it describes the file that is about to be replaced
@@ -116,7 +123,6 @@ def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[st
             file.write(raw)
             digest.update(raw)
             count += len(ids)
-    dtype = "uint16" if code == "H" else "uint32"
     description = expected | {"dtype": dtype, "count": count, "sha256": digest.hexdigest()}
     with atomically(out / DESCRIPTION) as temporary:
         temporary.write_text(json.dumps(description, indent=1))
@@ -157,26 +163,45 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def _read_description(out: Path) -> dict[str, Any]:
-    try:
-        description = json.loads((out / DESCRIPTION).read_text())
-    except (OSError, ValueError):
+    """What tokens.json says; {} where it is missing, {"form": None} where it is damaged."""
+    check_types(out, [TOKENS, DESCRIPTION])
+    if not (out / DESCRIPTION).exists():
         return {}
-    return description if isinstance(description, dict) else {}
+    try:
+        description = json.loads((out / DESCRIPTION).read_bytes())
+        types = {"form": int, "dtype": str, "count": int, "sha256": str, "sources": list, "tokenizer": str}
+        if all(type(description[name]) is kind for name, kind in types.items()) and all(
+            isinstance(source, dict) and isinstance(source["name"], str) for source in description["sources"]
+        ):
+            return dict(description)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return {"form": None}
 
 
-def _reason_to_write(description: dict[str, Any], expected: dict[str, Any], out: Path) -> str:
+def _reason_to_write(description: dict[str, Any], expected: dict[str, Any], out: Path, verify: bool) -> str:
     """Why the files must be tokenized again; "" if they need not."""
-    if not description or description.get("form") != FORMAT:
-        return "read for the first time"
-    if description.get("tokenizer") != expected["tokenizer"]:
+    if not description:
+        return NEW
+    if description["form"] is None:
+        return f"{DESCRIPTION} is damaged"
+    if description["form"] != FORMAT:
+        return "it has another format"
+    if description["tokenizer"] != expected["tokenizer"]:
         return "the tokenizer has changed"
     before = {source["name"]: source for source in description["sources"]}
     changed = [source["name"] for source in expected["sources"] if before.get(source["name"]) != source]
     if changed or description["sources"] != expected["sources"]:
         names = ", ".join(changed[:3]) + ("…" if len(changed) > 3 else "")
         return f"{names} changed" if changed else "the list of files has changed"
-    size = 2 if description["dtype"] == "uint16" else 4
+    size = {"uint16": 2, "uint32": 4}.get(description["dtype"], 0)
     path = out / TOKENS
     if not path.is_file() or path.stat().st_size != description["count"] * size:
         return f"{TOKENS} is incomplete"
+    if description["dtype"] != _dtype(expected["vocab_size"]) or (verify and hash_file(path) != description["sha256"]):
+        return f"{TOKENS} or {DESCRIPTION} is damaged"
     return ""
+
+
+def _dtype(vocab_size: int) -> str:
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"

@@ -1,0 +1,138 @@
+"""Where a run resumes: its newest intact checkpoint, and whether everything else in its directory is what it wrote.
+
+Nothing is changed before all of it is checked, so a run that is refused leaves its directory as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.gpt.train import state
+from regard.gpt.train.hashes import HASHES, FileHashes, check_types
+from regard.gpt.train.optimizer import learning_rate_at
+from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
+from regard.gpt.train.processes import check_full_state
+
+MODEL, BEST = "model", "best"
+
+
+@dataclass
+class Resumption:
+    """What every process must know of how a run begins."""
+
+    checkpoint: state.Checkpoint | None = None  # None for a new run
+    best: dict[str, Any] = field(default_factory=dict)  # the lowest validation loss so far, and its step
+    rewrite_best: bool = False  # best/ is damaged, and the checkpoint has its weights
+    notes: list[str] = field(default_factory=list)
+
+
+def find(
+    out: Path, settings: dict[str, Any], options: FitOptions, model: nn.Module
+) -> tuple[Resumption, dict[str, Tensor]]:
+    """How a run in `out` begins, and the tensors to load; a ValueError if what is there is of another run, or damaged.
+
+    A damaged checkpoint is set aside under another name, and the run resumes from the newest intact one.
+    """
+    found = state.newest(out)
+    if found is None:
+        return Resumption(), {}
+    checkpoint = found.checkpoint
+    lengthened = _check_settings(out, checkpoint, settings, options)
+    check_full_state(model, found.tensors, checkpoint.path)
+    result = Resumption(checkpoint, checkpoint.best)
+    hashes = FileHashes.read(out)
+    _check_best(hashes, checkpoint, result)
+    damaged = _check_model(hashes, result)
+
+    for path, reason in found.damaged.items():
+        aside = state.set_aside(path)
+        result.notes.append(f"{reason}. Resuming from {checkpoint.path.name}; the other is now {aside.name}")
+    for name in damaged:  # or the tokenizer's files would be kept
+        (out / name).unlink()
+    result.notes += [*_unchecked(out, checkpoint, hashes), *lengthened]
+    return result, found.tensors
+
+
+def _check_settings(
+    out: Path, checkpoint: state.Checkpoint, settings: dict[str, Any], options: FitOptions
+) -> list[str]:
+    """The settings must be those of the checkpoint, but a finished run may get more steps; the note that says so."""
+    before = {**RECIPE_DEFAULTS, **checkpoint.settings}
+    steps, warmup, notes = before.get("steps"), before.get("warmup"), list[str]()
+    if steps == checkpoint.step < options.steps:
+        before["steps"] = options.steps
+        if isinstance(warmup, int) and max(warmup, options.warmup) <= checkpoint.step:  # its default grows with steps
+            before["warmup"] = options.warmup
+        notes = [
+            f"lengthened from {steps:,} to {options.steps:,} steps: step {steps + 1:,} has a learning rate of "
+            f"{learning_rate_at(steps, options):.3g}, that of a run of {options.steps:,} steps, which then falls to "
+            f"{options.final_learning_rate:.3g}"
+        ]
+    different = state.differences(before, settings)
+    if not different:
+        return notes
+    model = out / MODEL
+    fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
+    raise ValueError(
+        f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
+        f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
+    )
+
+
+def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resumption) -> None:
+    """best/ must be what the run wrote; where its weights can be had again, it is written again."""
+    directory, recorded = hashes.out / BEST, hashes.recorded(BEST)
+    _check_directory(directory, recorded)
+    changed = hashes.changed(BEST)
+    best = hashes.best if recorded else checkpoint.best
+    if recorded and not changed:
+        result.best = best  # it may be newer than the checkpoint
+    elif best and (changed or not directory.exists()):
+        path = hashes.out / changed[0] if changed and directory.exists() else directory
+        what = f"{path} is {'damaged' if path.exists() else 'missing'}"
+        if best["step"] == checkpoint.step:
+            result.best, result.rewrite_best = best, True
+            result.notes.append(f"{what}; it is written again from {checkpoint.path.name}")
+        elif best["step"] > checkpoint.step or not directory.exists():
+            result.best = {}
+            result.notes.append(f"{what}; the next evaluation writes it again")
+        else:
+            raise ValueError(
+                f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or remove {directory}: the "
+                "run then resumes, and the next evaluation writes it again"
+            )
+
+
+def _check_model(hashes: FileHashes, result: Resumption) -> list[str]:
+    """The damaged files of model/, which is written again at the end in any case."""
+    _check_directory(hashes.out / MODEL, hashes.recorded(MODEL))
+    damaged = [path for path in hashes.changed(MODEL) if (hashes.out / path).exists()]
+    result.notes += [
+        f"{hashes.out / path} is damaged, or was changed; it is written again with the model" for path in damaged
+    ]
+    return damaged
+
+
+def _check_directory(path: Path, files: list[str]) -> None:
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} must be a directory of this run, but is a file; move it away, then resume")
+    check_types(path.parent, files)
+
+
+def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> Iterator[str]:
+    """What could not be checked, or is gone."""
+    without = [name for name in (BEST, MODEL) if (out / name).is_dir() and not hashes.recorded(name)]
+    if checkpoint.log is None:
+        yield (
+            f"{checkpoint.path.name} is of an earlier version of regard, without hashes: "
+            f"{', '.join(['its content', state.LOG, *without])} are not checked; the next checkpoint has hashes"
+        )
+    elif without:
+        yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {'it' if len(without) == 1 else 'them'}"
+    if not (out / state.LOG).exists():
+        yield f"{out / state.LOG} is missing: the new one begins at step {checkpoint.step + 1:,}"
