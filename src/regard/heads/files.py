@@ -67,6 +67,7 @@ _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case m
     "queries": ("b", "h", "S"),
 }
 _INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
+_TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
 _PARTS: dict[str, tuple[str, ...]] = {
     "q": ("B", "H", "T", "?"),
     "k": ("B", "?", "S", "?"),
@@ -279,6 +280,9 @@ class _Reader:
         T, S = sizes["T"], sizes["S"]
         check_sizes(name, sizes, self._size)
         measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
+        for pair in _TOGETHER:
+            shapes = [measured[one].shape for one in pair if one in measured]
+            require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(pair)} belong together")
         parts: Any = {
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
