@@ -138,8 +138,7 @@ class Corpus:
         """Write the damaged copy of this number to `target`; returns its kind and the path to load."""
         rng = random.Random(number)
         kind, source, names = self.sources[number % len(self.sources)]
-        target = Path(target)
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        target = self.copy(number, target)
         name = rng.choice(names)
         raw = (source / name).read_bytes()
         if name.endswith(".safetensors"):
@@ -148,6 +147,11 @@ class Corpus:
             new = damaged_json(rng, json.loads(raw)) if rng.random() < 0.85 else damaged_bytes(rng, raw)
         (target / name).write_bytes(new)
         return kind, target if kind == "model" else target / name
+
+    def copy(self, number, target):
+        """Copy the files of this number as they are."""
+        _, source, _ = self.sources[number % len(self.sources)]
+        return Path(shutil.copytree(source, target, dirs_exist_ok=True))
 
     def _models(self):
         small = {"vocab_size": 307, "context_length": 13, "num_layers": 2, "d_model": 12, "num_heads": 2}

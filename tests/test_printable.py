@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 import unicodedata
 
@@ -106,16 +107,20 @@ def test_output_is_printable_inside_the_block_and_untouched_after_it(capsys):
     assert capsys.readouterr() == ("\\x1b[31m\n\x1b[33m\n", "\\x1b[32m\n")
 
 
-def test_a_status_ends_the_block_and_an_unexpected_error_leaves_it_for_its_traceback(monkeypatch):
+def test_the_traceback_of_an_error_that_ends_the_block_is_printable():
+    code = "from regard.printable import printable_output\nwith printable_output(): raise RuntimeError('\\x1b[2J')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("RuntimeError: \\x1b[2J\n")
+
+
+def test_a_status_ends_the_block(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    with pytest.raises(SystemExit), printable_output():
+    with pytest.raises(SystemExit, match="2"), printable_output():
         raise SystemExit(2)
     assert sys.stdout is out
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
-    with pytest.raises(KeyError), printable_output():
-        raise KeyError("\x1b")
-    assert isinstance(sys.stdout, PrintableStream)
 
 
 def test_the_pattern_matches_one_character_at_a_time():
