@@ -8,7 +8,6 @@ take its fast path, which it does not take under a mode.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -25,15 +24,20 @@ from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
 from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
+from regard.heads.basis import How
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
+from regard.heads.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.products import WeightedProduct
+from regard.heads.score_origin import Memory
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 from regard.traces.failures import explain_call
 
 _UNCHANGED = nullcontext()
+_HEADS_SECOND = HeadAxis(-3)
+_MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 
 
 class Interceptor:
@@ -46,7 +50,7 @@ class Interceptor:
         self.mode_is_on = False  # is the mode on torch's stack?
         self.in_callback = False
         self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
-        self.softmaxes = SoftmaxTracker(self.on_softmax_attention)
+        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
         self.handlers: dict[str, Handler] = {  # by name of the torch function
             **self.softmaxes.handlers,
             "scaled_dot_product_attention": self.sdpa,
@@ -74,12 +78,31 @@ class Interceptor:
             self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
             with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
                 output = original(module, *args, **kwargs)
+                if is_outermost:
+                    self._refuse_lost_softmaxes()
                 return output
         finally:
-            for model in entered:
-                model.leave(output)
+            self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
+                for model in entered if output is not None else ():
+                    model.warn_of_refused()
+
+    def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
+        """These models' innermost module is done."""
+        for model in models:
+            if not model.pieces:
+                model.leave(output)
+                continue
+            with self.own_computation(model.pieces[-1][1].call.device.type), torch.no_grad():
+                model.leave(output)
+
+    def _refuse_lost_softmaxes(self) -> None:
+        """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
+        for lost in self.softmaxes.lost.values():
+            where = f" goes through {lost.function}," if lost.function else " is followed by something"
+            for model in self.running:
+                model.refuse(f"its softmax, {lost.shape},{where} which is not understood", lost.module)
 
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
@@ -180,9 +203,41 @@ class Interceptor:
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
         query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
-            batch = self._batch_size(query.shape[-2]) if query.dim() == 3 else None
-            call = intercept_sdpa.call_of(args, kwargs, lse, batch, live=bool(edits))
+            axis = self._axis_of_sdpa(query, args[1] if len(args) > 1 else kwargs["key"])
+            if axis.fact.how is How.UNKNOWN:
+                self._refuse(axis.fact.reason)
+                return out
+            if axis.reorders and (edits or self.needs_contexts):
+                raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+            call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
         return self.finish(call, self.edit_of(call, edits), out)
+
+    def _axis_of_sdpa(self, query: Tensor, key: Tensor) -> HeadAxis:
+        if query.dim() == key.dim() == 4 or query.is_nested:
+            return _HEADS_SECOND
+        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+        memory = Memory(tuple(query.shape), query.stride())
+        return self._head_axis((*lead, query.shape[-2], key.shape[-2]), None, memory, by_convention=True)
+
+    def _head_axis(
+        self,
+        shape: tuple[int, ...],
+        viewed: tuple[int, int] | None,
+        q: Memory | None,
+        by_convention: bool = False,
+    ) -> HeadAxis:
+        """Which axis of a call, (…, T, S), holds its heads."""
+        if self.multihead is not None:
+            viewed = viewed or (self.multihead.batch, self.multihead.heads)
+        declared = declared_heads(self.running[0].modules[: -_MODULES_AROUND - 1 : -1])
+        return find_head_axis(shape, declared, self._batch_size(shape[-2]), viewed, q, by_convention)
+
+    def _refuse(self, reason: str) -> None:
+        """The attention that is running is not reported, and cannot be cut."""
+        if any(model.editor is not None and model.editor.everywhere for model in self.running):
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
+        for model in self.running:
+            model.refuse(reason)
 
     def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that FlexAttention calls."""
@@ -210,28 +265,39 @@ class Interceptor:
 
     def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
-        if softmax.unknown:
-            if any(model.editor is not None and model.editor.everywhere for model in self.running):
-                raise ValueError(f"cannot cut the attention in {self._module_name()}: {softmax.unknown}")
-            warnings.warn(f"the attention in {self._module_name()} is not reported: {softmax.unknown}", stacklevel=2)
+        if not self._is_attention(softmax):
             return product.out
-        if softmax.heads is None and self.multihead is not None:
-            softmax.heads = (self.multihead.batch, self.multihead.heads)
-        batch = self._batch_size(softmax.weights.shape[-2])
-        call = softmax.call(batch)
+        axis = self._head_axis(tuple(softmax.weights.shape), softmax.heads, softmax.queries)
+        unknown = softmax.unknown or (axis.fact.reason if axis.fact.how is How.UNKNOWN else "")
+        if not unknown and softmax.is_fragment:
+            unknown = f"only {softmax.weights.shape[-1]} of its {softmax.columns} columns are multiplied at once"
+        if unknown:
+            self._refuse(unknown)
+            return product.out
+        call = softmax.call(axis)
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
             return out
         with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
-            rows = product.rows(softmax, batch)
+            rows = product.rows(softmax, axis)
             if edit is not None:
                 if edit.removed is not None:
-                    call, out = _without_edges(edit, call, softmax, product, rows, batch)
+                    call, out = _without_edges(edit, call, softmax, product, rows, axis)
                 out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
             context = product.context(out, rows)
         self.report(call, None, context)
         return out
+
+    def _is_attention(self, softmax: TrackedSoftmax) -> bool:
+        """Is this softmax over keys? Without scores it may be over experts or features: keys are as many as tokens."""
+        if softmax.queries is not None or self.multihead is not None:
+            return True
+        N, (_, S) = len(softmax.weights), softmax.weights.shape[-2:]
+        inputs = self.running[0].inputs
+        if softmax.one_query and inputs.batch_size(1) != N:
+            return False
+        return inputs.may_be_tokens(S)
 
     def attend(self, call: Call, route: Route) -> Edit | None:
         """regard's own attend(), which calls this as its observer."""
@@ -300,9 +366,18 @@ class FunctionMode(TorchFunctionMode):
             name = getattr(func.__self__, "__name__", "")
         handler = self.interceptor.handlers.get(name.partition(".")[0])  # without the overload of an aten operator
         try:
-            if handler is None or self.interceptor.in_callback or inside_observed_attention():
+            if self.interceptor.in_callback or inside_observed_attention():
                 return func(*args, **kwargs)
-            return handler(func, args, kwargs)
+            softmaxes = self.interceptor.softmaxes
+            if handler is None:
+                out = func(*args, **kwargs)
+                if softmaxes.lost and isinstance(out, Tensor):
+                    softmaxes.pass_on(name, args, kwargs)
+            else:
+                out = handler(func, args, kwargs)
+            if softmaxes.scores.alive:
+                softmaxes.scores.follow(name, args, kwargs, out)
+            return out
         except RuntimeError as error:
             if clearer := explain_call(name, args, error):
                 raise clearer from error
@@ -315,14 +390,14 @@ def _without_edges(
     softmax: TrackedSoftmax,
     product: WeightedProduct,
     rows: Tensor,
-    batch: int | None,
+    axis: HeadAxis,
 ) -> tuple[WatchedCall, Tensor]:
     """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
     assert edit.removed is not None
     assert call.weights is not None
     _, _, T, S = call.sizes
     hidden = ~edit.removed.dense(T, S, call.device)
-    weights, multiplied = softmax.without_edges(hidden, product.tensor, batch)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
     chosen = edit.rows()
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
     return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out

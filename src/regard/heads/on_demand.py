@@ -94,7 +94,7 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
     B, _, T, S = call.sizes
     size = 1 + (max(S, T) - 1).bit_length() if max(S, T) else 1
     result = torch.zeros(B, T, size, device=call.device, dtype=result_dtype(call))
-    if call.across:
+    if not call.has_positions:
         return result.fill_(torch.nan)
     for tile, p in _tiles(call, lse, head):
         at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + call.shift

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.heads.head_axis import HeadAxis
 from regard.heads.tracked_softmax import TrackedSoftmax
 
 
@@ -26,7 +27,7 @@ class WeightedProduct:
     order: tuple[int, ...] | None  # permutes `out` to (…, T, D), its leading axes those of the weights; None: unknown
     refusal: str = ""  # why it cannot be changed
 
-    def rows(self, softmax: TrackedSoftmax, batch: int | None) -> Tensor:
+    def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
         """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
         if self.refusal or self.order is None:
             raise ValueError(self.refusal or "its product sums over heads or queries")
@@ -38,7 +39,7 @@ class WeightedProduct:
             raise ValueError(f"its weights, {tuple(wanted)}, are multiplied as {tuple(shape)}")
         if self.by_rows(self.out).shape[:-1] != shape[:-1]:
             raise ValueError(f"its weights, {tuple(shape)}, are multiplied with values of more texts or heads")
-        return softmax.with_head_axis(numbers[..., :1].reshape(*wanted[:-1], 1), batch)[..., 0]
+        return axis.apply(numbers[..., :1].reshape(*wanted[:-1], 1))[..., 0]
 
     def by_rows(self, out: Tensor) -> Tensor:
         """(…, T, D)."""

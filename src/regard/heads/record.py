@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
+from regard.heads.basis import Basis
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.copies import Copies, copy_of
 from regard.heads.pieces import TextReader
@@ -82,10 +83,20 @@ class Record:
         return self.steps[0].call.across
 
     @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return all(step.call.has_positions for step in self.steps)
+
+    @property
+    def basis(self) -> Basis:
+        """How all this is known: that of the first step which has something to say of it."""
+        return next((step.call.basis for step in self.steps if step.call.basis.marks), self.steps[0].call.basis)
+
+    @property
     def attends_to_itself(self) -> bool:
         """Are queries and keys the same text? They are where the first step is square, or where keys grow."""
         first, *others = self.steps
-        if self.across:
+        if not self.has_positions:
             return False
         return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.drawing import ShownAsWidget, as_figure
+from regard.heads.basis import Basis
 from regard.heads.cells import hides_future, visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
@@ -54,6 +55,16 @@ class _View(ShownAsWidget):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor: ...
+
+    @property
+    def basis(self) -> Basis:
+        """How it is known that these are weights, where heads, positions, padding and tokens are."""
+        return self.record.basis
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is assumed about this layer, or unknown; empty where all is known."""
+        return self.record.basis.marks
 
     @property
     def query_tokens(self) -> list[TextTokens] | None:
