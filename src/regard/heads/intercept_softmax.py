@@ -53,6 +53,11 @@ class LostSoftmax:
     shape: tuple[int, ...]
     function: str = ""  # the first function after it that is not understood
 
+    @property
+    def reason(self) -> str:
+        what = f"goes through {self.function}," if self.function else "is followed by something"
+        return f"its softmax, {self.shape}, {what} which is not understood"
+
 
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
@@ -27,13 +27,14 @@ from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.basis import How
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
+from regard.heads.flex_sinks import FlexSinks
+from regard.heads.function_mode import FunctionMode
 from regard.heads.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.products import WeightedProduct
 from regard.heads.score_origin import Memory
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
-from regard.traces.failures import explain_call
 
 _UNCHANGED = nullcontext()
 _HEADS_SECOND = HeadAxis(-3)
@@ -50,6 +51,7 @@ class Interceptor:
         self.mode_is_on = False  # is the mode on torch's stack?
         self.in_callback = False
         self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
+        self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
         self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
         self.handlers: dict[str, Handler] = {  # by name of the torch function
             **self.softmaxes.handlers,
@@ -90,6 +92,8 @@ class Interceptor:
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
+        if self.flex is not None and models and self.flex.depth >= len(models[0].running):
+            self._report_flex()
         for model in models:
             if not model.pieces:
                 model.leave(output)
@@ -100,9 +104,8 @@ class Interceptor:
     def _refuse_lost_softmaxes(self) -> None:
         """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
         for lost in self.softmaxes.lost.values():
-            where = f" goes through {lost.function}," if lost.function else " is followed by something"
             for model in self.running:
-                model.refuse(f"its softmax, {lost.shape},{where} which is not understood", lost.module)
+                model.refuse(lost.reason, lost.module)
 
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
@@ -251,7 +254,17 @@ class Interceptor:
             with torch.no_grad():
                 call = intercept_flex.call_of(args, kwargs)
         outputs = function(*args, **kwargs)
+        self._report_flex()
+        if edit is None and not self.needs_contexts:
+            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].running))
+            return outputs
         return (self.finish(call, edit, outputs[0]), *outputs[1:])
+
+    def _report_flex(self) -> None:
+        """Report the FlexAttention that ran last, with what became of its output since then."""
+        flex, self.flex = self.flex, None
+        if flex is not None:
+            self._refuse(flex.unknown) if flex.unknown else self.report(flex.call)
 
     def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
@@ -348,40 +361,6 @@ class _AttendEdit:
             return weights
         with self.interceptor.own_computation(self.call.device.type):
             return self.edit.replace_weights(weights, self.call)
-
-
-class FunctionMode(TorchFunctionMode):
-    """Passes every torch function that Python calls to its handler, while the mode is on."""
-
-    def __init__(self, interceptor: Interceptor) -> None:
-        super().__init__()
-        self.interceptor = interceptor
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "__get__":  # of a property, such as Tensor.mT
-            name = getattr(func.__self__, "__name__", "")
-        handler = self.interceptor.handlers.get(name.partition(".")[0])  # without the overload of an aten operator
-        try:
-            if self.interceptor.in_callback or inside_observed_attention():
-                return func(*args, **kwargs)
-            softmaxes = self.interceptor.softmaxes
-            if handler is None:
-                out = func(*args, **kwargs)
-                if softmaxes.lost and isinstance(out, Tensor):
-                    softmaxes.pass_on(name, args, kwargs)
-            else:
-                out = handler(func, args, kwargs)
-            if softmaxes.scores.alive:
-                softmaxes.scores.follow(name, args, kwargs, out)
-            return out
-        except RuntimeError as error:
-            if clearer := explain_call(name, args, error):
-                raise clearer from error
-            raise
 
 
 def _without_edges(
