@@ -32,6 +32,7 @@ class WatchedCall(Call):
     across: bool = False  # cross-attention: keys are another text, so no query has a distance to a key
     query_text: TextIds | None = None  # in cross-attention: the text of the queries, and that of the keys
     key_text: TextIds | None = None
+    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
     context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
 

@@ -74,13 +74,16 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
+        visible, seen = None, None
+        if scores.numel():
+            visible = may_see(scores.detach().amax(-2, keepdim=True))
+            seen = None if bool(visible.all()) else may_see(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
             if self.keep_scores and args and args[0] is scores:
                 source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
-            self._track(out, TrackedSoftmax(out.detach(), visible, source=source))
+            self._track(out, TrackedSoftmax(out.detach(), visible, seen, source=source))
         return out
 
     def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
-from regard.heads.visibility import keys_visible_to_any
+from regard.heads.padded_queries import real_queries
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -53,6 +53,17 @@ class ModuleCall:
     module: int  # id()
     inputs: CallInputs | None  # None where its arguments say nothing about them
     source: KeySource
+    arguments: tuple[Any, ...] = ()
+
+    def hides_keys(self, columns: Tensor) -> bool:
+        """Was it called with a mask that hides these keys, False in (B, S), by whatever convention?"""
+        B, S = columns.shape
+        for t in self.arguments:
+            if isinstance(t, Tensor) and 2 <= t.dim() <= 4 and t.numel() == B * S and t.shape[:: t.dim() - 1] == (B, S):
+                mask = t.detach().reshape(B, S).to(columns.device)
+                if not (mask > 1).any() and any(torch.equal(columns, m) for m in (mask > 0, mask <= 0, mask >= 0)):
+                    return True
+        return False
 
 
 class InputTracker:
@@ -72,7 +83,8 @@ class InputTracker:
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
         inputs = self._inputs_of(module, args, kwargs)
-        self.calls.append(ModuleCall(id(module), inputs, key_source(module, args, kwargs)))
+        source = key_source(module, args, kwargs)
+        self.calls.append(ModuleCall(id(module), inputs, source, (*args, *kwargs.values())))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
@@ -113,7 +125,7 @@ class InputTracker:
                 self.unused.discard("padding")
         if self.unused:
             self.unmatched.add((B, T, call.sizes[3]))
-        return call
+        return call if call.seen is None else replace(call, seen=None)
 
     def positions(self, call: WatchedCall) -> Positions:
         """Where the first query and the first key of an annotated call are in their texts."""
@@ -221,12 +233,17 @@ class InputTracker:
         """(B, T), False = padding: from the user, from the model's arguments, or from the mask of the call."""
         if self.padding is not None:
             return _fit_padding(self.padding, call)
-        if inputs.real is not None:
-            return _last_queries(inputs.real, inputs.length, call)
+        if inputs.real is not None and (real := _last_queries(inputs.real, inputs.length, call)) is not None:
+            return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
         is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
-        return None if is_other_text or T != S or not T else _visible_queries(call)
+        return None if is_other_text or T != S or not T else self._queries_of_mask(call)
+
+    def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
+        B, _, _, S = call.sizes
+        real = real_queries(call, lambda columns: any(call.hides_keys(columns) for call in self.calls))
+        return None if real is None else _for_batch(real.expand(-1, S), B)
 
 
 def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
@@ -331,13 +348,6 @@ def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor
     return fitted[:, fitted.shape[1] - T :]
 
 
-def _visible_queries(call: WatchedCall) -> Tensor | None:
-    """Where T = S, a key that no query may see is padding, and so is the query at the same position."""
-    B, _, _, S = call.sizes
-    visible = keys_visible_to_any(call)
-    return None if visible is None else _for_batch(visible.expand(-1, S), B)
-
-
 def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
     """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
     mask, S = call.mask, call.sizes[3]
@@ -348,7 +358,8 @@ def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
         return call
     used = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
     if call.weights is not None:  # rows that see nothing may have weight there; the length of the text decides
-        return replace(call, weights=call.weights[..., :length], mask=used)
+        seen = None if call.seen is None else call.seen[..., :length]
+        return replace(call, weights=call.weights[..., :length], mask=used, seen=seen)
     assert call.k is not None
     return replace(call, k=call.k[:, :, :length], mask=used)
 
