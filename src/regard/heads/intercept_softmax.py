@@ -174,7 +174,8 @@ class SoftmaxTracker:
             others = "".join(terms[:i] + terms[i + 1 :])
             if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
                 transposed = softmax.transposed
-                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out)
+                other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
+                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
         return out
 

@@ -29,6 +29,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.products import WeightedProduct
+from regard.heads.same_keys import fingerprint_of_values
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 from regard.traces.failures import explain_call
@@ -219,6 +220,7 @@ class Interceptor:
             softmax.heads = (self.multihead.batch, self.multihead.heads)
         batch = self._batch_size(softmax.weights.shape[-2])
         call = softmax.call(batch)
+        call = replace(call, fingerprint=fingerprint_of_values(product.values, call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)

@@ -16,11 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention.masks import Dense, Padding
+from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
 from regard.heads.padded_queries import real_queries
+from regard.heads.same_keys import fingerprint_of
+from regard.heads.target_keys import first_visible
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -36,14 +38,16 @@ class CallInputs:
     ids: Tensor | None = None  # (B, n), new in this call
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
-    past: Tensor | None = None  # (B, m) ids of earlier calls
+    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
+    read: CachedText | None = None  # what the first attention inside has read by now
+    layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.ids is None or self.past.shape[0] != B else self.past.shape[1]
+        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
 @dataclass
@@ -72,7 +76,7 @@ class InputTracker:
     def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
         self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
         self.calls: list[ModuleCall] = []
-        self.ids_read: dict[int, Tensor] = {}  # by id() of the module
+        self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unused = {name for name, value in (("tokens", tokens), ("padding", padding)) if value is not None}
@@ -90,9 +94,9 @@ class InputTracker:
         """The innermost module call is over, and returned this."""
         call = self.calls.pop()
         if call.inputs is not None and call.inputs.ids is not None:
-            ids, past = call.inputs.ids, call.inputs.past
-            self.encoder_texts.remember(output, TextIds(ids, call.inputs.real))
-            self.ids_read[call.module] = _joined(past, ids) if call.inputs.is_cached else ids.detach().clone()
+            self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
+            if call.inputs.layer is not None and call.inputs.read is not None:
+                self.cached_texts.remember(call.inputs.layer, call.inputs.read)
 
     def batch_size(self, T: int) -> int | None:
         """How many texts of T queries there are, by the ids, the padding mask or the model's first argument."""
@@ -108,12 +112,15 @@ class InputTracker:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
-        past = inputs.past_length(B)
-        across = self._is_cross_attention(module, inputs, T, S, past)
+        used, is_own = call, inputs.ids is not None and inputs.length == T
+        if is_own:
+            used = without_unused_slots(call)
+            if inputs.layer is None:
+                self._look_up(inputs, used, module)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         tokens = None
-        if inputs.ids is not None and inputs.length == T and not across:
-            call = _without_unused_slots(call, past + T)
-            tokens = _token_ids(inputs, call)
+        if is_own and not across:
+            call, tokens = used, _token_ids(inputs, used)
         if self._covers(call, inputs, across):
             tokens = self._given_tokens(call)
         call = replace(call, module=module, tokens=tokens, across=across)
@@ -125,7 +132,16 @@ class InputTracker:
                 self.unused.discard("padding")
         if self.unused:
             self.unmatched.add((B, T, call.sizes[3]))
+        if tokens is not None:
+            call = _with_text(call, inputs, module)
         return call if call.seen is None else replace(call, seen=None)
+
+    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> None:
+        """Find what earlier calls read, if the keys of this one are cached."""
+        _, _, T, S = call.sizes
+        if S > T and self.cached_texts.knows(module) and (marks := fingerprint_of(call)) is not None:
+            total = None if inputs.real is None else inputs.real.shape[1]
+            inputs.past = self.cached_texts.before(module, marks, T, total)
 
     def positions(self, call: WatchedCall) -> Positions:
         """Where the first query and the first key of an annotated call are in their texts."""
@@ -179,7 +195,7 @@ class InputTracker:
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
         if arguments.get("inputs_embeds") is None:
             _inherit_ids(inputs, outer)
-        inputs.past, inputs.source_length = self.ids_read.get(id(module)), source_length
+        inputs.source_length = source_length
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -315,14 +331,30 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
     B, _, T, S = call.sizes
     if S == T and not inputs.is_cached:
         return _for_batch(inputs.ids, B)
-    if inputs.past is None or T >= S:
-        return None
-    length = inputs.past_length(B) + T
-    is_windowed = length > S and (T == 1 or inputs.is_cached)  # the cache keeps the last keys only
-    if length != S and not is_windowed:
+    length, ids = inputs.past_length(B) + T, _for_batch(inputs.ids, B)
+    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
         return None
     inputs.is_cached = True
-    return _for_batch(_joined(inputs.past, inputs.ids)[:, length - S :], B)
+    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
+    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    assert call.tokens is not None
+    B, _, T, S = call.sizes
+    first, ids = None, call.tokens
+    if inputs.is_cached and inputs.past is not None:
+        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
+        call = replace(call, first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (marks := fingerprint_of(call)) is not None:
+        if first is None:
+            counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
+            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+        inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
+        call = replace(call, fingerprint=marks)
+    return call
 
 
 def _fit_padding(padding: Tensor, call: WatchedCall) -> Tensor | None:
@@ -348,28 +380,8 @@ def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor
     return fitted[:, fitted.shape[1] - T :]
 
 
-def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
-    """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
-    mask, S = call.mask, call.sizes[3]
-    if length >= S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
-        return call
-    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.shape[-1] != S or allowed[..., length:].any():
-        return call
-    used = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
-    if call.weights is not None:  # rows that see nothing may have weight there; the length of the text decides
-        seen = None if call.seen is None else call.seen[..., :length]
-        return replace(call, weights=call.weights[..., :length], mask=used, seen=seen)
-    assert call.k is not None
-    return replace(call, k=call.k[:, :, :length], mask=used)
-
-
 def _for_batch(t: Tensor, B: int) -> Tensor | None:
     return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
-
-
-def _joined(past: Tensor | None, ids: Tensor) -> Tensor:
-    return torch.cat([past, ids], 1) if past is not None and past.shape[0] == ids.shape[0] else ids
 
 
 def _two_axes(t: Tensor | None, name: str) -> Tensor | None:
