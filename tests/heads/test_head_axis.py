@@ -24,7 +24,12 @@ T, S = 5, 7
         ((6, T, S), {"declared": None, "batch": 4}, (6, 1), How.UNKNOWN),
         ((6, T, S), {"declared": None, "batch": 2, "viewed": (3, 2)}, (3, 2), How.CALL),
         ((2, 3, T, S), {"declared": None, "batch": 2}, (2, 3), How.CALL),
-        ((2, 3, T, S), {"declared": T, "batch": 2}, (2, 3), How.UNKNOWN),  # queries and heads may be the other way round
+        (
+            (2, 3, T, S),
+            {"declared": T, "batch": 2},
+            (2, 3),
+            How.UNKNOWN,
+        ),  # queries and heads may be the other way round
         ((2, 3, 4, T, S), {"declared": 4, "batch": 2}, (6, 4), How.CALL),
         ((2, 3, 4, T, S), {"declared": 3, "batch": 2}, (8, 3), How.CALL),
         ((2, 3, 3, T, S), {"declared": 3, "batch": 2}, (6, 3), How.UNKNOWN),

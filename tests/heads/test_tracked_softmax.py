@@ -141,4 +141,6 @@ def test_the_mask_of_a_call_hides_keys_that_no_head_sees():
 
 
 def test_visible_keys_of_another_shape_say_nothing():
-    assert TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(HeadAxis()).mask is EVERYTHING
+    assert (
+        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(HeadAxis()).mask is EVERYTHING
+    )

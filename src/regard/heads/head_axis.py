@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from regard.heads.basis import FROM_CALL, Fact, assumed, unknown
 from regard.heads.score_origin import Memory
 
-HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "num_attn_heads", "n_attn_heads")
+HEAD_COUNTS = (
+    "num_heads",
+    "num_attention_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "heads",
+    "num_attn_heads",
+    "n_attn_heads",
+)
 
 
 class HeadAxis(NamedTuple):
@@ -89,7 +98,9 @@ def find_head_axis(
         return HeadAxis(-3, None, assumed("heads are in the axis before the queries"))
     if not declared:
         return HeadAxis(-3, None, unknown(f"{what}, and nothing says which axis holds the heads"))
-    return HeadAxis(-3, None, unknown(f"{what}, and {len(fitting) or 'none'} of the axes may hold its {declared} heads"))
+    return HeadAxis(
+        -3, None, unknown(f"{what}, and {len(fitting) or 'none'} of the axes may hold its {declared} heads")
+    )
 
 
 def _of_one_axis(N: int, declared: int | None, batch: int | None, viewed: tuple[int, int] | None) -> HeadAxis:

@@ -18,6 +18,7 @@ from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_
 from regard.heads.basis import FROM_CALL, USUAL, Basis
 from regard.heads.call import WatchedCall
 from regard.heads.head_axis import HeadAxis
+from regard.heads.score_origin import Memory
 
 aten = torch.ops.aten
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
@@ -127,7 +128,7 @@ def call_of(
     if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
         bias, attn_mask = _as_autocast(attn_mask), None
     T, S = q.shape[2], k.shape[2]
-    mask = _mask_of(attn_mask, is_causal, k_lengths, T, S)
+    mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
     if is_causal and S > T:
         k, v = k[:, :, :T], None if v is None else v[:, :, :T]
     return WatchedCall(
@@ -145,9 +146,16 @@ def call_of(
     )
 
 
-def mask_from(allowed: Bool[Tensor, "_ _ _ _"]) -> Mask:
-    """A mask tensor, True = may attend; one row for all queries and heads is padding."""
+def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
+    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    return (*lead, query.shape[-2], key.shape[-2]), Memory(tuple(query.shape), query.stride())
+
+
+def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
+    """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
     one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+    one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
     return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
 
 
@@ -187,12 +195,12 @@ def _flatten_batch(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, T
     return q.expand(*lead, heads, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
 
 
-def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, T: int, S: int) -> Mask:
+def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, B: int, T: int, S: int) -> Mask:
     masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
     if is_causal:
         masks.append(CAUSAL if S >= T else CausalFromFirstKey())
     elif allowed is not None:
-        masks.append(mask_from(allowed))
+        masks.append(mask_from(allowed, B))
     return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
 

@@ -104,14 +104,17 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
+        visible, seen = None, None
+        if scores.numel():
+            visible = may_see(scores.detach().amax(-2, keepdim=True))
+            seen = None if bool(visible.all()) else may_see(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
             if self.keep_scores and args and args[0] is scores:
                 source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
             queries = self.scores.of(scores)
-            softmax = TrackedSoftmax(out.detach(), visible, source=source, queries=queries)
+            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries)
             if queries is not None and out.dim() > 2:
                 self.lost[id(softmax.origin)] = LostSoftmax(softmax.origin, self.where(), tuple(out.shape))
             self._track(out, softmax)
@@ -214,7 +217,8 @@ class SoftmaxTracker:
                 continue
             if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
                 transposed = softmax.transposed
-                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out)
+                other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
+                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
         if len(tensors) == 2:
             self.scores.product(*tensors, out)

@@ -32,6 +32,7 @@ from regard.heads.function_mode import FunctionMode
 from regard.heads.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.products import WeightedProduct
+from regard.heads.same_keys import fingerprint_of_values
 from regard.heads.score_origin import Memory
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
@@ -206,7 +207,9 @@ class Interceptor:
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
         query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
-            axis = self._axis_of_sdpa(query, args[1] if len(args) > 1 else kwargs["key"])
+            key = args[1] if len(args) > 1 else kwargs["key"]
+            known = query.dim() == key.dim() == 4 or query.is_nested
+            axis = _HEADS_SECOND if known else self._head_axis(*intercept_sdpa.layout_of(query, key), None, True)
             if axis.fact.how is How.UNKNOWN:
                 self._refuse(axis.fact.reason)
                 return out
@@ -215,18 +218,11 @@ class Interceptor:
             call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
         return self.finish(call, self.edit_of(call, edits), out)
 
-    def _axis_of_sdpa(self, query: Tensor, key: Tensor) -> HeadAxis:
-        if query.dim() == key.dim() == 4 or query.is_nested:
-            return _HEADS_SECOND
-        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-        memory = Memory(tuple(query.shape), query.stride())
-        return self._head_axis((*lead, query.shape[-2], key.shape[-2]), None, memory, by_convention=True)
-
     def _head_axis(
         self,
         shape: tuple[int, ...],
-        viewed: tuple[int, int] | None,
         q: Memory | None,
+        viewed: tuple[int, int] | None,
         by_convention: bool = False,
     ) -> HeadAxis:
         """Which axis of a call, (…, T, S), holds its heads."""
@@ -280,7 +276,7 @@ class Interceptor:
         """A softmax was multiplied with values."""
         if not self._is_attention(softmax):
             return product.out
-        axis = self._head_axis(tuple(softmax.weights.shape), softmax.heads, softmax.queries)
+        axis = self._head_axis(tuple(softmax.weights.shape), softmax.queries, softmax.heads)
         unknown = softmax.unknown or (axis.fact.reason if axis.fact.how is How.UNKNOWN else "")
         if not unknown and softmax.is_fragment:
             unknown = f"only {softmax.weights.shape[-1]} of its {softmax.columns} columns are multiplied at once"
@@ -288,6 +284,7 @@ class Interceptor:
             self._refuse(unknown)
             return product.out
         call = softmax.call(axis)
+        call = replace(call, fingerprint=fingerprint_of_values(product.values, call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)

@@ -15,15 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.masks import Dense, Padding
-from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, How, assumed, unknown
+from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, How, unknown
+from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
+from regard.heads.padded_queries import real_queries
 from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of, whole_text
+from regard.heads.same_keys import fingerprint_of
+from regard.heads.target_keys import first_visible
 from regard.heads.user_texts import Given as GivenTexts
 from regard.heads.user_texts import UserTexts, for_batch
-from regard.heads.visibility import keys_visible_to_any
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -40,14 +42,16 @@ class CallInputs:
     ids: Tensor | None = None  # (B, n), new in this call
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
-    past: Tensor | None = None  # (B, m) ids of earlier calls
+    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
+    read: CachedText | None = None  # what the first attention inside has read by now
+    layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.ids is None or self.past.shape[0] != B else self.past.shape[1]
+        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
 @dataclass
@@ -61,6 +65,16 @@ class ModuleCall:
     of_image: bool = False  # it was called with an image, and with no token ids
     arguments: tuple[Any, ...] = ()
 
+    def hides_keys(self, columns: Tensor) -> bool:
+        """Was it called with a mask that hides these keys, False in (B, S), by whatever convention?"""
+        B, S = columns.shape
+        for t in self.arguments:
+            if isinstance(t, Tensor) and 2 <= t.dim() <= 4 and t.numel() == B * S and t.shape[:: t.dim() - 1] == (B, S):
+                mask = t.detach().reshape(B, S).to(columns.device)
+                if not (mask > 1).any() and any(torch.equal(columns, m) for m in (mask > 0, mask <= 0, mask >= 0)):
+                    return True
+        return False
+
 
 class InputTracker:
     """The module calls in progress, innermost last, and the ids that each module has read so far."""
@@ -69,7 +83,7 @@ class InputTracker:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
         self.calls: list[ModuleCall] = []
-        self.ids_read: dict[int, Tensor] = {}  # by id() of the module
+        self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
@@ -83,15 +97,17 @@ class InputTracker:
         inputs = self._inputs_of(module, args, kwargs)
         of_image = bool(self.tokens or self.padding) and is_given_image(args, kwargs)
         source = key_source(module, args, kwargs)
-        self.calls.append(ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values())))
+        self.calls.append(
+            ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values()))
+        )
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
         call = self.calls.pop()
         if call.inputs is not None and call.inputs.ids is not None:
-            ids, past = call.inputs.ids, call.inputs.past
-            self.encoder_texts.remember(output, TextIds(ids, call.inputs.real))
-            self.ids_read[call.module] = _joined(past, ids) if call.inputs.is_cached else ids.detach().clone()
+            self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
+            if call.inputs.layer is not None and call.inputs.read is not None:
+                self.cached_texts.remember(call.inputs.layer, call.inputs.read)
 
     def batch_size(self, T: int) -> int | None:
         """How many texts of T queries there are, by the ids, the padding mask or the model's first argument."""
@@ -107,16 +123,19 @@ class InputTracker:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
-        past = inputs.past_length(B)
-        across = self._is_cross_attention(module, inputs, T, S, past)
+        used, is_own = call, inputs.ids is not None and inputs.length == T
+        if is_own:
+            used = without_unused_slots(call)
+            if inputs.layer is None:
+                self._look_up(inputs, used, module)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         tokens = None
-        if inputs.ids is not None and inputs.length == T and not across:
-            call = _without_unused_slots(call, past + T)
-            tokens = _token_ids(inputs, call)
+        if is_own and not across:
+            call, tokens = used, _token_ids(inputs, used)
         call = replace(call, module=module, tokens=tokens, across=across)
         token_fact = FROM_CALL if tokens is not None else call.basis.tokens
         if self.tokens and not across and inputs.source_length != call.sizes[3]:
-            call, token_fact = self._with_given_tokens(call, token_fact)
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
         given = self._given()
@@ -129,14 +148,20 @@ class InputTracker:
         if self.tokens.unused or self.padding.unused:
             self.unmatched.add((B, T, call.sizes[3]))
             self.modules.add(module)
+        if tokens is not None and call.tokens is tokens:
+            call = _with_text(call, inputs, module)
         basis = replace(call.basis, positions=positions, padding=padding, tokens=token_fact)
-        return call if basis == call.basis else replace(call, basis=basis)
+        return replace(call, seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
 
     def _given(self) -> Given:
         """What the innermost module that was called with tensors was given."""
         cached = any(call.given.cached for call in self.calls)
         shape = next((call.given.shape for call in reversed(self.calls) if call.given.shape), ())
         return Given(shape, cached)
+
+    @property
+    def _of_image(self) -> bool:
+        return any(call.of_image for call in self.calls)
 
     def is_whole(self, call: WatchedCall) -> bool:
         """Are the queries of this call all tokens that its module was given?"""
@@ -146,28 +171,10 @@ class InputTracker:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
         return any(has_length(value, count) for call in self.calls for value in call.arguments)
 
-    def _with_given_tokens(self, call: WatchedCall, fact: Fact) -> tuple[WatchedCall, Fact]:
-        """The call with the ids that the user gave, if they are those of its text."""
-        own, image = call.tokens, any(one.of_image for one in self.calls)
-        given = self.tokens.part(call.module)
-        if given is None:
-            return call, fact
-        if not self.tokens.by_name:
-            known = [ids for ids in self.arguments if _same_ids(ids, given[1])]
-            if known and (own is None or not _same_ids(own, given[1])):  # they are of another stack of this model
-                self.tokens.unused.discard("")
-                return call, fact
-        tokens = self.tokens.tokens(call, image)
-        if tokens is None:
-            return call, fact
-        several = own is not None and len(self.arguments) > 1 and not self.tokens.by_name and not _same_ids(own, tokens)
-        fact = assumed("the ids given to watch() are those of this text, as their length is") if several else FROM_CALL
-        return replace(call, tokens=tokens), fact
-
     def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
         """The call with its padded queries, and how they are known."""
         if self.padding and self.padding.part(call.module) is not None:
-            real = self.padding.real(call, any(one.of_image for one in self.calls))
+            real = self.padding.real(call, self._of_image)
             if real is not None or self.padding.by_name:
                 return replace(call, real=real), FROM_CALL
         real = self._real_queries(inputs, call)
@@ -176,6 +183,13 @@ class InputTracker:
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
             return call, unknown("the padding mask is of the text, not of these queries")
         return call, FROM_CALL
+
+    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> None:
+        """Find what earlier calls read, if the keys of this one are cached."""
+        _, _, T, S = call.sizes
+        if S > T and self.cached_texts.knows(module) and (marks := fingerprint_of(call)) is not None:
+            total = None if inputs.real is None else inputs.real.shape[1]
+            inputs.past = self.cached_texts.before(module, marks, T, total)
 
     def positions(self, call: WatchedCall) -> Positions:
         """Where the first query and the first key of an annotated call are in their texts."""
@@ -223,7 +237,7 @@ class InputTracker:
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
         if arguments.get("inputs_embeds") is None:
             _inherit_ids(inputs, outer)
-        inputs.past, inputs.source_length = self.ids_read.get(id(module)), source_length
+        inputs.source_length = source_length
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -262,12 +276,17 @@ class InputTracker:
 
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if inputs.real is not None:
-            return _last_queries(inputs.real, inputs.length, call)
+        if inputs.real is not None and (real := _last_queries(inputs.real, inputs.length, call)) is not None:
+            return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
         is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
-        return None if is_other_text or T != S or not T else _visible_queries(call)
+        return None if is_other_text or T != S or not T else self._queries_of_mask(call)
+
+    def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
+        B, _, _, S = call.sizes
+        real = real_queries(call, lambda columns: any(call.hides_keys(columns) for call in self.calls))
+        return None if real is None else for_batch(real.expand(-1, S), B)
 
 
 def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
@@ -339,14 +358,30 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
     B, _, T, S = call.sizes
     if S == T and not inputs.is_cached:
         return for_batch(inputs.ids, B)
-    if inputs.past is None or T >= S:
-        return None
-    length = inputs.past_length(B) + T
-    is_windowed = length > S and (T == 1 or inputs.is_cached)  # the cache keeps the last keys only
-    if length != S and not is_windowed:
+    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
+    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
         return None
     inputs.is_cached = True
-    return for_batch(_joined(inputs.past, inputs.ids)[:, length - S :], B)
+    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
+    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    assert call.tokens is not None
+    B, _, T, S = call.sizes
+    first, ids = None, call.tokens
+    if inputs.is_cached and inputs.past is not None:
+        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
+        call = replace(call, first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (marks := fingerprint_of(call)) is not None:
+        if first is None:
+            counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
+            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+        inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
+        call = replace(call, fingerprint=marks)
+    return call
 
 
 def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
@@ -356,36 +391,6 @@ def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
     return fitted[:, fitted.shape[1] - T :]
-
-
-def _visible_queries(call: WatchedCall) -> Tensor | None:
-    """Where T = S, a key that no query may see is padding, and so is the query at the same position."""
-    B, _, _, S = call.sizes
-    visible = keys_visible_to_any(call)
-    return None if visible is None else for_batch(visible.expand(-1, S), B)
-
-
-def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
-    """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
-    mask, S = call.mask, call.sizes[3]
-    if length >= S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
-        return call
-    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.shape[-1] != S or allowed[..., length:].any():
-        return call
-    used = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
-    if call.weights is not None:  # rows that see nothing may have weight there; the length of the text decides
-        return replace(call, weights=call.weights[..., :length], mask=used)
-    assert call.k is not None
-    return replace(call, k=call.k[:, :, :length], mask=used)
-
-
-def _joined(past: Tensor | None, ids: Tensor) -> Tensor:
-    return torch.cat([past, ids], 1) if past is not None and past.shape[0] == ids.shape[0] else ids
-
-
-def _same_ids(one: Tensor, other: Tensor) -> bool:
-    return one.numel() == other.numel() and torch.equal(one.flatten().to(other.device), other.flatten())
 
 
 def _holds_integers(t: Any) -> bool:

@@ -104,6 +104,12 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
     return result.masked_fill(~counted(call, lse)[:, head, :, None], torch.nan)
 
 
+def with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
+    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
+    bins = max(part.shape[-1] for part in parts)
+    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
+
+
 def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
     """amounts (B, n, T) @ the mean of all heads' weights: (B, n, S). A rollout is made of this."""
     B, H, _, S = call.sizes

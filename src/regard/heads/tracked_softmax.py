@@ -56,6 +56,7 @@ class TrackedSoftmax:
 
     weights: Tensor  # with the axes of the softmax; not the model's own tensor object, which must remain free to die
     visible: Tensor | None = None  # (…, 1, S): may any query see this key? By the scores: weights can round to 0
+    seen: Tensor | None = None  # (…, T, S): the keys that each query may see, where one is hidden from all queries
     restore: Callable[[Tensor], Tensor] = _identity  # from the axes of the model's tensor to those of the softmax
     transposed: bool = False  # the model's tensor has keys before queries, to be multiplied from the right
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed its tensor with these axes
@@ -108,17 +109,20 @@ class TrackedSoftmax:
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slices: tuple[Tensor, ...]
     ) -> list[TrackedSoftmax]:
         """One for each slice that the function made of the model's tensor, the first of the arguments."""
-        weights, visible, unknown = slices, None, self.unknown
+        weights, visible, seen, unknown = slices, None, None, self.unknown
         if self.has_own_axes and args[0].shape == self.weights.shape:
             weights = as_tuple(function(self.weights, *args[1:], **kwargs))
             if self.visible is not None:
                 visible = as_tuple(function(self.visible.expand_as(self.weights), *args[1:], **kwargs))
+            if self.seen is not None:
+                seen = as_tuple(function(self.seen, *args[1:], **kwargs))
         elif self.after_dropout:
             unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
         return [
             TrackedSoftmax(
                 part.detach(),
                 None if visible is None or part.dim() < 2 else visible[i].any(-2, keepdim=True),
+                None if seen is None or part.dim() < 2 else seen[i],
                 after_dropout=self.after_dropout,
                 unknown=unknown,
                 source=self._source_of_part(function, args, kwargs, i),
@@ -149,11 +153,13 @@ class TrackedSoftmax:
     def call(self, axis: HeadAxis) -> WatchedCall:
         """These weights as a call, with a mask of the keys that the scores hid from every query."""
         mask: Mask = EVERYTHING
-        shape = self.weights.shape
+        seen, shape = None, self.weights.shape
         if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
             mask = Padding(axis.apply(self.visible).any(1)[:, 0])
+            if self.seen is not None and self.seen.shape == shape:
+                seen = axis.apply(self.seen).any(1)
         basis = Basis(weights=self._weights_fact(), heads=axis.fact)
-        return WatchedCall("", weights=axis.apply(self.weights), mask=mask, basis=basis)
+        return WatchedCall("", weights=axis.apply(self.weights), mask=mask, seen=seen, basis=basis)
 
     def _weights_fact(self) -> Fact:
         """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""

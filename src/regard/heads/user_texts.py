@@ -6,11 +6,14 @@ its length whose own text is not known otherwise; a dict, {module name: tensor},
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.heads.basis import FROM_CALL, Fact, assumed
 from regard.heads.call import WatchedCall
 
 Given = Tensor | Mapping[str, Tensor] | None
@@ -40,6 +43,28 @@ class UserTexts:
             if not name or module == name or module.startswith(f"{name}."):
                 return name, self._parts[name]
         return None
+
+    def bound_to(
+        self, call: WatchedCall, fact: Fact, arguments: Sequence[Tensor], of_image: bool
+    ) -> tuple[WatchedCall, Fact]:
+        """The call with these ids, if they are those of its text; arguments: the integers that the model was called with.
+
+        fact: how the ids that the call has by itself are known.
+        """
+        found, own = self.part(call.module), call.tokens
+        if found is None:
+            return call, fact
+        (name, ids), several = found, False
+        if not self.by_name:
+            if any(_same(ids, one) for one in arguments) and (own is None or not _same(own, ids)):
+                self.unused.discard(name)  # they are of another text that the model reads
+                return call, fact
+            several = own is not None and len(arguments) > 1 and not _same(own, ids)
+        tokens = self.tokens(call, of_image)
+        if tokens is None:
+            return call, fact
+        by_length = assumed("the ids given to watch() are those of this text, as their length is")
+        return replace(call, tokens=tokens), by_length if several else FROM_CALL
 
     def tokens(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, S): the ids of the keys of this call, if they are given."""
@@ -92,6 +117,10 @@ class UserTexts:
 def for_batch(t: Tensor, B: int) -> Tensor | None:
     """One row for each of B texts, if there are as many, or one."""
     return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.numel() == other.numel() and torch.equal(one.flatten().to(other.device), other.flatten())
 
 
 def _two_axes(t: Tensor, what: str, name: str) -> Tensor:

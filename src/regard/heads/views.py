@@ -59,12 +59,13 @@ class _View(ShownAsWidget):
     @property
     def basis(self) -> Basis:
         """How it is known that these are weights, where heads, positions, padding and tokens are."""
-        return self.record.basis
+        bases = [step.call.basis for step in self.record.steps]
+        return next((basis for basis in bases if basis.marks), bases[0])
 
     @property
     def marks(self) -> tuple[str, ...]:
         """What is assumed about this layer, or unknown; empty where all is known."""
-        return self.record.basis.marks
+        return self.basis.marks
 
     @property
     def query_tokens(self) -> list[TextTokens] | None:

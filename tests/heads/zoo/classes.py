@@ -29,7 +29,9 @@ TINY: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_source_positions"), 64),
     **dict.fromkeys(("max_target_positions", "max_encoder_position_embeddings"), 64),
     **dict.fromkeys(("vocab_size", "n_words", "vocab_size_per_layer_input"), VOCABULARY),
-    **dict.fromkeys(("hidden_dropout", "hidden_dropout_prob", "attention_dropout", "dropout", "attention_probs_dropout_prob"), 0.0),
+    **dict.fromkeys(
+        ("hidden_dropout", "hidden_dropout_prob", "attention_dropout", "dropout", "attention_probs_dropout_prob"), 0.0
+    ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("num_experts_per_tok", "moe_top_k", "num_selected_experts"), 2),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
@@ -172,20 +174,40 @@ BLOCKS = {"block_size": 2, "num_random_blocks": 1, "attention_type": "block_spar
 LONG = 31  # tokens, for attention in blocks
 STAGES = {"num_heads": [2, 4], "depths": [2, 2], "embed_dim": 16, "window_size": 2, "patch_size": 2}
 PYRAMID = {
-    "num_encoder_blocks": 2, "hidden_sizes": [16, 32], "num_attention_heads": [2, 4], "depths": [1, 1],
-    "patch_sizes": [3, 3], "strides": [2, 2], "sr_ratios": [2, 1], "mlp_ratios": [2, 2],
+    "num_encoder_blocks": 2,
+    "hidden_sizes": [16, 32],
+    "num_attention_heads": [2, 4],
+    "depths": [1, 1],
+    "patch_sizes": [3, 3],
+    "strides": [2, 2],
+    "sr_ratios": [2, 1],
+    "mlp_ratios": [2, 2],
 }
 HIERARCHY = {
-    "image_size": [32, 32], "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4], "masked_unit_size": [4, 4],
-    "query_stride": [2, 2], "num_query_pool": 1, "hidden_size": 32,
+    "image_size": [32, 32],
+    "embed_dim": 16,
+    "depths": [1, 2],
+    "num_heads": [2, 4],
+    "masked_unit_size": [4, 4],
+    "query_stride": [2, 2],
+    "num_query_pool": 1,
+    "hidden_size": 32,
 }
 CONVOLUTIONS = {
-    "conv_dim": (32, 32), "conv_stride": (20, 4), "conv_kernel": (5, 4), "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2,
+    "conv_dim": (32, 32),
+    "conv_stride": (20, 4),
+    "conv_kernel": (5, 4),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
 }
 LATENTS = {
-    "d_latents": 32, "num_latents": 5, "num_self_attends_per_block": 2, "num_blocks": 1,
-    "num_self_attention_heads": 4, "num_cross_attention_heads": 4,
+    "d_latents": 32,
+    "num_latents": 5,
+    "num_self_attends_per_block": 2,
+    "num_blocks": 1,
+    "num_self_attention_heads": 4,
+    "num_cross_attention_heads": 4,
 }
 PATCHES = (Stack("attentions"),)
 
@@ -222,7 +244,9 @@ ANIMALS = (
     *(Animal(name, text, more={"rotary_dim": 4}) for name in ("gptj", "codegen")),
     Animal("xglm", text, double=False),
     Animal("diffllama", text, partial=True),  # calls attention twice with the same queries and keys
-    Animal("deepseek_v2", text, sizes={"num_key_value_heads": 4}, more={"topk_method": "greedy", "num_experts_per_tok": 2}),
+    Animal(
+        "deepseek_v2", text, sizes={"num_key_value_heads": 4}, more={"topk_method": "greedy", "num_experts_per_tok": 2}
+    ),
     Animal("deepseek_v3", text, sizes={"num_key_value_heads": 4}),
     *(Animal(name, text) for name in ENCODERS.split()),
     Animal("squeezebert", text, (Stack("attentions", "input_ids", of_scores=True),)),
