@@ -38,7 +38,8 @@ def test_scores_are_followed_through_what_changes_them_and_end_at_a_projection()
     filled = torch.zeros(2, 3, 5, 9)
     filled[..., :7] = capped
     origins.follow("__setitem__", (filled, (..., slice(7)), capped), {}, None)
-    projected = nn.Linear(7, 7)(scores)
+    projected, mixed = nn.Linear(7, 4)(scores), nn.Conv2d(3, 3, 1)(scores)  # the second mixes heads
     origins.follow("linear", (scores,), {}, projected)
-    assert all(origins.of(t) is not None for t in (capped, joined, filled))
+    origins.follow("conv2d", (scores,), {}, mixed)
+    assert all(origins.of(t) is not None for t in (capped, joined, filled, mixed))
     assert origins.of(projected) is None

@@ -18,6 +18,8 @@ _ENDS = {
     *("layer_norm", "rms_norm", "group_norm", "batch_norm", "embedding", "scaled_dot_product_attention", "bilinear"),
 }
 
+_MIX_HEADS = {"linear", "conv2d"}  # talking heads: each score is a mixture of those of all heads
+
 
 class Memory(NamedTuple):
     """How the queries of a product lie in memory: their shape and their strides."""
@@ -54,7 +56,9 @@ class ScoreOrigins:
     def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function was called: what it makes of scores are scores."""
         target = args[0] if name == "__setitem__" else out
-        if name in _ENDS or not isinstance(target, Tensor) or target.dim() < 2 or not target.is_floating_point():
+        if not isinstance(target, Tensor) or target.dim() < 2 or not target.is_floating_point():
+            return
+        if name in _ENDS and not (name in _MIX_HEADS and target.dim() > 3 and target.shape == args[0].shape):
             return
         for value in _tensors((*args, *kwargs.values())):
             if (memory := self.of(value)) is not None:

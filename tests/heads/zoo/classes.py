@@ -89,6 +89,7 @@ class Stack:
     heads: int = 0  # of N
     has_positions: bool = True  # does each query stand at a key?
     of_scores: bool = False  # its tensors are scores, before the softmax
+    with_image: bool = False  # the patches of an image follow the text
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,7 @@ ANIMALS = (
     of_images("timesformer", sizes={"num_frames": 3}, inputs=video(3), partial=True),
     of_images("vivit", sizes={"num_frames": 4, "tubelet_size": [2, 4, 4]}, inputs=video(4)),
     of_images("videomae", sizes={"num_frames": 4, "tubelet_size": 2}, inputs=video(4)),
-    Animal("vilt", text_and_image, PATCHES),
+    Animal("vilt", text_and_image, (Stack("attentions", with_image=True),)),
     Animal("llava", text),
     *(
         Animal(

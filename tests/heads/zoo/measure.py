@@ -91,6 +91,8 @@ def _of_stack(stack: Stack, out: Any, arguments: dict[str, Tensor]) -> Iterator[
         pads = mask is not None and stack.queries == "input_ids" and not stack.across
         tokens = None if stack.across or ids is None or weights.shape[-1] != ids.shape[-1] else ids
         real = mask.bool() if pads and mask is not None and mask.shape[1] == weights.shape[-2] else None
+        if mask is not None and stack.with_image:
+            real = torch.nn.functional.pad(mask.bool(), (0, weights.shape[-2] - mask.shape[1]), value=True)
         yield Truth(f"{stack.field} {number}", weights.double(), real, tokens, stack.across, stack.has_positions)
 
 
