@@ -24,7 +24,7 @@ from regard.attention.call import Call
 from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
-from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
+from regard.heads import functorch, intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
@@ -35,6 +35,7 @@ from regard.heads.watched_model import WatchedModel
 from regard.traces.failures import explain_call
 
 _UNCHANGED = nullcontext()
+_VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
 class Interceptor:
@@ -69,7 +70,8 @@ class Interceptor:
         entered: list[WatchedModel] = []
         output = None
         try:
-            entered.extend(model for model in self.models if model.enter(module, args, kwargs))
+            readable = functorch.plain_arguments(args, kwargs)
+            entered.extend(model for model in self.models if model.enter(module, *readable))
             if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
             self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
@@ -151,10 +153,23 @@ class Interceptor:
 
     def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
         """Pass a call to the running models."""
-        call = self._with_extra_keys(call)
-        with self.own_computation(call.device.type), torch.no_grad():
+        if self.is_vmapped():
+            return
+        call, context = self._with_extra_keys(functorch.plain(call)), functorch.plain(context)
+        with self.own_computation(call.device.type), functorch.off(), torch.no_grad():
             for model in self.running:
                 model.report(call, removed, context)
+
+    def is_vmapped(self) -> bool:
+        """Does the attention call run in torch.vmap? Then this is said, and it is not reported."""
+        if not functorch.is_vmapped():
+            return False
+        if self.edits():
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+        warnings.warn(f"the attention in {self._module_name()} is not reported: {_VMAPPED}", stacklevel=2)
+        for model in self.running:
+            model.count()
+        return True
 
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
@@ -173,6 +188,8 @@ class Interceptor:
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         if not edits and not any(model.needs_calls for model in self.running):
             for model in self.running:
@@ -187,6 +204,8 @@ class Interceptor:
 
     def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that FlexAttention calls."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         with self.errors_naming_the_module(), torch.no_grad():
             call = intercept_flex.call_of(args, kwargs)
@@ -211,6 +230,8 @@ class Interceptor:
 
     def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
+        if self.is_vmapped():
+            return product.out
         if softmax.unknown:
             if any(model.editor is not None and model.editor.everywhere for model in self.running):
                 raise ValueError(f"cannot cut the attention in {self._module_name()}: {softmax.unknown}")
@@ -220,7 +241,8 @@ class Interceptor:
             softmax.heads = (self.multihead.batch, self.multihead.heads)
         batch = self._batch_size(softmax.weights.shape[-2])
         call = softmax.call(batch)
-        call = replace(call, fingerprint=fingerprint_of_values(product.values, call.sizes))
+        with functorch.off():
+            call = replace(call, fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
@@ -239,6 +261,8 @@ class Interceptor:
         """regard's own attend(), which calls this as its observer."""
         if inside_observed_attention():
             return None  # part of another attention call
+        if self.is_vmapped():
+            return None
         q, k, v = call.qkv
         options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
         watched = WatchedCall("", q=q, k=k, v=v, **options)
