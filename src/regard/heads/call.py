@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import Call
+from regard.heads.basis import USUAL, Basis, How
 
 
 class TextIds(NamedTuple):
@@ -38,11 +39,17 @@ class WatchedCall(Call):
     dropped: Tensor | None = None  # (B, n) ids of the text's keys before those of this call, which a cache dropped
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
     context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
+    basis: Basis = USUAL  # how all this is known
 
     @property
     def shift(self) -> int:
         """Query i is at key position i + shift: the last one at the text's last key."""
         return super().shift - self.extra
+
+    @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return not self.across and self.basis.positions.how is not How.UNKNOWN
 
     def detached(self) -> WatchedCall:
         """The same call without gradients and without v."""

@@ -13,21 +13,25 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, How, unknown
 from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
 from regard.heads.padded_queries import real_queries
+from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of, whole_text
 from regard.heads.same_keys import fingerprint_of
 from regard.heads.target_keys import first_visible
+from regard.heads.user_texts import Given as GivenTexts
+from regard.heads.user_texts import UserTexts, for_batch
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
@@ -57,6 +61,8 @@ class ModuleCall:
     module: int  # id()
     inputs: CallInputs | None  # None where its arguments say nothing about them
     source: KeySource
+    given: Given  # the shape of its first tensor
+    of_image: bool = False  # it was called with an image, and with no token ids
     arguments: tuple[Any, ...] = ()
 
     def hides_keys(self, columns: Tensor) -> bool:
@@ -73,22 +79,27 @@ class ModuleCall:
 class InputTracker:
     """The module calls in progress, innermost last, and the ids that each module has read so far."""
 
-    def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
-        self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
+    def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
+        self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
+        self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
         self.calls: list[ModuleCall] = []
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
-        self.unused = {name for name, value in (("tokens", tokens), ("padding", padding)) if value is not None}
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
+        self.modules: set[str] = set()  # their modules
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module is called."""
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
+            self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
         inputs = self._inputs_of(module, args, kwargs)
+        of_image = bool(self.tokens or self.padding) and is_given_image(args, kwargs)
         source = key_source(module, args, kwargs)
-        self.calls.append(ModuleCall(id(module), inputs, source, (*args, *kwargs.values())))
+        self.calls.append(
+            ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values()))
+        )
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
@@ -121,20 +132,57 @@ class InputTracker:
         tokens = None
         if is_own and not across:
             call, tokens = used, _token_ids(inputs, used)
-        if self._covers(call, inputs, across):
-            tokens = self._given_tokens(call)
         call = replace(call, module=module, tokens=tokens, across=across)
+        token_fact = FROM_CALL if tokens is not None else call.basis.tokens
+        if self.tokens and not across and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
+        given = self._given()
+        positions = positions_of(call, given, call.tokens is not None or inputs.is_cached)
+        if positions.how is How.UNKNOWN and call.tokens is not None:
+            call, token_fact = replace(call, tokens=None), unknown("where queries stand among keys is not known")
+        padding = call.basis.padding
         if call.real is None:
-            call = replace(call, real=self._real_queries(inputs, call))
-            if call.real is not None:
-                self.unused.discard("padding")
-        if self.unused:
+            call, padding = self._with_padding(call, inputs)
+        if self.tokens.unused or self.padding.unused:
             self.unmatched.add((B, T, call.sizes[3]))
-        if tokens is not None:
+            self.modules.add(module)
+        if tokens is not None and call.tokens is tokens:
             call = _with_text(call, inputs, module)
-        return call if call.seen is None else replace(call, seen=None)
+        basis = replace(call.basis, positions=positions, padding=padding, tokens=token_fact)
+        return replace(call, seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+
+    def _given(self) -> Given:
+        """What the innermost module that was called with tensors was given."""
+        cached = any(call.given.cached for call in self.calls)
+        shape = next((call.given.shape for call in reversed(self.calls) if call.given.shape), ())
+        return Given(shape, cached)
+
+    @property
+    def _of_image(self) -> bool:
+        return any(call.of_image for call in self.calls)
+
+    def is_whole(self, call: WatchedCall) -> bool:
+        """Are the queries of this call all tokens that its module was given?"""
+        return call.across or call.tokens is not None or whole_text(call, self._given())
+
+    def may_be_tokens(self, count: int) -> bool:
+        """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
+        return any(has_length(value, count) for call in self.calls for value in call.arguments)
+
+    def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
+        """The call with its padded queries, and how they are known."""
+        if self.padding and self.padding.part(call.module) is not None:
+            real = self.padding.real(call, self._of_image)
+            if real is not None or self.padding.by_name:
+                return replace(call, real=real), FROM_CALL
+        real = self._real_queries(inputs, call)
+        if real is not None:
+            return replace(call, real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+        if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
+            return call, unknown("the padding mask is of the text, not of these queries")
+        return call, FROM_CALL
 
     def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> None:
         """Find what earlier calls read, if the keys of this one are cached."""
@@ -158,7 +206,7 @@ class InputTracker:
         B, _, T, S = call.sizes
         queries = None
         if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
-            queries = _for_batch(inputs.ids, B)
+            queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
         keys = self.encoder_texts.of(source.states)
         fits = keys is not None and keys.ids.shape == (B, S)
@@ -166,14 +214,8 @@ class InputTracker:
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
-        for name in sorted(self.unused):
-            value = self.tokens if name == "tokens" else self.padding
-            assert value is not None
-            sizes = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(self.unmatched)[:3])
-            raise ValueError(
-                f"{name} has shape {tuple(value.shape)} and is of none of the attentions seen ({sizes}: texts × queries "
-                f"× keys); give one row for each text, as long as its keys"
-            )
+        for given in (self.padding, self.tokens):
+            given.check_used(self.unmatched, self.modules)
 
     def _innermost_inputs(self) -> CallInputs:
         return next((call.inputs for call in reversed(self.calls) if call.inputs is not None), CallInputs())
@@ -225,30 +267,15 @@ class InputTracker:
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()
-        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:]))
+        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
         if own.name:
             return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
         if named is not None and named.group() != "multihead_attn":
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _covers(self, call: WatchedCall, inputs: CallInputs, across: bool) -> bool:
-        """Are the tokens given by the user long enough for the keys of this call, and of the same text?"""
-        _, _, T, S = call.sizes
-        return self.tokens is not None and T <= S <= self.tokens.shape[1] and inputs.source_length != S and not across
-
-    def _given_tokens(self, call: WatchedCall) -> Tensor | None:
-        B, _, _, S = call.sizes
-        assert self.tokens is not None
-        tokens = _for_batch(self.tokens[:, :S], B)
-        if tokens is not None:
-            self.unused.discard("tokens")
-        return tokens
-
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
-        """(B, T), False = padding: from the user, from the model's arguments, or from the mask of the call."""
-        if self.padding is not None:
-            return _fit_padding(self.padding, call)
+        """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
         if inputs.real is not None and (real := _last_queries(inputs.real, inputs.length, call)) is not None:
             return real
         own, outer = self._sources()
@@ -259,7 +286,7 @@ class InputTracker:
     def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
         B, _, _, S = call.sizes
         real = real_queries(call, lambda columns: any(call.hides_keys(columns) for call in self.calls))
-        return None if real is None else _for_batch(real.expand(-1, S), B)
+        return None if real is None else for_batch(real.expand(-1, S), B)
 
 
 def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
@@ -330,8 +357,8 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
     assert inputs.ids is not None
     B, _, T, S = call.sizes
     if S == T and not inputs.is_cached:
-        return _for_batch(inputs.ids, B)
-    length, ids = inputs.past_length(B) + T, _for_batch(inputs.ids, B)
+        return for_batch(inputs.ids, B)
+    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
     if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
         return None
     inputs.is_cached = True
@@ -357,41 +384,13 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
     return call
 
 
-def _fit_padding(padding: Tensor, call: WatchedCall) -> Tensor | None:
-    """The user's padding, (B, queries), (B, keys) or shorter, for the queries of this call."""
-    B, _, T, S = call.sizes
-    real = _for_batch(padding, B)
-    if real is None:
-        return None
-    if real.shape[1] > S:
-        return real if real.shape[1] == T else None
-    if T > S:
-        return None
-    real = F.pad(real, (0, S - real.shape[1]), value=True)
-    return real[:, call.shift : call.shift + T]
-
-
 def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
     """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
     B, _, T, _ = call.sizes
-    fitted = _for_batch(real, B)
+    fitted = for_batch(real, B)
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
     return fitted[:, fitted.shape[1] - T :]
-
-
-def _for_batch(t: Tensor, B: int) -> Tensor | None:
-    return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
-
-
-def _two_axes(t: Tensor | None, name: str) -> Tensor | None:
-    if t is None:
-        return None
-    t = t.detach()
-    if t.dim() not in (1, 2):
-        raise ValueError(f"{name} has shape {tuple(t.shape)}; give (B, T), one row for each text")
-    t = t.reshape(-1, t.shape[-1])
-    return t > 0 if name == "padding" else t
 
 
 def _holds_integers(t: Any) -> bool:

@@ -7,12 +7,15 @@ the numbers of their rows, which then say where each row of each head is in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.heads.call import WatchedCall
+from regard.heads.edits import CallEdit
+from regard.heads.head_axis import HeadAxis
 from regard.heads.tracked_softmax import TrackedSoftmax
 
 
@@ -27,7 +30,7 @@ class WeightedProduct:
     refusal: str = ""  # why it cannot be changed
     values: Tensor | None = None  # (…, S, D); None where their layout is unknown
 
-    def rows(self, softmax: TrackedSoftmax, batch: int | None) -> Tensor:
+    def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
         """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
         if self.refusal or self.order is None:
             raise ValueError(self.refusal or "its product sums over heads or queries")
@@ -39,7 +42,7 @@ class WeightedProduct:
             raise ValueError(f"its weights, {tuple(wanted)}, are multiplied as {tuple(shape)}")
         if self.by_rows(self.out).shape[:-1] != shape[:-1]:
             raise ValueError(f"its weights, {tuple(shape)}, are multiplied with values of more texts or heads")
-        return softmax.with_head_axis(numbers[..., :1].reshape(*wanted[:-1], 1), batch)[..., 0]
+        return axis.apply(numbers[..., :1].reshape(*wanted[:-1], 1))[..., 0]
 
     def by_rows(self, out: Tensor) -> Tensor:
         """(…, T, D)."""
@@ -139,3 +142,22 @@ def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor:
 def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)]
     return operands[-1] is tensor
+
+
+def without_edges(
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    axis: HeadAxis,
+) -> tuple[WatchedCall, Tensor]:
+    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+    assert edit.removed is not None
+    assert call.weights is not None
+    _, _, T, S = call.sizes
+    hidden = ~edit.removed.dense(T, S, call.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out

@@ -84,10 +84,15 @@ class Record:
         return self.steps[0].call.across
 
     @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return all(step.call.has_positions for step in self.steps)
+
+    @property
     def attends_to_itself(self) -> bool:
         """Are queries and keys the same text? They are where the first step is square, or where keys grow."""
         first, *others = self.steps
-        if self.across:
+        if not self.has_positions:
             return False
         return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
 
@@ -112,11 +117,10 @@ class Record:
     def append(self, step: RecordedCall, order: Tensor | None = None) -> None:
         """Add the next step of a generation; keys that only grew are kept once. order: the rows of its texts so far."""
         newest = self.steps[-1]
-        shares = self._continues_keys(newest, step, order)
-        if newest.shares_keys and not shares:
+        if not self._continues_keys(newest, step, order):
             self._stop_sharing()
-        if shares and step.call.k is not None:
-            self.shared = new = step.call.k
+        elif (new := step.call.k) is not None:
+            self.shared = new
             for one in (newest, step):
                 one.call, one.shares_keys = replace(one.call, k=new.new_empty(*new.shape[:2], one.keys, 0)), True
         if order is not None:
@@ -130,8 +134,8 @@ class Record:
         if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
             return False
         new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
-        assert new is not None
-        assert old is not None
+        if new is None or old is None:
+            return False
         old = old if order is None else take_texts(old, order, old.shape[0])
         return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
 
@@ -145,6 +149,8 @@ class Record:
 
     def _stop_sharing(self) -> None:
         """Give each step its own keys back; later ones may share again."""
+        if self.shared is None:
+            return
         self.settle()  # shared keys are in the order of the newest step
         for index, step in enumerate(self.steps):
             step.call, step.shares_keys = self.call(index), False
@@ -202,7 +208,7 @@ class Record:
                     f"the {name} of several steps is computed on demand and needs their keys; watch with keep=True"
                 )
             case Join.BINS:
-                parts = _with_equal_bins(parts)
+                parts = on_demand.with_equal_bins(parts)
             case Join.TARGET if statistic.target is not None:
                 parts = self._with_absent_targets(statistic.target, parts)
         return torch.cat(parts, dim=2)
@@ -349,7 +355,9 @@ class Record:
         if self.has("histogram"):
             return self.read("histogram")[:, head]
         self.need("histogram")
-        return torch.cat(_with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1)
+        return torch.cat(
+            on_demand.with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1
+        )
 
     def carry(self, amounts: Tensor) -> Tensor:
         """amounts (B, n, T) @ the mean weights of all heads: (B, n, S)."""
@@ -393,9 +401,3 @@ def _copied_texts(call: WatchedCall) -> dict[str, Any]:
         if text is not None
     }
     return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}
-
-
-def _with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
-    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
-    bins = max(part.shape[-1] for part in parts)
-    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]

@@ -18,7 +18,7 @@ from regard.attention.masks import Mask
 from regard.heads import on_demand
 from regard.heads.call import WatchedCall
 from regard.heads.on_demand import counted, result_dtype
-from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS
+from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
 from regard.heads.target_keys import dropped_targets, earlier_occurrence, first_visible, target_keys
 from regard.heads.visibility import queries_per_key
 
@@ -61,11 +61,16 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
         counts = counted(call, lse)
         for name, absent in zip(names, dropped_targets(call, [TARGETS[name] for name in names]), strict=True):
             result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
-    if call.across:
-        undefined = [one.name for one in STATISTICS if one.positional and one.name in result]
+    if not call.has_positions:
+        undefined = [one.name for one in STATISTICS if one.name in result and (one.positional or _is_first(one, call))]
         result |= {name: torch.full_like(result[name], torch.nan) for name in undefined}
     stored = [name for one in STATISTICS if one.name in collect for name in one.stored]
     return {name: result[name] for name in stored if name in result}
+
+
+def _is_first(statistic: Statistic, call: WatchedCall) -> bool:
+    """Is it the weight on the first key, where that need not be the first token?"""
+    return not call.across and statistic.target is not None and statistic.target.start is Start.FIRST
 
 
 def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:

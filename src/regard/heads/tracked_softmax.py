@@ -14,8 +14,13 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask, Padding
+from regard.heads.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.call import WatchedCall
+from regard.heads.head_axis import HeadAxis
+from regard.heads.score_origin import Memory
 from regard.heads.visibility import may_see
+
+NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
 
 def _identity(tensor: Tensor) -> Tensor:
@@ -59,6 +64,11 @@ class TrackedSoftmax:
     unknown: str = ""  # why the weights cannot be derived any more
     source: SoftmaxSource | None = None  # where edges may have to be removed
     origin: object = field(default_factory=object)  # identifies the softmax
+    root: object = None  # the origin of the softmax that this is a part of
+    queries: Memory | None = None  # those of its scores; None where its scores are no product of queries and keys
+    columns: int = 0  # of the softmax, where this is a part of them
+    changed: bool = False  # the weights are not what the softmax returned
+    one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
 
     @property
     def has_own_axes(self) -> bool:
@@ -68,8 +78,8 @@ class TrackedSoftmax:
     def overwritten(self, tensor: Tensor, shape: torch.Size) -> TrackedSoftmax:
         """The weights are what the tensor holds now. `shape`: the model's tensor before that."""
         if tensor.shape == shape:
-            return replace(self, weights=self.restore(tensor.detach()))
-        return replace(self, weights=tensor.detach(), restore=_identity)
+            return replace(self, weights=self.restore(tensor.detach()), changed=True)
+        return replace(self, weights=tensor.detach(), restore=_identity, changed=True)
 
     def reshaped(self, before: Tensor, after: Tensor) -> TrackedSoftmax:
         """The model's tensor has another shape or dtype."""
@@ -116,6 +126,10 @@ class TrackedSoftmax:
                 after_dropout=self.after_dropout,
                 unknown=unknown,
                 source=self._source_of_part(function, args, kwargs, i),
+                root=self.root or self.origin,
+                queries=self.queries,
+                columns=self.columns or (args[0].shape[-1] if part.shape[-1:] != args[0].shape[-1:] else 0),
+                changed=True,
             )
             for i, part in enumerate(weights)
         ]
@@ -134,19 +148,43 @@ class TrackedSoftmax:
             weights = self.weights.clone()
             named = {name: weights if value is tensor else value for name, value in kwargs.items()}
             out = function(*(weights if value is tensor else value for value in args), **named)
-        return replace(self, weights=out if isinstance(out, Tensor) else weights)
+        return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
-    def call(self, batch: int | None) -> WatchedCall:
+    def call(self, axis: HeadAxis) -> WatchedCall:
         """These weights as a call, with a mask of the keys that the scores hid from every query."""
         mask: Mask = EVERYTHING
         seen, shape = None, self.weights.shape
         if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
-            mask = Padding(self.with_head_axis(self.visible, batch).any(1)[:, 0])
+            mask = Padding(axis.apply(self.visible).any(1)[:, 0])
             if self.seen is not None and self.seen.shape == shape:
-                seen = self.with_head_axis(self.seen, batch).any(1)
-        return WatchedCall("", weights=self.with_head_axis(self.weights, batch), mask=mask, seen=seen)
+                seen = axis.apply(self.seen).any(1)
+        basis = Basis(weights=self._weights_fact(), heads=axis.fact)
+        return WatchedCall("", weights=axis.apply(self.weights), mask=mask, seen=seen, basis=basis)
 
-    def without_edges(self, hidden: Tensor, tensor: Tensor, batch: int | None) -> tuple[Tensor, Tensor]:
+    def _weights_fact(self) -> Fact:
+        """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""
+        if self.queries is None:
+            return assumed("these are attention weights; their scores are no product of queries and keys")
+        if not self.changed or not self.weights.numel():
+            return FROM_CALL
+        low, high = self._sums()
+        if abs(low - 1) <= NEAR and abs(high - 1) <= NEAR:
+            return FROM_CALL
+        rest = "; the rest is on a key that has no value" if self.columns else ""
+        return Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+
+    def _sums(self) -> tuple[float, float]:
+        """The smallest and the largest sum of a row that has weights."""
+        sums = self.weights.sum(-1, dtype=torch.float32)
+        sums = sums[sums != 0]
+        return (float(sums.min()), float(sums.max())) if sums.numel() else (1.0, 1.0)
+
+    @property
+    def is_fragment(self) -> bool:
+        """Are some of its keys left out of the product, and the weights on them not 0? One may be an attention sink."""
+        return self.columns > self.weights.shape[-1] + 1 and self._sums()[0] < 1 - NEAR
+
+    def without_edges(self, hidden: Tensor, tensor: Tensor, axis: HeadAxis) -> tuple[Tensor, Tensor]:
         """The weights without the hidden keys, (B, H, T, S): before dropout, and as the model multiplies them.
 
         What the model did to its weights after the softmax, such as dropout, is done to these as well: as the factor by
@@ -155,7 +193,9 @@ class TrackedSoftmax:
         if self.source is None:
             raise ValueError("its weights are cut or written over after the softmax, so its scores are not known")
         shape = self.weights.shape
-        new = self.source.without(hidden.expand(self.with_head_axis(self.weights, batch).shape).reshape(shape))
+        if axis.reorders:
+            raise ValueError("its heads are not in the axis before the queries, so edges cannot be removed")
+        new = self.source.without(hidden.expand(axis.apply(self.weights).shape).reshape(shape))
         with torch.no_grad():
             old = self.source.take(self.source.run(self.source.scores.detach()))
             final = self.restore(tensor.detach()).reshape(shape)
@@ -163,18 +203,8 @@ class TrackedSoftmax:
             kept = changes[0][old > 1e-3]
             if ((kept - 1).abs().clamp(max=kept) > 1e-2).any():
                 raise ValueError("its weights are scaled after the softmax, so edges cannot be removed before it")
-        before_dropout, multiplied = (self.with_head_axis(new * change, batch) for change in changes)
+        before_dropout, multiplied = (axis.apply(new * change) for change in changes)
         return before_dropout.detach(), multiplied
-
-    def with_head_axis(self, t: Tensor, batch: int | None) -> Tensor:
-        """(B, H, …): two axes are one head; three are B texts of one head, or B · H where these are known."""
-        if t.dim() == 2:
-            return t[None, None]
-        if t.dim() > 3:
-            return t.flatten(0, -4)
-        N = t.shape[0]
-        B, H = self.heads or (batch, N // batch if batch else 0)
-        return t.unflatten(0, (B, H)) if B is not None and B * H == N else t[:, None]
 
 
 def version_of(tensor: Tensor) -> int:

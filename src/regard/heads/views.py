@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.drawing import ShownAsWidget, as_figure
+from regard.heads.basis import Basis
 from regard.heads.cells import hides_future, visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
@@ -54,6 +55,17 @@ class _View(ShownAsWidget):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor: ...
+
+    @property
+    def basis(self) -> Basis:
+        """How it is known that these are weights, where heads, positions, padding and tokens are."""
+        bases = [step.call.basis for step in self.record.steps]
+        return next((basis for basis in bases if basis.marks), bases[0])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is assumed about this layer, or unknown; empty where all is known."""
+        return self.basis.marks
 
     @property
     def query_tokens(self) -> list[TextTokens] | None:
