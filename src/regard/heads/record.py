@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
-from regard.heads.call import TextIds, WatchedCall
-from regard.heads.copies import Copies, copy_of
+from regard.heads.call import WatchedCall
+from regard.heads.copies import Copies, copied_texts, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.reorder import call_in_order, latest_orders, take_texts
@@ -379,7 +379,7 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         for name in ("q", "k", "weights", "bias", "alibi", "real"):
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else copy_of(value)
-        return RecordedCall(replace(call, **copied, **_copied_texts(call)), True, measured)
+        return RecordedCall(replace(call, **copied, **copied_texts(call)), True, measured)
     (B, H, T, S), device = call.sizes, call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
@@ -389,15 +389,4 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         call = replace(call, mask=EVERYTHING)
     empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse"))
     empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(replace(call, **empty, **_copied_texts(call)), False, measured)
-
-
-def _copied_texts(call: WatchedCall) -> dict[str, Any]:
-    """The token ids of a call, which are kept in any case: they are few."""
-    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
-    copied: dict[str, Any] = {
-        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
-        for name, text in texts.items()
-        if text is not None
-    }
-    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}
+    return RecordedCall(replace(call, **empty, **copied_texts(call)), False, measured)
