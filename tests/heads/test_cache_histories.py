@@ -185,7 +185,7 @@ def expect_plain(seen, history, model):
 def test_whatever_happens_to_a_cache_every_query_is_reported_as_in_one_plain_forward(name, keep):
     torch.manual_seed(11)
     subject = SUBJECTS[name]()
-    for seed in range(3):
+    for seed in range(2):
         history = History(subject, seed)
         with regard.watch(subject.model, collect=("default", "histogram"), keep=keep) as seen:
             history.run(7)
