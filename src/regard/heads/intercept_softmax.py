@@ -207,7 +207,7 @@ class SoftmaxTracker:
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
         if not self.tracked:
             if len(tensors) == 2:
-                self.scores.product(*tensors, out)
+                self.scores.product(tensors[0], tensors[1], out)
             return out
         terms, result = _einsum_terms(args[0])
         for i, tensor in enumerate(tensors):
@@ -222,7 +222,7 @@ class SoftmaxTracker:
                 product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
         if len(tensors) == 2:
-            self.scores.product(*tensors, out)
+            self.scores.product(tensors[0], tensors[1], out)
         return out
 
     def _add_tensors(

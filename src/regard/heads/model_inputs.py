@@ -85,7 +85,7 @@ class InputTracker:
             self.leading_sizes = _leading_sizes(args, kwargs)
             self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
         inputs = self._inputs_of(module, args, kwargs)
-        of_image = bool(self.tokens or self.padding) and is_given_image(args, kwargs)
+        of_image = is_given_image(args, kwargs)
         source = key_source(module, args, kwargs)
         self.calls.append(
             ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values()))
@@ -113,7 +113,7 @@ class InputTracker:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T
+        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
         if is_own:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
@@ -150,7 +150,11 @@ class InputTracker:
 
     @property
     def _of_image(self) -> bool:
-        return any(call.of_image for call in self.calls)
+        """Does a module run that was called with an image, and inside it none that was called with a text?"""
+        for call in reversed(self.calls[:-1]):
+            if call.of_image or call.inputs is not None:
+                return call.of_image
+        return False
 
     def is_whole(self, call: WatchedCall) -> bool:
         """Are the queries of this call all tokens that its module was given?"""

@@ -42,6 +42,12 @@ class ScoreParts(NamedTuple):
     causal: bool  # may a query see the keys up to its own position, or all keys?
 
 
+def basis_of(record: Record) -> Basis:
+    """How a layer is known: by its first step of which something must be said."""
+    bases = [step.call.basis for step in record.steps]
+    return next((basis for basis in bases if basis.marks), bases[0])
+
+
 class _View(ShownAsWidget):
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
@@ -59,8 +65,7 @@ class _View(ShownAsWidget):
     @property
     def basis(self) -> Basis:
         """How it is known that these are weights, where heads, positions, padding and tokens are."""
-        bases = [step.call.basis for step in self.record.steps]
-        return next((basis for basis in bases if basis.marks), bases[0])
+        return basis_of(self.record)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -179,7 +184,13 @@ class Head(_View):
     def __repr__(self) -> str:
         means = with_headings(self.summary)
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in means.items())
-        lines = [f"{self.layer}.{self.head}  {self.name}", str(self.role), numbers, *explain_headings(means)]
+        lines = [
+            f"{self.layer}.{self.head}  {self.name}",
+            str(self.role),
+            numbers,
+            *explain_headings(means),
+            *self.marks,
+        ]
         return "\n  ".join(lines)
 
 

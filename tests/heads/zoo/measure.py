@@ -7,6 +7,7 @@ are not reported, and a warning names them. Whatever is neither is wrong.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,6 +54,17 @@ class Result:
         if self.wrong:
             return "wrong"
         return "refused" if self.refused else "marked" if self.marked else "exact"
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the report says of these layers, without numbers and names of modules."""
+        said = [*self.refused, *self.marked] if self.refused else list(self.marked)
+        clear = [
+            re.sub(r"^.* is not reported: ", "", one.partition("followed by a matrix product. ")[2] or one)
+            for one in said
+        ]
+        kinds = [re.sub(r"\([\d, ]+\)|\d[\d.]*", "…", one) for one in clear]
+        return sorted({kind.replace("… – …", "…") for one in kinds for kind in one.split("; ")})
 
 
 def truths(animal: Animal, padding: bool) -> list[Truth]:
@@ -119,6 +131,14 @@ def examine(animal: Animal, implementation: str, padding: bool) -> Result:
     for layer in layers if not animal.partial else ():
         result.wrong.append(f"{layer.name} {layer.record.sizes} is no layer of the model")
     return result
+
+
+def roles(animal: Animal, implementation: str) -> list[list[str]]:
+    """The role of every head, as a watch gives it."""
+    model = animal.model(implementation)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(**animal.inputs(animal.can_pad))
+    return [[role.name for role in layer.roles] for layer in seen]
 
 
 def _match(truth: Truth, layers: list[Any]) -> Any:
