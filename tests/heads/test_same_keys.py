@@ -30,6 +30,9 @@ def test_numbers_that_change_places_in_a_key_change_its_fingerprint():
 def test_keys_that_are_written_out_for_each_query_head_are_the_same_keys():
     keys = torch.randn(2, 3, 7, 5)
     assert torch.equal(fingerprint(keys.repeat_interleave(4, 1)), fingerprint(keys))
+    keys[:, :, 5:] = 0  # slots of a static cache that are not written
+    assert torch.equal(fingerprint(keys)[:, :5], fingerprint(keys[:, :, :5]))
+    assert torch.equal(fingerprint(keys.repeat_interleave(4, 1)), fingerprint(keys))
     assert not torch.equal(fingerprint(keys[:, [0, 0, 1]]), fingerprint(keys[:, :2]))
 
 

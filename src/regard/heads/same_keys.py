@@ -40,8 +40,7 @@ def _without_repeated_heads(keys: Tensor) -> Tensor:
     """Keys that query heads share are sometimes written out for each, and sometimes not, by the same model."""
     if keys.shape[1] < 2 or not keys.shape[2]:
         return keys
-    last = keys[:, :, -1].detach()
-    repeated = (last[:, 1:] == last[:, :-1]).all(-1).all(0).tolist()
+    repeated = (keys[:, 1:] == keys[:, :-1]).transpose(0, 1).flatten(1).all(1).tolist()
     times = (repeated.index(False) if False in repeated else len(repeated)) + 1
     if times == 1 or keys.shape[1] % times or repeated != [bool((i + 1) % times) for i in range(len(repeated))]:
         return keys
