@@ -13,7 +13,7 @@ from heads.models import calls, watched
 from regard.attention.masks import causal, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.call import WatchedCall
-from regard.heads.padded_queries import by_evidence, real_queries
+from regard.heads.padded_queries import by_evidence, hides_keys, real_queries
 
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 CAUSAL = torch.ones(5, 5).bool().tril()
@@ -116,3 +116,28 @@ def test_a_mask_of_keys_given_to_a_module_is_padding_in_eager_code_too():
     q, hidden = torch.randn(2, 3, 5, 7), ~KEEP[[1, 1]]
     (call,) = calls(watched(Inside(), q, hidden)[1])
     assert torch.equal(call.real, ~hidden)
+
+
+@pytest.mark.parametrize("mask", [KEEP, ~KEEP, KEEP.long(), KEEP[:, None, None].float(), (KEEP.float() - 1) * 1e9])
+def test_a_mask_of_keys_is_recognised_by_what_it_hides(mask):
+    assert hides_keys([None, "x", torch.randn(3, 4), mask], KEEP)
+    assert not hides_keys([mask, torch.arange(5).expand(2, 5)], KEEP.flip(1))
+
+
+@pytest.mark.parametrize("how", ["sdpa", "eager"])
+@torch.no_grad()
+def test_padding_of_a_text_beside_an_image_is_found_though_its_mask_is_shorter(how):
+    from transformers import ViltConfig, ViltModel
+
+    sizes = {"vocab_size": 53, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = ViltConfig(**sizes, intermediate_size=31, image_size=16, patch_size=8, max_position_embeddings=16)
+    try:
+        model = ViltModel._from_config(config, attn_implementation=how).eval()
+    except ValueError:
+        pytest.skip("transformers has no such attention for this model")
+    images = {"pixel_values": torch.randn(2, 3, 16, 16), "pixel_mask": torch.ones(2, 16, 16, dtype=torch.long)}
+    with regard.watch(model) as seen:
+        model(input_ids=torch.randint(3, 53, (2, 5)), attention_mask=KEEP.long(), **images)
+    padded = F.pad(~KEEP, (0, 5))[:, None].expand(2, 3, 10)
+    for layer in seen:
+        assert torch.equal(layer.entropy.isnan(), padded)

@@ -39,9 +39,9 @@ class CachedTexts:
         texts = [one for one in self._known.get(layer, []) if begun is None or not _begins(begun, one.marks)]
         self._known[layer] = [*texts, text][-KEPT:]
 
-    def knows(self, layer: str) -> bool:
-        """Has the layer read anything?"""
-        return layer in self._known
+    def lengths(self, layer: str) -> list[int]:
+        """How long the texts are that the layer has read, the latest first."""
+        return list(dict.fromkeys(text.ids.shape[1] for text in self._known.get(layer, [])[::-1]))
 
     def before(self, layer: str, marks: Tensor, T: int, total: int | None = None) -> CachedText | None:
         """The texts of the keys before the last T, whose fingerprints these are; None where one is unknown.
@@ -95,20 +95,19 @@ def _row(text: CachedText, past: Tensor, total: int | None) -> CachedText | None
     return None
 
 
-def without_unused_slots(call: WatchedCall) -> WatchedCall:
-    """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
+def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
+    """Without the slots of a static cache after the first `length`, which are not written yet, if no query may see one.
+
+    The last query is then at the last key.
+    """
     mask, (_, _, T, S) = call.mask, call.sizes
-    if T >= S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
+    if not T <= length < S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
         return call
     allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.shape[-1] != S or allowed.dim() < 2:
+    if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
         return call
-    used = allowed.flatten(0, -2).any(0).nonzero()
-    length = int(used[-1]) + 1 if len(used) else S
-    if not T <= length < S:
-        return call
-    used_mask = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
-    changed: dict[str, Any] = {"mask": used_mask}
+    used = allowed[..., :length]
+    changed: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
     for name in ("weights", "seen", "fingerprint"):  # rows that see nothing may have weight elsewhere
         if (value := getattr(call, name)) is not None:
             changed[name] = value[..., :length]

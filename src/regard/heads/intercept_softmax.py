@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.heads import functorch
 from regard.heads.products import WeightedProduct, of_einsum, of_matrices
 from regard.heads.score_origin import ScoreOrigins, learned
 from regard.heads.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
@@ -105,7 +106,7 @@ class SoftmaxTracker:
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
         visible, seen = None, None
-        if scores.numel():
+        if scores.numel() and not functorch.is_vmapped():
             visible = may_see(scores.detach().amax(-2, keepdim=True))
             seen = None if bool(visible.all()) else may_see(scores.detach())
         out = function(*args, **kwargs)

@@ -23,7 +23,7 @@ from regard.attention.call import Call
 from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
-from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
+from regard.heads import functorch, intercept_flex, intercept_sdpa, intercept_torch_nn
 from regard.heads.basis import How
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
@@ -31,13 +31,14 @@ from regard.heads.flex_sinks import FlexSinks
 from regard.heads.function_mode import FunctionMode
 from regard.heads.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
-from regard.heads.products import WeightedProduct
+from regard.heads.products import WeightedProduct, without_edges
 from regard.heads.same_keys import fingerprint_of_values
 from regard.heads.score_origin import Memory
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 
 _UNCHANGED = nullcontext()
+_VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 _HEADS_SECOND = HeadAxis(-3)
 _MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 
@@ -75,7 +76,8 @@ class Interceptor:
         entered: list[WatchedModel] = []
         output = None
         try:
-            entered.extend(model for model in self.models if model.enter(module, args, kwargs))
+            readable = functorch.plain_arguments(args, kwargs)
+            entered.extend(model for model in self.models if model.enter(module, *readable))
             if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
             self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
@@ -177,10 +179,21 @@ class Interceptor:
 
     def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
         """Pass a call to the running models."""
-        call = self._with_extra_keys(call)
-        with self.own_computation(call.device.type), torch.no_grad():
+        if self.is_vmapped():
+            return
+        call, context = self._with_extra_keys(functorch.plain(call)), functorch.plain(context)
+        with self.own_computation(call.device.type), functorch.off(), torch.no_grad():
             for model in self.running:
                 model.report(call, removed, context)
+
+    def is_vmapped(self) -> bool:
+        """Does the attention call run in torch.vmap? Then it is refused."""
+        if not functorch.is_vmapped():
+            return False
+        if self.edits():
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+        self._refuse(_VMAPPED)
+        return True
 
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
@@ -199,6 +212,8 @@ class Interceptor:
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         if not edits and not any(model.needs_calls for model in self.running):
             for model in self.running:
@@ -240,6 +255,8 @@ class Interceptor:
 
     def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that FlexAttention calls."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         with self.errors_naming_the_module(), torch.no_grad():
             call = intercept_flex.call_of(args, kwargs)
@@ -274,6 +291,8 @@ class Interceptor:
 
     def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
+        if self.is_vmapped():
+            return product.out
         if not self._is_attention(softmax):
             return product.out
         axis = self._head_axis(tuple(softmax.weights.shape), softmax.queries, softmax.heads)
@@ -284,7 +303,8 @@ class Interceptor:
             self._refuse(unknown)
             return product.out
         call = softmax.call(axis)
-        call = replace(call, fingerprint=fingerprint_of_values(product.values, call.sizes))
+        with functorch.off():
+            call = replace(call, fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
@@ -293,7 +313,7 @@ class Interceptor:
             rows = product.rows(softmax, axis)
             if edit is not None:
                 if edit.removed is not None:
-                    call, out = _without_edges(edit, call, softmax, product, rows, axis)
+                    call, out = without_edges(edit, call, softmax, product, rows, axis)
                 out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
             context = product.context(out, rows)
         self.report(call, None, context)
@@ -313,6 +333,8 @@ class Interceptor:
         """regard's own attend(), which calls this as its observer."""
         if inside_observed_attention():
             return None  # part of another attention call
+        if self.is_vmapped():
+            return None
         q, k, v = call.qkv
         options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
         watched = WatchedCall("", q=q, k=k, v=v, **options)
@@ -358,25 +380,6 @@ class _AttendEdit:
             return weights
         with self.interceptor.own_computation(self.call.device.type):
             return self.edit.replace_weights(weights, self.call)
-
-
-def _without_edges(
-    edit: CallEdit,
-    call: WatchedCall,
-    softmax: TrackedSoftmax,
-    product: WeightedProduct,
-    rows: Tensor,
-    axis: HeadAxis,
-) -> tuple[WatchedCall, Tensor]:
-    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
-    assert edit.removed is not None
-    assert call.weights is not None
-    _, _, T, S = call.sizes
-    hidden = ~edit.removed.dense(T, S, call.device)
-    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
-    chosen = edit.rows()
-    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
-    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out
 
 
 def _is_recomputed() -> bool:

@@ -20,7 +20,7 @@ from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_sl
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
-from regard.heads.padded_queries import real_queries
+from regard.heads.padded_queries import hides_keys, real_queries
 from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of, whole_text
 from regard.heads.same_keys import fingerprint_of
 from regard.heads.target_keys import first_visible
@@ -64,16 +64,6 @@ class ModuleCall:
     given: Given  # the shape of its first tensor
     of_image: bool = False  # it was called with an image, and with no token ids
     arguments: tuple[Any, ...] = ()
-
-    def hides_keys(self, columns: Tensor) -> bool:
-        """Was it called with a mask that hides these keys, False in (B, S), by whatever convention?"""
-        B, S = columns.shape
-        for t in self.arguments:
-            if isinstance(t, Tensor) and 2 <= t.dim() <= 4 and t.numel() == B * S and t.shape[:: t.dim() - 1] == (B, S):
-                mask = t.detach().reshape(B, S).to(columns.device)
-                if not (mask > 1).any() and any(torch.equal(columns, m) for m in (mask > 0, mask <= 0, mask >= 0)):
-                    return True
-        return False
 
 
 class InputTracker:
@@ -125,9 +115,8 @@ class InputTracker:
         B, _, T, S = call.sizes
         used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
         if is_own:
-            used = without_unused_slots(call)
-            if inputs.layer is None:
-                self._look_up(inputs, used, module)
+            used = self._look_up(inputs, call, module) if inputs.layer is None else call
+            used = without_unused_slots(used, inputs.past_length(B) + T)
         across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         tokens = None
         if is_own and not across:
@@ -188,12 +177,17 @@ class InputTracker:
             return call, unknown("the padding mask is of the text, not of these queries")
         return call, FROM_CALL
 
-    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> None:
-        """Find what earlier calls read, if the keys of this one are cached."""
+    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
+        """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
         _, _, T, S = call.sizes
-        if S > T and self.cached_texts.knows(module) and (marks := fingerprint_of(call)) is not None:
-            total = None if inputs.real is None else inputs.real.shape[1]
-            inputs.past = self.cached_texts.before(module, marks, T, total)
+        total = None if inputs.real is None else inputs.real.shape[1]
+        for length in (S, *(past + T for past in self.cached_texts.lengths(module))) if S > T else ():
+            used = without_unused_slots(call, length)
+            if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
+                inputs.past = self.cached_texts.before(module, marks, T, total)
+                if inputs.past is not None:
+                    return used
+        return call
 
     def positions(self, call: WatchedCall) -> Positions:
         """Where the first query and the first key of an annotated call are in their texts."""
@@ -289,7 +283,7 @@ class InputTracker:
 
     def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
         B, _, _, S = call.sizes
-        real = real_queries(call, lambda columns: any(call.hides_keys(columns) for call in self.calls))
+        real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
 
 

@@ -9,8 +9,9 @@ pattern of the model, so texts must differ in it, or the model must have been ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,17 @@ def by_evidence(seen: Tensor, given: Callable[[Tensor], bool]) -> Tensor:
     earlier = (seen == (columns[:, None] & torch.ones_like(seen[0]).tril())).flatten(1).all(1)
     trusted = (columns != columns[:1]).any() | given(columns)
     return columns | (rows & ~((same | earlier) & trusted)[:, None])
+
+
+def hides_keys(arguments: Iterable[Any], columns: Tensor) -> bool:
+    """Was a module called with a mask that hides these keys, False in (B, S), by whatever convention?"""
+    B, S = columns.shape
+    for t in arguments:
+        if isinstance(t, Tensor) and 2 <= t.dim() <= 4 and t.numel() == B * S and (t.shape[0], t.shape[-1]) == (B, S):
+            mask = t.detach().reshape(B, S).to(columns.device)
+            if not (mask > 1).any() and any(torch.equal(columns, one) for one in (mask > 0, mask <= 0, mask >= 0)):
+                return True
+    return False
 
 
 def _of_one_row(rules: list[Mask], call: WatchedCall) -> Tensor | None:

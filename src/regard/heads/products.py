@@ -7,12 +7,14 @@ the numbers of their rows, which then say where each row of each head is in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.heads.call import WatchedCall
+from regard.heads.edits import CallEdit
 from regard.heads.head_axis import HeadAxis
 from regard.heads.tracked_softmax import TrackedSoftmax
 
@@ -140,3 +142,22 @@ def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor:
 def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)]
     return operands[-1] is tensor
+
+
+def without_edges(
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    axis: HeadAxis,
+) -> tuple[WatchedCall, Tensor]:
+    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+    assert edit.removed is not None
+    assert call.weights is not None
+    _, _, T, S = call.sizes
+    hidden = ~edit.removed.dense(T, S, call.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out

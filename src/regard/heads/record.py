@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
-from regard.heads.call import TextIds, WatchedCall
-from regard.heads.copies import Copies, copy_of
+from regard.heads.call import WatchedCall
+from regard.heads.copies import Copies, copied_texts, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.reorder import call_in_order, latest_orders, take_texts
@@ -117,11 +117,10 @@ class Record:
     def append(self, step: RecordedCall, order: Tensor | None = None) -> None:
         """Add the next step of a generation; keys that only grew are kept once. order: the rows of its texts so far."""
         newest = self.steps[-1]
-        shares = self._continues_keys(newest, step, order)
-        if newest.shares_keys and not shares:
+        if not self._continues_keys(newest, step, order):
             self._stop_sharing()
-        if shares and step.call.k is not None:
-            self.shared = new = step.call.k
+        elif (new := step.call.k) is not None:
+            self.shared = new
             for one in (newest, step):
                 one.call, one.shares_keys = replace(one.call, k=new.new_empty(*new.shape[:2], one.keys, 0)), True
         if order is not None:
@@ -135,8 +134,8 @@ class Record:
         if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
             return False
         new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
-        assert new is not None
-        assert old is not None
+        if new is None or old is None:
+            return False
         old = old if order is None else take_texts(old, order, old.shape[0])
         return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
 
@@ -150,6 +149,8 @@ class Record:
 
     def _stop_sharing(self) -> None:
         """Give each step its own keys back; later ones may share again."""
+        if self.shared is None:
+            return
         self.settle()  # shared keys are in the order of the newest step
         for index, step in enumerate(self.steps):
             step.call, step.shares_keys = self.call(index), False
@@ -378,7 +379,7 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         for name in ("q", "k", "weights", "bias", "alibi", "real"):
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else copy_of(value)
-        return RecordedCall(replace(call, **copied, **_copied_texts(call)), True, measured)
+        return RecordedCall(replace(call, **copied, **copied_texts(call)), True, measured)
     (B, H, T, S), device = call.sizes, call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
@@ -388,15 +389,4 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         call = replace(call, mask=EVERYTHING)
     empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse"))
     empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(replace(call, **empty, **_copied_texts(call)), False, measured)
-
-
-def _copied_texts(call: WatchedCall) -> dict[str, Any]:
-    """The token ids of a call, which are kept in any case: they are few."""
-    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
-    copied: dict[str, Any] = {
-        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
-        for name, text in texts.items()
-        if text is not None
-    }
-    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}
+    return RecordedCall(replace(call, **empty, **copied_texts(call)), False, measured)
