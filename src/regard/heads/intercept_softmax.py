@@ -20,7 +20,7 @@ from regard.heads import functorch
 from regard.heads.products import WeightedProduct, of_einsum, of_matrices
 from regard.heads.score_origin import ScoreOrigins, learned
 from regard.heads.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
-from regard.heads.visibility import may_see
+from regard.heads.visibility import may_see, reach_of
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
@@ -105,17 +105,18 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible, seen = None, None
+        visible, seen, reach = None, None, 0
         if scores.numel() and not functorch.is_vmapped():
             visible = may_see(scores.detach().amax(-2, keepdim=True))
             seen = None if bool(visible.all()) else may_see(scores.detach())
+            reach = reach_of(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
             if self.keep_scores and args and args[0] is scores:
                 source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
             queries = self.scores.of(scores)
-            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries)
+            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries, reach=reach)
             if queries is not None and out.dim() > 2:
                 self.lost[id(softmax.origin)] = LostSoftmax(softmax.origin, self.where(), tuple(out.shape))
             self._track(out, softmax)

@@ -69,7 +69,7 @@ def has_length(value: Any, count: int) -> bool:
 
 def is_given_image(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Is a module called with an image and with no token ids?"""
-    values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested]
     if any(kwargs.get(name) is not None for name in IMAGES):
         return not any(value.dtype in (torch.int64, torch.int32) for value in values)
     first = values[0] if values else None

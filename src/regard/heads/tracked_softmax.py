@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.masks import EVERYTHING, Mask, Padding
+from regard.attention.masks import EVERYTHING, Mask, Padding, window
 from regard.heads.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.call import WatchedCall
 from regard.heads.head_axis import HeadAxis
@@ -68,6 +68,7 @@ class TrackedSoftmax:
     queries: Memory | None = None  # those of its scores; None where its scores are no product of queries and keys
     columns: int = 0  # of the softmax, where this is a part of them
     changed: bool = False  # the weights are not what the softmax returned
+    reach: int = 0  # how far any query sees, itself included, where its scores hide what is farther
     one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
 
     @property
@@ -158,6 +159,8 @@ class TrackedSoftmax:
             mask = Padding(axis.apply(self.visible).any(1)[:, 0])
             if self.seen is not None and self.seen.shape == shape:
                 seen = axis.apply(self.seen).any(1)
+            if self.reach and self.weights.shape[-1] > self.reach:
+                mask = mask & window(self.reach)
         basis = Basis(weights=self._weights_fact(), heads=axis.fact)
         return WatchedCall("", weights=axis.apply(self.weights), mask=mask, seen=seen, basis=basis)
 

@@ -77,6 +77,19 @@ def may_see(score: Tensor) -> Tensor:
     return ~(score <= HIDES)
 
 
+def reach_of(scores: Tensor) -> int:
+    """How far from its position any query may see a key, itself included; 0 where that is the whole text.
+
+    >>> reach_of(torch.zeros(2, 5, 5).masked_fill(~torch.ones(5, 5).tril().triu(-2).bool(), -torch.inf))
+    3
+    """
+    T, S = scores.shape[-2:]
+    if bool(may_see(torch.stack([scores[..., -1, 0], scores[..., 0, -1]])).any()):
+        return 0
+    i, j = may_see(scores).reshape(-1, T, S).any(0).nonzero(as_tuple=True)
+    return int((i + S - T - j).abs().max()) + 1 if len(i) else 0
+
+
 def _mask_behind(call: WatchedCall, weights: Tensor) -> Mask:
     """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
 
