@@ -66,7 +66,20 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         key = args[1] if len(args) > 1 else kwargs.get("key")
         if isinstance(key, Tensor) and not key.is_nested:
             return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key)
-    return KeySource()
+    other = next((other for other in args[1:] if _are_two_texts(args[0], other)), None)
+    return KeySource() if other is None else KeySource("position", other.shape[1], other)
+
+
+def _are_two_texts(one: Any, other: Any) -> bool:
+    """May these be the vectors of two texts, (B, T, E) and (B, S, F)?"""
+    both = isinstance(one, Tensor) and isinstance(other, Tensor) and one is not other
+    return (
+        both
+        and one.dim() == other.dim() == 3
+        and one.is_floating_point()
+        and other.is_floating_point()
+        and (one.shape[0], one.shape[1] != other.shape[1]) == (other.shape[0], True)
+    )
 
 
 def is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
