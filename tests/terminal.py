@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -117,6 +118,11 @@ _OWN_TERMINAL = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
+
+
+def hear_interrupts() -> None:
+    """For a child, before it starts: a process in the background is started with SIGINT ignored, and hands that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def surroundings(changes: dict[str, str]) -> dict[str, str]:

@@ -62,7 +62,8 @@ RIGHT = [
 
 @pytest.mark.parametrize("function", RIGHT, ids=lambda one: one.__name__)
 def test_a_right_function_passes(function):
-    assert check(function).mistakes == []
+    warned = ["−1e9 overflows in fp16"] if function is attention else []  # it fills with −1e9, and is right otherwise
+    assert [one.name for one in check(function).findings] == warned
     assert is_known(function)
 
 

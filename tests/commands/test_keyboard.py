@@ -6,13 +6,18 @@ import textwrap
 import pexpect
 import pytest
 
-from terminal import surroundings
+from terminal import hear_interrupts, surroundings
 
 
 def spawned(code):
     head = "import os, signal, sys\nfrom regard.commands.keyboard import END, Keyboard\n"
     return pexpect.spawn(
-        sys.executable, ["-c", head + textwrap.dedent(code)], encoding="utf-8", timeout=30, env=surroundings({})
+        sys.executable,
+        ["-c", head + textwrap.dedent(code)],
+        encoding="utf-8",
+        timeout=30,
+        env=surroundings({}),
+        preexec_fn=hear_interrupts,
     )
 
 

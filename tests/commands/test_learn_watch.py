@@ -13,7 +13,7 @@ from tiny_course import write_course
 
 from regard.course.courses import read_course
 from regard.course.learner import start_folder
-from terminal import C_LOCALE, ESCAPE, surroundings
+from terminal import C_LOCALE, ESCAPE, hear_interrupts, surroundings
 
 KEYS = "h hint   l list   r run again   q quit"
 DONE = "n next   l list   r run again   q quit"
@@ -37,6 +37,7 @@ class Played:
             dimensions=(24, columns),
             encoding="utf-8",
             timeout=90,
+            preexec_fn=hear_interrupts,
         )
         self.folder, self.seen = folder, ""
 

@@ -82,14 +82,14 @@ def torture(
         if nobody:
             for path in [base, *base.rglob("*")]:
                 os.chown(path, 65534, 65534, follow_symlinks=False)
-        before, elsewhere = contents(base), listing(base)
+        before, elsewhere, running = contents(base), listing(base), children()
         begin = time.monotonic()
         done = run_grade(base, limit, workers, nobody=nobody)
         seconds = time.monotonic() - begin
         written = {path.name: path.read_bytes() for path in (base / "out").iterdir()}
         for path in (base / "out").iterdir():
             path.unlink()
-        broken = [f"process left: {one}" for one in processes_left()]
+        broken = [f"process left: {one}" for one in processes_left(running)]
         broken += [f"changed: {one}" for one in changes(before, contents(base))]
         broken += [f"changed elsewhere: {one}" for one in changes(elsewhere, listing(base))]
         text = done.stdout.decode("utf-8", "backslashreplace")
@@ -148,17 +148,22 @@ def become_reaper() -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
-def processes_left() -> list[str]:
-    """The children of this process, when it should have none."""
-    end, left = time.monotonic() + 5, ["?"]
-    while left and time.monotonic() < end:
-        left = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                name, _, rest = path.read_text("utf-8", "replace").rpartition(")")
-                state, parent = rest.split()[:2]
-                if int(parent) == os.getpid() and state != "Z":
-                    left.append(name)
+def children() -> set[str]:
+    """The children of this process that run, by number and name."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text("utf-8", "replace").rpartition(")")
+            state, parent = rest.split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                found.add(name)
+    return found
+
+
+def processes_left(before: set[str]) -> set[str]:
+    """The children that were not there before, after five seconds."""
+    end = time.monotonic() + 5
+    while (left := children() - before) and time.monotonic() < end:
         time.sleep(0.05)
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
