@@ -67,7 +67,9 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         if isinstance(key, Tensor) and not key.is_nested:
             return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key)
     other = next((other for other in args[1:] if _are_two_texts(args[0], other)), None)
-    return KeySource() if other is None else KeySource("position", other.shape[1], other)
+    if other is None:
+        return KeySource()
+    return KeySource("position", 0 if other.is_nested else other.shape[1], other)
 
 
 def _are_two_texts(one: Any, other: Any) -> bool:
@@ -78,7 +80,9 @@ def _are_two_texts(one: Any, other: Any) -> bool:
         and one.dim() == other.dim() == 3
         and one.is_floating_point()
         and other.is_floating_point()
-        and (one.shape[0], one.shape[1] != other.shape[1]) == (other.shape[0], True)
+        and (
+            one.is_nested or other.is_nested or (one.shape[0], one.shape[1] != other.shape[1]) == (other.shape[0], True)
+        )
     )
 
 

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from regard.attention.masks import Mask
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.head_axis import declared_heads
 from regard.heads.model_inputs import InputTracker
 from regard.heads.names import names_in_short
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 
 
@@ -62,9 +64,18 @@ class WatchedModel:
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.broken: set[int] = set()  # how many modules ran where a part of the attention was refused
         self._warned: set[str] = set()
+        self._heads: dict[int, int | None] = {}  # by id() of the module
         self.forwards = Forwards()
         self.layer = 0
         self.times: Counter[str] = Counter()  # calls in this forward, by module
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads the module that runs has, by its own account or by that of the modules around it."""
+        innermost = id(self.modules[-1])
+        if innermost not in self._heads:
+            self._heads[innermost] = declared_heads(self.modules[: -MODULES_AROUND - 1 : -1])
+        return self._heads[innermost]
 
     @property
     def needs_calls(self) -> bool:
