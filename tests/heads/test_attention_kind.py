@@ -37,13 +37,18 @@ class CrossCovariance(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).unflatten(-1, (3, H, E // H)).permute(2, 0, 3, 4, 1)  # (B, H, D, T)
+        if self.fused == "einsum":
+            return torch.einsum(
+                "bhij,bhjt->bthi", torch.einsum("bhit,bhjt->bhij", q.contiguous(), k).softmax(-1), v
+            ).flatten(2)
         if self.fused:
             return F.scaled_dot_product_attention(q, k, v).flatten(1, 2).mT
         return ((q @ k.mT).softmax(-1) @ v).flatten(1, 2).mT
 
 
-@pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("tokens", [T, E // H], ids=["", "as many tokens as features"])
+@pytest.mark.parametrize(
+    ("fused", "tokens"), [(True, T), (False, T), ("einsum", T), (True, E // H), (False, E // H)]
+)  # the last two: as many tokens as a head has features
 def test_weights_between_features_are_refused(fused, tokens):
     said = "the attention in layer is not reported: its weights are between features, not between tokens"
     with pytest.warns(UserWarning, match=said), regard.watch(model := Both(CrossCovariance(fused))) as seen:

@@ -123,7 +123,7 @@ def test_the_position_of_a_chosen_query_is_not_guessed():
         model(torch.randn(B, S, E))
     assert seen[0].self.isnan().all()
     assert seen[0].marks == (
-        f"positions unknown: {B} × 1 queries attend to {S} keys, computed from an input of {B} × {S} × {E}",
+        f"positions unknown: in each of {B} texts 1 query attends to {S} keys, computed from an input of {B} × {S} × {E}",
     )
 
 

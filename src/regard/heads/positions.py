@@ -125,13 +125,17 @@ def positions_of(call: WatchedCall, given: Given, is_known: bool, others: bool =
         if S == T or (S > T and given.cached):
             return FROM_CALL
         if S > T and others:
-            return unknown(f"{T} queries attend to {S} keys, which may be of two texts")
+            return unknown(f"{_attend(T, S)}, which may be of two texts")
         if S > T:
             return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
-        return unknown(f"{T} queries attend to {S} keys")
+        return unknown(_attend(T, S))
     if S == T and given.rows == B * T:
         return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
-    return unknown(f"{B} × {T} queries attend to {S} keys, computed from an input of {given}")
+    return unknown(f"in each of {B} texts {_attend(T, S)}, computed from an input of {given}")
+
+
+def _attend(T: int, S: int) -> str:
+    return f"{T} {'query attends' if T == 1 else 'queries attend'} to {S} key{'s' * (S != 1)}"
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:
