@@ -8,6 +8,7 @@ import regard
 from heads.dense import random_call
 from regard.attention.masks import causal, dense, window
 from regard.heads.basis import How
+from regard.heads.key_source import KeySource
 from regard.heads.positions import Given, are_features, given_to, has_length, is_given_image, positions_of
 from regard.heads.score_origin import Memory
 
@@ -49,7 +50,7 @@ def test_a_window_ends_on_the_diagonal_as_well():
 
 def test_where_a_module_is_given_two_texts_the_last_query_need_not_be_at_the_last_key():
     call = random_call(B, 3, T, S)
-    assert positions_of(call, Given((B, T, E)), False, others=True).how is How.UNKNOWN
+    assert positions_of(call, Given((B, T, E)), False, KeySource("context", S)).how is How.UNKNOWN
 
     class ItselfAndContext(nn.Module):
         """As in CrossViT: keys are the text itself and another one."""
@@ -62,6 +63,19 @@ def test_where_a_module_is_given_two_texts_the_last_query_need_not_be_at_the_las
         model(torch.randn(B, T, E), torch.randn(B, S, E))
     assert seen[0].marks == (f"positions unknown: {T} queries attend to {T + S} keys, which may be of two texts",)
     assert seen[0].self.isnan().all()
+
+
+def test_where_a_module_is_given_two_texts_of_one_length_that_keys_are_the_queries_own_is_assumed():
+    text, other = torch.randn(B, T, E), torch.randn(B, T, E)
+    with regard.watch(model := Context()) as seen:
+        model(text, other)
+    said = f"positions assumed: queries and keys are the same text; the module was given two inputs of {T} tokens"
+    assert seen[0].marks == (said,)
+    layer = nn.MultiheadAttention(E, 2, batch_first=True)
+    for key, marks in ((other, (said,)), (text, ())):
+        with regard.watch(layer) as seen:
+            layer(text, key, key)
+        assert seen[0].marks == marks
 
 
 def test_weights_between_features():
@@ -123,7 +137,7 @@ def test_the_position_of_a_chosen_query_is_not_guessed():
         model(torch.randn(B, S, E))
     assert seen[0].self.isnan().all()
     assert seen[0].marks == (
-        f"positions unknown: in each of {B} texts 1 query attends to {S} keys, computed from an input of {B} × {S} × {E}",
+        f"positions unknown: {B} × 1 query attends to {S} keys, computed from an input of {B} × {S} × {E}",
     )
 
 

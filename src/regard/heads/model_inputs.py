@@ -128,8 +128,8 @@ class InputTracker:
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
-        others = any(source.name for source in self._sources())
-        positions = positions_of(call, self.given, call.tokens is not None or inputs.is_cached, others)
+        is_known = call.tokens is not None or inputs.is_cached
+        positions = positions_of(call, self.given, is_known, *self._sources())
         if positions.how is How.UNKNOWN and call.tokens is not None:
             call, token_fact = replace(call, tokens=None), unknown("where queries stand among keys is not known")
         padding = call.basis.padding

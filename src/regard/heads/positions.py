@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknown
 from regard.heads.call import WatchedCall
+from regard.heads.key_source import NO_SOURCE, KeySource
 from regard.heads.score_origin import Memory
 from regard.heads.visibility import row_tiles, visible_tile
 
@@ -112,26 +113,36 @@ def whole_text(call: WatchedCall, given: Given) -> bool:
     return not given.shape or (given.texts_of(T) == B and (T == S or not given.is_image_of(S)))
 
 
-def positions_of(call: WatchedCall, given: Given, is_known: bool, others: bool = False) -> Fact:
+def positions_of(
+    call: WatchedCall,
+    given: Given,
+    is_known: bool,
+    source: KeySource = NO_SOURCE,
+    outer: KeySource = NO_SOURCE,
+) -> Fact:
     """How the positions of queries among keys are known.
 
-    is_known: from the token ids of the call. others: the module was given another text besides.
+    is_known: from the token ids of the call. source, outer: other texts that the module, and the one around it, were given.
     """
     B, _, T, S = call.sizes
     S -= call.extra
-    if call.across or is_known or call.extra:
+    if call.across or call.extra:
+        return FROM_CALL
+    if source.twin and S == T:
+        return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
+    if is_known:
         return FROM_CALL
     if whole_text(call, given):
         if S == T or (S > T and given.cached):
             return FROM_CALL
-        if S > T and others:
+        if S > T and (source.name or outer.name):
             return unknown(f"{_attend(T, S)}, which may be of two texts")
         if S > T:
             return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
         return unknown(_attend(T, S))
     if S == T and given.rows == B * T:
         return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
-    return unknown(f"in each of {B} texts {_attend(T, S)}, computed from an input of {given}")
+    return unknown(f"{B} × {_attend(T, S)}, computed from an input of {given}")
 
 
 def _attend(T: int, S: int) -> str:
