@@ -9,14 +9,14 @@ JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
 
-.PHONY: demo test slow torture lint types page base bench clean help
+.PHONY: demo test slow torture zoo lint types page base bench clean help
 
 demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
 	@$(BIN)/regard see -o page.html
 	@printf '\n  Open page.html in a browser. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
 
 test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
-	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow"
+	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow and not zoo"
 	$(BIN)/python -m pytest -m compiled
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
@@ -29,6 +29,9 @@ torture: $(VENV)/.dev ## Run hostile submissions and 10,000 damaged files
 	$(BIN)/python tests/grading/torture.py
 	$(BIN)/python tests/grading/torture.py --exercise --count 100
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
+
+zoo: $(VENV)/.dev ## Watch many classes of transformers, against their own weights
+	$(BIN)/python -m pytest -n $(JOBS) tests/heads/zoo
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
 	$(BIN)/ruff check .

@@ -145,6 +145,14 @@ def mistral():
     return MistralForCausalLM(MistralConfig(**small(num_key_value_heads=2, sliding_window=3))).eval()
 
 
+def sparse(**more: Any) -> dict[str, Any]:
+    """The sizes of a DeepSeek V3.2 in which each query chooses three keys."""
+    moe = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
+    widths = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8, "qk_nope_head_dim": 8}
+    index = {"index_topk": 3, "index_head_dim": 16, "index_n_heads": 2, "num_key_value_heads": 4}
+    return small(**moe, **widths, **index, first_k_dense_replace=2, **more)
+
+
 def bert():
     from transformers import BertConfig, BertModel
 

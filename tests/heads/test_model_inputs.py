@@ -122,8 +122,8 @@ X = torch.tensor([[3, 4, 5, 6, 7]])
 
 
 def annotated(tracker, T, S, module="attention", B=1, **call):
-    q, k = torch.zeros(B, 2, T, 3), torch.zeros(B, 2, S, 3)
-    return tracker.annotate(WatchedCall("", q=q, k=k, **call), module)
+    parts = {"q": torch.zeros(B, 2, T, 3), "k": torch.zeros(B, 2, S, 3)}
+    return tracker.annotate(WatchedCall("", **(parts | call)), module)
 
 
 def entered(*modules):
@@ -206,22 +206,38 @@ def test_a_module_inside_with_only_a_padding_mask_reads_the_ids_around_it():
     assert torch.equal(call.real, ~hidden[:, :4])
 
 
+KEYS = torch.randn(1, 2, 9, 3, generator=torch.Generator().manual_seed(0))
+
+
 def test_keys_of_a_cache_have_the_ids_of_earlier_calls():
     tracker, model = InputTracker(None, None), Reader()
     for new, keys, expected in ((3, 3, [3, 4, 5]), (1, 4, [3, 4, 5, 6]), (1, 5, [3, 4, 5, 6, 7])):
         tracker.enter(model, (X[:, keys - new : keys],), {})
-        assert annotated(tracker, new, keys).tokens.tolist() == [expected]
+        assert annotated(tracker, new, keys, k=KEYS[:, :, :keys]).tokens.tolist() == [expected]
         tracker.leave()
     tracker.enter(model, (X[:, :2],), {})  # a new text
-    assert annotated(tracker, 2, 2).tokens.tolist() == [[3, 4]]
+    assert annotated(tracker, 2, 2, k=KEYS[:, :, :2]).tokens.tolist() == [[3, 4]]
 
 
-def test_a_cache_that_keeps_the_last_keys_has_their_ids():
+def test_keys_that_no_earlier_call_had_have_no_ids():
+    tracker, model = InputTracker(None, None), Reader()
+    for keys, known in ((KEYS[:, :, :3], True), (KEYS[:, :, 1:5], False)):
+        tracker.enter(model, (X[:, : 3 if known else 1],), {})
+        call = annotated(tracker, 3 if known else 1, keys.shape[2], k=keys)
+        assert (call.tokens is not None) is known
+        tracker.leave()
+
+
+def test_a_cache_that_keeps_the_last_keys_has_their_ids_and_those_it_dropped():
     tracker, model = InputTracker(None, None), Reader()
     tracker.enter(model, (X[:, :4],), {})
+    annotated(tracker, 4, 4, k=KEYS[:, :, :4])
     tracker.leave()
     tracker.enter(model, (X[:, 4:],), {})
-    assert annotated(tracker, 1, 3).tokens.tolist() == [[5, 6, 7]]
+    call = annotated(tracker, 1, 3, k=KEYS[:, :, 2:5])
+    assert call.tokens.tolist() == [[5, 6, 7]]
+    assert call.dropped.tolist() == [[3, 4]]
+    assert call.first.tolist() == [-2]
     assert annotated(tracker, 1, 6).tokens is None  # more keys than ids
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.heads.head_axis import HeadAxis
 from regard.heads.products import of_einsum, of_matrices
 from regard.heads.tracked_softmax import TrackedSoftmax
 
@@ -19,7 +20,7 @@ def test_rows_of_heads_in_the_batch_are_found():
     softmax = TrackedSoftmax(weights).reshaped(weights, tensor)
     out = torch.bmm(tensor, values.flatten(0, 1))
     product = of_matrices(torch.bmm, (tensor, values.flatten(0, 1)), {}, tensor, out)
-    rows = product.rows(softmax, B)
+    rows = product.rows(softmax, HeadAxis(-3))
     assert torch.equal(product.context(out, rows), weights @ values)
     changed = torch.randn(B, H, T, D)
     assert torch.equal(product.with_context(out, rows, changed), changed.flatten(0, 1))
@@ -31,7 +32,7 @@ def test_rows_of_a_transposed_product_are_found():
     softmax = TrackedSoftmax(weights).permuted([0, 1, 3, 2])
     out = values.mT @ tensor
     product = of_matrices(torch.matmul, (values.mT, tensor), {}, tensor, out)
-    rows = product.rows(softmax, B)
+    rows = product.rows(softmax, HeadAxis(-3))
     torch.testing.assert_close(product.context(out, rows), weights @ values)
     chosen, new = torch.tensor([1, 4]), torch.rand(B, H, T, S)
     changed = product.with_weights(softmax, rows, chosen, new)
@@ -46,7 +47,7 @@ def test_an_einsum_keeps_its_layout():
     arguments = ("bhts,bhsd->bthd", weights, values)
     product = of_einsum(torch.einsum, arguments, {}, weights, "bhts", "bthd", False, out)
     softmax = TrackedSoftmax(weights)
-    rows = product.rows(softmax, B)
+    rows = product.rows(softmax, HeadAxis(-3))
     torch.testing.assert_close(product.context(out, rows), weights @ values)
     new = torch.randn(B, H, T, D)
     changed = product.with_context(out, rows, new)
@@ -60,11 +61,11 @@ def test_a_product_without_an_axis_of_heads_is_refused():
     out = torch.einsum("bhts,bhsd->btd", weights, values)
     product = of_einsum(torch.einsum, (), {}, weights, "bhts", "btd", False, out)
     with pytest.raises(ValueError, match="its product sums over heads or queries"):
-        product.rows(TrackedSoftmax(weights), B)
+        product.rows(TrackedSoftmax(weights), HeadAxis(-3))
 
 
 def test_values_of_more_texts_than_weights_are_refused():
     weights, values = torch.rand(T, S).softmax(-1), torch.randn(B, S, D)
     product = of_matrices(torch.matmul, (weights, values), {}, weights, weights @ values)
     with pytest.raises(ValueError, match=r"its weights, \(5, 7\), are multiplied with values of more texts or heads"):
-        product.rows(TrackedSoftmax(weights), None)
+        product.rows(TrackedSoftmax(weights), HeadAxis())

@@ -1,5 +1,7 @@
 """Records: what is kept of a call, and how the steps of a generation are joined."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -79,26 +81,19 @@ def test_of_keys_that_only_grow_the_newest_are_kept():
     assert all(step.call.k.numel() == 0 for step in record.steps)
 
 
-def test_keys_that_were_turned_again_are_kept_for_each_step():
-    whole, steps = generation([5, 1, 1])
+def test_keys_that_were_turned_again_prove_nothing_and_stay_apart():
+    _, steps = generation([5, 1, 1])
     turned = [WatchedCall("a", q=c.q, k=c.k * (n + 1), scale=c.scale, mask=c.mask) for n, c in enumerate(steps)]
     seen = steps_seen(turned)
+    assert [one[0].record.sizes for one in seen.forwards] == [call.sizes for call in turned]
+
+
+def test_keys_that_are_shared_no_longer_are_kept_for_each_step():
+    whole, steps = generation([4, 1, 1, 1, 1], mask=causal() & window(4))
+    kept = [replace(c, k=c.k[:, :, -4:]) if n > 1 else c for n, c in enumerate(steps)]
+    seen = steps_seen(kept)
     assert len(seen.forwards) == 1
-    expected = torch.cat(
-        [torch.nn.functional.pad(dense.probabilities(c)[:, 1], (0, 7 - c.sizes[3])) for c in turned], 1
-    )
-    assert_close(seen[0, 1].weights(), expected)
-    assert whole.sizes[3] == 7
-
-
-def test_a_chain_of_keys_may_break_in_the_middle():
-    _, steps = generation([4, 1, 1, 1, 1])
-    calls = [
-        WatchedCall("a", q=c.q, k=c.k * (2 if n > 2 else 1), scale=c.scale, mask=c.mask) for n, c in enumerate(steps)
-    ]
-    seen = steps_seen(calls)
-    expected = [torch.nn.functional.pad(dense.probabilities(c)[:, 0], (0, 8 - c.sizes[3])) for c in calls]
-    assert_close(seen[0, 0].weights(), torch.cat(expected, 1))
+    assert_close(seen[0].weights(), dense.probabilities(whole))
 
 
 def test_a_window_that_lets_old_keys_go_is_still_one_text():
@@ -119,8 +114,9 @@ def test_rows_that_give_most_of_their_weight_away_are_in_the_map_of_a_generation
     future = torch.ones(6, 6, dtype=torch.bool).triu(1)
     whole = 0.3 * torch.randn(1, 2, 6, 6, dtype=torch.float64).masked_fill(future, -torch.inf).softmax(-1)
     seen = Seen()
-    seen.add(0, 0, WatchedCall("", weights=whole[:, :, :5, :5]))
-    seen.add(1, 0, WatchedCall("", weights=whole[:, :, 5:]))
+    marks = torch.arange(6)[None]
+    seen.add(0, 0, WatchedCall("", weights=whole[:, :, :5, :5], fingerprint=marks[:, :5]))
+    seen.add(1, 0, WatchedCall("", weights=whole[:, :, 5:], fingerprint=marks))
     assert len(seen.forwards) == 1
     assert_close(seen[0, 1].map(6), whole[:, 1])
     assert_close(seen[0, 0].map(1)[:, 0, 0], whole[:, 0].mean((1, 2)))

@@ -93,14 +93,14 @@ def test_tokens_grow_during_generation():
     assert stripped(seen.tokens) == named(out[:, :-1])  # the last token is not read
 
 
-def test_after_beam_search_the_tokens_are_unknown():
+def test_after_beam_search_the_tokens_are_those_of_the_texts_that_are_left():
     torch.manual_seed(7)
     model, x = models.gpt2(), ids(2, 5)
     with torch.no_grad(), regard.watch(model, tokenizer=Names()) as seen:
         model.generate(x, max_new_tokens=9, num_beams=3, do_sample=False, eos_token_id=None, pad_token_id=0)
-    assert any(layer.record.reordered for run in seen.forwards for layer in run)
-    for run in seen.forwards:
-        assert run.tokens is None or not run[0].record.reordered
+    text = seen[0].record.steps[-1].call.tokens
+    assert torch.equal(text[:, :5], x.repeat_interleave(3, 0))
+    assert stripped(seen.tokens) == named(text)
 
 
 def test_an_encoder_and_a_decoder_have_tokens_of_their_own():

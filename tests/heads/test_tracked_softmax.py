@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.attention.masks import EVERYTHING
+from regard.heads.head_axis import HeadAxis
 from regard.heads.tracked_softmax import TrackedSoftmax
 
 
@@ -115,22 +116,19 @@ def test_a_slice_of_a_view_after_dropout_is_unknown(weights):
 
 
 @pytest.mark.parametrize(
-    ("shape", "heads", "batch", "expected"),
+    ("shape", "axis", "expected"),
     [
-        ((5, 7), None, 2, (1, 1, 5, 7)),
-        ((6, 5, 7), None, None, (6, 1, 5, 7)),
-        ((6, 5, 7), None, 2, (2, 3, 5, 7)),
-        ((6, 5, 7), None, 4, (6, 1, 5, 7)),
-        ((6, 5, 7), (3, 2), 2, (3, 2, 5, 7)),
-        ((6, 5, 7), (3, 4), 2, (6, 1, 5, 7)),
-        ((2, 3, 5, 7), None, None, (2, 3, 5, 7)),
-        ((2, 3, 4, 5, 7), None, None, (6, 4, 5, 7)),
+        ((5, 7), HeadAxis(), (1, 1, 5, 7)),
+        ((6, 5, 7), HeadAxis(), (6, 1, 5, 7)),
+        ((6, 5, 7), HeadAxis(split=(2, 3)), (2, 3, 5, 7)),
+        ((2, 3, 5, 7), HeadAxis(-3), (2, 3, 5, 7)),
+        ((2, 3, 4, 5, 7), HeadAxis(-3), (6, 4, 5, 7)),
     ],
     ids=str,
 )
-def test_a_call_has_texts_and_heads(shape, heads, batch, expected):
+def test_a_call_has_texts_and_heads(shape, axis, expected):
     weights = torch.randn(shape).softmax(-1)
-    call = TrackedSoftmax(weights, heads=heads).call(batch)
+    call = TrackedSoftmax(weights).call(axis)
     assert torch.equal(call.weights, weights.reshape(expected))
     assert call.mask is EVERYTHING
 
@@ -138,9 +136,11 @@ def test_a_call_has_texts_and_heads(shape, heads, batch, expected):
 def test_the_mask_of_a_call_hides_keys_that_no_head_sees():
     visible = torch.zeros(2, 3, 1, 7, dtype=torch.bool)
     visible[0, 1, 0, 2] = visible[0, 2, 0, 5] = visible[1, 0, 0, 6] = True
-    call = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1), heads=(2, 3)).call(None)
+    call = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1)).call(HeadAxis(split=(2, 3)))
     assert torch.equal(call.mask.dense(5, 7), visible.any(1)[:, None])
 
 
 def test_visible_keys_of_another_shape_say_nothing():
-    assert TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(None).mask is EVERYTHING
+    assert (
+        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(HeadAxis()).mask is EVERYTHING
+    )

@@ -49,3 +49,33 @@ def test_a_model_that_transformers_does_not_run_by_sdpa_is_refused(name):
         model(ids())
     model = transformers.AutoModel.from_config(config, attn_implementation="eager")
     assert len(watched(model, ids())[1]) == 2
+
+
+@pytest.mark.parametrize("name", ["Falcon", "GPTJ", "GPTNeo"])
+def test_a_model_that_chooses_its_attention_by_itself_is_refused_with_what_it_knows(name):
+    import transformers
+
+    register()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 53}
+    if name == "GPTJ":
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "vocab_size": 53}
+    if name == "GPTNeo":
+        sizes = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]]}
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    best = "sdpa" if name == "Falcon" else "eager"
+    message = rf'{name}Model cannot run with this attention.*by itself; use attn_implementation="{best}"'
+    with pytest.raises(ValueError, match=message):
+        transformers.AutoModel.from_config(config, attn_implementation="regard")
+    model = transformers.AutoModel.from_config(config, attn_implementation=best)
+    assert len(watched(model, ids())[1]) == 2
+
+
+def test_a_model_that_chooses_keys_for_each_query_is_refused():
+    """DeepSeek V3.2 would attend to all keys."""
+    from transformers import DeepseekV32Config, DeepseekV32Model
+
+    register()
+    model = DeepseekV32Model._from_config(DeepseekV32Config(**models.sparse()), attn_implementation="regard").eval()
+    message = r'DeepseekV32Attention cannot run with this attention: the keys that it chose .*"eager"'
+    with pytest.raises(ValueError, match=message), torch.no_grad():
+        model(ids())

@@ -6,10 +6,9 @@ from torch.testing import assert_close
 
 from heads import dense
 from regard.attention.masks import causal, documents, padding, window
-from regard.attention.masks import dense as dense_mask
 from regard.heads import visibility
 from regard.heads.call import WatchedCall
-from regard.heads.visibility import keys_visible_to_any, may_see, visible_key_counts
+from regard.heads.visibility import may_see, visible_key_counts
 
 KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
 
@@ -51,29 +50,6 @@ def test_the_lowest_number_in_a_bias_hides_as_minus_infinity_does():
     bias = torch.full((5, 5), torch.finfo(torch.float32).min).triu(1)[None, None]
     count, _ = visibility.visible_key_counts(dense.random_call(bias=bias))
     assert_close(count, torch.arange(1.0, 6.0)[None, None])
-
-
-def call_with(mask, T=5, **options):
-    return WatchedCall("", q=torch.empty(2, 3, T, 0), k=torch.empty(2, 3, T, 0), mask=mask, **options)
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        padding([5, 3]),
-        causal() & padding([5, 3]),
-        dense_mask(padding([5, 3]).dense(5)),
-        padding([5, 3]) & ~window(6) | padding([5, 3]),
-    ],
-    ids=lambda mask: mask.kind,
-)
-def test_a_key_that_nobody_sees_is_found_whatever_the_mask(mask):
-    expected = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    assert torch.equal(keys_visible_to_any(call_with(mask)), expected)
-
-
-def test_masks_in_which_every_query_sees_itself_hide_no_key_from_all():
-    assert keys_visible_to_any(call_with(causal() & window(2))) is None
 
 
 def test_weights_that_leave_out_the_future_are_taken_for_causal():

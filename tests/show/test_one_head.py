@@ -14,6 +14,7 @@ class SomeHead:
     """What a page needs of a head: each query's keys, from the strongest."""
 
     name = "h.4.attn[3]"
+    marks = ()
     role = "previous token: weight on the token before 0.97"
     summary: ClassVar = {"entropy": 0.211, "distance": 1.0, "induction": float("nan")}
 

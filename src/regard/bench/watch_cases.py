@@ -26,6 +26,7 @@ from regard.bench.peers import TOLERANCE as OUT_TOLERANCE
 from regard.bench.settings import WrongError
 from regard.bench.timing import Timed, peak_memory
 from regard.heads import intercept_sdpa, statistics
+from regard.heads.head_axis import HeadAxis
 
 SDPA = "SDPA alone"
 STATISTICS = "SDPA + statistics"
@@ -95,7 +96,7 @@ def with_statistics(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, 
     """The call as watch runs it: the same kernel with its LSE, and the default statistics."""
     arguments: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
     out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *arguments)
-    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, None), frozenset(statistics.DEFAULT))
+    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, HeadAxis()), frozenset(statistics.DEFAULT))
 
 
 def by_definition(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import Call
+from regard.heads.basis import USUAL, Basis, How
 
 
 class TextIds(NamedTuple):
@@ -32,13 +33,23 @@ class WatchedCall(Call):
     across: bool = False  # cross-attention: keys are another text, so no query has a distance to a key
     query_text: TextIds | None = None  # in cross-attention: the text of the queries, and that of the keys
     key_text: TextIds | None = None
+    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
+    fingerprint: Tensor | None = None  # (B, S) int64 of the keys, or of the values, where it was computed
+    first: Tensor | None = None  # (B,): the text's first key, where an earlier call showed it; negative: not here
+    dropped: Tensor | None = None  # (B, n) ids of the text's keys before those of this call, which a cache dropped
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
     context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
+    basis: Basis = USUAL  # how all this is known
 
     @property
     def shift(self) -> int:
         """Query i is at key position i + shift: the last one at the text's last key."""
         return super().shift - self.extra
+
+    @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return not self.across and self.basis.positions.how is not How.UNKNOWN
 
     def detached(self) -> WatchedCall:
         """The same call without gradients and without v."""
@@ -49,5 +60,5 @@ class WatchedCall(Call):
 
     def moved(self, device: torch.device | str) -> WatchedCall:
         """The same call with its tensors on another device."""
-        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens", "context")
+        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens", "fingerprint", "context")
         return replace(self, **{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})

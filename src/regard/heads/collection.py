@@ -15,6 +15,7 @@ from regard.heads.pieces import TextReader
 from regard.heads.record import Record, record_call
 from regard.heads.registry import DEFAULT, check_collected
 
+RECENT = 16  # how many of the latest forwards may be continued
 WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
 
 
@@ -47,6 +48,8 @@ class Collection:
     def forwards(self) -> list[Forward]:
         """Everything that ran so far."""
         self._close()
+        for forward in self._past:
+            forward.settle()
         return self._past
 
     @torch.no_grad()
@@ -79,10 +82,15 @@ class Collection:
         last = self._past[-1] if self._past else None
         if last and last.number == done.number and last.records.keys().isdisjoint(done.records):
             last.records.update(done.records)  # the report was read while it ran
-        elif last and done.continues(last):
-            last.append(done)
-        else:
+        elif not any(self._continues(done, earlier) for earlier in self._past[: -RECENT - 1 : -1]):
             self._past.append(done)
+
+    def _continues(self, done: Forward, earlier: Forward) -> bool:
+        """Join the forward that is over to an earlier one, if it continues that."""
+        rows = done.rows_in(earlier)
+        if rows is not None:
+            earlier.append(done, rows)
+        return rows is not None
 
 
 def _collected(collect: Iterable[str] | None) -> frozenset[str]:

@@ -18,6 +18,7 @@ class HeadSummary:
     role: Role
     means: Mapping[str, float]
     keys: int
+    marks: tuple[str, ...] = ()  # what is assumed or unknown about its layer
 
     def shares(self) -> dict[str, float]:
         """The means on one scale from 0 to 1: each divided by its largest possible value."""

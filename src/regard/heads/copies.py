@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Mask
+from regard.heads.call import TextIds, WatchedCall
 
 
 class Copies:
@@ -64,3 +65,14 @@ def copy_of(tensor: Tensor) -> Tensor:
         if size > 1 and stride == 0:
             small = small.narrow(axis, 0, 1)
     return small.clone().expand(tensor.shape)
+
+
+def copied_texts(call: WatchedCall) -> dict[str, Any]:
+    """The token ids of a call, which are kept in any case: they are few."""
+    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
+    copied: dict[str, Any] = {
+        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
+        for name, text in texts.items()
+        if text is not None
+    }
+    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}

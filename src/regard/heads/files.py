@@ -32,6 +32,7 @@ from regard.attention.masks import (
     window,
 )
 from regard.files import write_safetensors
+from regard.heads.basis import Basis
 from regard.heads.call import WatchedCall
 from regard.heads.file_checks import (
     MOST_HEADS,
@@ -172,6 +173,7 @@ class _Writer:
         call = step.call
         entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
         entry["across"], entry["extra"] = call.across, call.extra
+        entry["basis"] = call.basis.plain()
         entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
         if not self.keep:
             if "received_mean" in step.measured and "queries" not in step.measured:
@@ -286,11 +288,12 @@ class _Reader:
         }
         check_parts(name, parts)
         across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
+        basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
             parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
             _check_together(name, measured)
-            return RecordedCall(WatchedCall(name, across=across, extra=extra, **parts), False, measured)
+            return RecordedCall(WatchedCall(name, across=across, extra=extra, basis=basis, **parts), False, measured)
         _check_together(name, measured)
         shares = step["shares_keys"] is True
         if shares:
@@ -304,7 +307,7 @@ class _Reader:
         require(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(sizes["B"], sizes["H"], T, S)
-        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, **parts)
+        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, basis=basis, **parts)
         return RecordedCall(call, True, measured, shares)
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from regard.heads.record import Record
+from regard.heads.same_keys import texts_of_before
 
 Slot = tuple[str, int]  # a layer: the module it ran in, and how often that module had run before in this forward
 
@@ -20,40 +21,46 @@ class Forward:
     number: int
     records: dict[Slot, Record] = field(default_factory=dict)
 
-    def continues(self, other: Forward) -> bool:
-        """Is this the next step of that one's generation?
+    def rows_in(self, other: Forward) -> list[int] | None:
+        """If this is the next step of that one's generation: the row that each text has there. None if it is not.
 
-        It is where every layer ran before with the same batch and heads; where keys grew by the new queries, or stayed
-        (cross-attention; a cache that is full); and where some did grow, or a single query attends to the same keys.
+        It is where every layer ran before with the same batch and heads, and where all keys of before are proven to be
+        the same: the last ones that the layer had, followed by those of the new queries (a sliding window drops old
+        ones), or all of them (cross-attention). In beam search a text may continue that of another row.
         """
-        grew, single = False, True
+        same, grew, single = None, False, True
         for slot, record in self.records.items():
             if slot not in other.records:
-                return False
-            B, H, T, S = record.steps[0].call.sizes
-            old_B, old_H, _, old_S = other.records[slot].steps[-1].call.sizes
-            if (old_B, old_H) != (B, H):
-                return False
-            grows = old_S + T == S and T < S
-            if not grows and (old_S < S or (T >= S and old_S != S)):
-                return False
-            grew, single = grew or grows, single and T == 1 < S
-        return grew or (single and any(_same_keys(other.records[slot], new) for slot, new in self.records.items()))
+                return None
+            new, old = record.call(0), other.records[slot].call(-1)
+            B, H, T, S = new.sizes
+            old_B, old_H, _, old_S = old.sizes
+            if (old_B, old_H) != (B, H) or new.extra or new.across is not old.across:
+                return None
+            if not new.across and not T < S <= old_S + T:
+                return None
+            grows = None if new.across else texts_of_before(old, new, S - T)
+            rows = grows if grows is not None or old_S != S else texts_of_before(old, new, S, same=True)
+            same = rows if same is None or rows is None else same & rows
+            if rows is None or same is None or not bool(same.any(1).all()):
+                return None
+            grew, single = grew or grows is not None, single and T == 1
+        if same is None or not (grew or single):
+            return None
+        return [i if row[i] else row.index(True) for i, row in enumerate(same.tolist())]
 
-    def append(self, later: Forward) -> None:
-        """Add the rows of the later forward after these."""
+    def append(self, later: Forward, rows: Sequence[int]) -> None:
+        """Add the queries of the later forward after these; rows: the row that each of its texts has here."""
         self.number = later.number
+        order = None if list(rows) == list(range(len(rows))) else torch.tensor(rows)
         for slot, record in later.records.items():
             for step in record.steps:
-                self.records[slot].append(step)
+                self.records[slot].append(step, order)
 
-
-def _same_keys(old: Record, new: Record) -> bool:
-    """Are these the same keys, in place or moved up by one? Where none were kept, they are taken to be."""
-    before, after = old.call(-1).k, new.call(0).k
-    if before is None or after is None or before.shape != after.shape or before.shape[3] == 0:
-        return True
-    return torch.equal(before[:, :, 0], after[:, :, 0]) or torch.equal(before[:, :, 1:], after[:, :, :-1])
+    def settle(self) -> None:
+        """Put the texts of all steps into the order of the last."""
+        for record in self.records.values():
+            record.settle()
 
 
 def in_slots(records: Sequence[Record]) -> dict[Slot, Record]:

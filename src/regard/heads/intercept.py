@@ -16,7 +16,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor
@@ -24,6 +24,7 @@ from regard.heads.intercept_torch_nn import OPERATORS
 from regard.heads.interceptor import Interceptor
 from regard.heads.model_inputs import InputTracker
 from regard.heads.torch_patches import Patch, Patches
+from regard.heads.user_texts import Given
 from regard.heads.watched_model import Callback, Forwards, WatchedModel
 
 INTERCEPTED = (
@@ -52,15 +53,15 @@ def intercept(
     *,
     editor: Editor | None = None,
     contexts: bool = False,
-    tokens: Tensor | None = None,
-    padding: Tensor | None = None,
+    tokens: Given = None,
+    padding: Given = None,
 ) -> Iterator[Forwards]:
     """Call `callback(forward, layer, call)` right after each attention call that the model makes inside the block.
 
     editor: changes what the calls return; what it changes is done before any callback. contexts: the callback's calls
     have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called by itself; `layer` counts attention calls
     within one. tokens: (B, T) ids, where the model's own arguments do not contain them. padding: (B, T), True = a real
-    token.
+    token. Both may be dicts of such tensors by the names of modules.
     """
     _refuse_torchscript(model)
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
@@ -78,7 +79,7 @@ def intercept(
     if not watched.forwards.calls:
         raise ValueError(
             f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. "
-            "Attention that is written otherwise is seen once it calls one of these"
+            f"{watched.refusals() or 'Attention that is written otherwise is seen once it calls one of these'}"
         )
     watched.inputs.check_used()
 

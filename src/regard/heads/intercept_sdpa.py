@@ -15,7 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
+from regard.heads.basis import FROM_CALL, USUAL, Basis
 from regard.heads.call import WatchedCall
+from regard.heads.head_axis import HeadAxis
+from regard.heads.score_origin import Memory
 
 aten = torch.ops.aten
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
@@ -99,12 +102,11 @@ def read_arguments(
 
 
 def call_of(
-    args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, batch: int | None, live: bool = False
+    args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, axis: HeadAxis, live: bool = False
 ) -> WatchedCall:
     """The arguments of SDPA as a call; live: with values and gradients.
 
-    (T, D) is one head, (N, T, D) is N texts of one head unless `batch` divides N, and axes before the last four are
-    batch. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
+    (T, D) is one head; for (N, T, D), and for more than four axes, `axis` says where the heads are. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
     """
     query, key, value, attn_mask, dropout, is_causal, scale = read_arguments(*args, **kwargs)
     if live and query.is_nested:
@@ -120,13 +122,13 @@ def call_of(
         attn_mask = attn_mask if attn_mask is None or live else attn_mask.detach()
     if q.dim() < 2 or k.dim() < 2:
         raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
-    v = align_axes(q, value, None, batch)[1] if live else None
-    q, k, attn_mask = align_axes(q, k, attn_mask, batch)
+    v = align_axes(q, value, None, axis)[1] if live else None
+    q, k, attn_mask = align_axes(q, k, attn_mask, axis)
     bias = None
     if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
         bias, attn_mask = _as_autocast(attn_mask), None
     T, S = q.shape[2], k.shape[2]
-    mask = _mask_of(attn_mask, is_causal, k_lengths, T, S)
+    mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
     if is_causal and S > T:
         k, v = k[:, :, :T], None if v is None else v[:, :, :T]
     return WatchedCall(
@@ -140,17 +142,30 @@ def call_of(
         bias=bias,
         lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
         real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
+        basis=USUAL if axis.fact is FROM_CALL else Basis(heads=axis.fact),
     )
 
 
-def mask_from(allowed: Bool[Tensor, "_ _ _ _"]) -> Mask:
-    """A mask tensor, True = may attend; one row for all queries and heads is padding."""
+def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
+    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
+    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
+    return (*lead, query.shape[-2], key.shape[-2]), queries
+
+
+def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
+    """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
     one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+    one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
     return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
 
 
-def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    if q.dim() == k.dim() == 4 and axis.split is not None:
+        mask = None if mask is None else to_four_axes(mask).expand(q.shape[0], q.shape[1], -1, -1)
+        return axis.apply(q), axis.apply(k), None if mask is None else axis.apply(mask)
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
         return q, k, None if mask is None else to_four_axes(mask)
     axes = max(q.dim(), k.dim())
@@ -158,16 +173,25 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> 
     mask = None if mask is None else _to_axes(mask, axes)
     if axes == 2:
         return to_four_axes(q), to_four_axes(k), None if mask is None else to_four_axes(mask)
-    return _split_batch(q, k, mask, batch) if axes == 3 else _flatten_batch(q, k, mask)
+    if axes == 3:
+        return _split_batch(q, k, mask, axis)
+    if axis.reorders and axes > 4 and axis.axis is not None:
+        q, k = q.movedim(axis.axis, -3), k.movedim(axis.axis, -3)
+        mask = None if mask is None else mask.movedim(axis.axis, -3)
+    if axis.grouped:
+        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = (t.expand(*lead, -1, -1).flatten(-4, -3) for t in (q, k))
+        mask = None if mask is None else mask.expand(*lead, -1, -1).flatten(-4, -3)
+    return _flatten_batch(q, k, mask)
 
 
-def _split_batch(q: Tensor, k: Tensor, mask: Tensor | None, batch: int | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(N, T, D) as N // batch heads of each text, or as N texts of one head."""
+def _split_batch(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(N, T, D) as texts and heads, or as N texts of one head."""
     N = max(q.shape[0], k.shape[0])
-    B = batch if batch and N % batch == 0 else N
-    q, k = (t.expand(N, -1, -1).unflatten(0, (B, N // B)) for t in (q, k))
+    split = axis.split if axis.split is not None and axis.split[0] * axis.split[1] == N else (N, 1)
+    q, k = (t.expand(N, -1, -1).unflatten(0, split) for t in (q, k))
     if mask is not None:
-        mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, (B, N // B))
+        mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, split)
     return q, k, mask
 
 
@@ -180,12 +204,12 @@ def _flatten_batch(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, T
     return q.expand(*lead, heads, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
 
 
-def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, T: int, S: int) -> Mask:
+def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, B: int, T: int, S: int) -> Mask:
     masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
     if is_causal:
         masks.append(CAUSAL if S >= T else CausalFromFirstKey())
     elif allowed is not None:
-        masks.append(mask_from(allowed))
+        masks.append(mask_from(allowed, B))
     return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from regard.heads import functorch
 from regard.heads.products import WeightedProduct, of_einsum, of_matrices
+from regard.heads.score_origin import ScoreOrigins, learned
 from regard.heads.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
-from regard.heads.visibility import may_see
+from regard.heads.visibility import may_see, reach_of
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
@@ -43,15 +45,35 @@ CHANGE = (
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) → what the function returns
 
 
+@dataclass
+class LostSoftmax:
+    """A softmax over scores, as long as it has not been multiplied with values."""
+
+    origin: object  # kept, so that its id stays its own
+    module: str
+    shape: tuple[int, ...]
+    function: str = ""  # the first function after it that is not understood
+
+    @property
+    def reason(self) -> str:
+        what = f"goes through {self.function}," if self.function else "is followed by something"
+        return f"its softmax, {self.shape}, {what} which is not understood"
+
+
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
     What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
+    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
     """
 
-    def __init__(self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor]) -> None:
-        self.on_attention = on_attention
+    def __init__(
+        self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor], where: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.on_attention, self.where = on_attention, where
         self.keep_scores = False
+        self.scores = ScoreOrigins()
+        self.lost: dict[int, LostSoftmax] = {}  # by id() of the origin
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
         self.handlers: dict[str, Handler] = {
             **dict.fromkeys(SOFTMAX, self.softmax),
@@ -67,6 +89,15 @@ class SoftmaxTracker:
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
         self.tracked.clear()
+        self.scores.alive.clear()
+        self.lost.clear()
+
+    def pass_on(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A function without a handler is called: if its argument is a softmax, it is what was not understood."""
+        tensor = self._tracked_argument(args, kwargs)
+        softmax = None if tensor is None else self._softmax_of(tensor)
+        if softmax is not None and (lost := self.lost.get(id(softmax.root or softmax.origin))) is not None:
+            lost.function = lost.function or name
 
     def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Start to follow a softmax over the last axis."""
@@ -74,13 +105,21 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible = may_see(scores.detach().amax(-2, keepdim=True)) if scores.numel() else None
+        visible, seen, reach = None, None, 0
+        if scores.numel() and not functorch.is_vmapped():
+            visible = may_see(scores.detach().amax(-2, keepdim=True))
+            seen = None if bool(visible.all()) else may_see(scores.detach())
+            reach = reach_of(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
             if self.keep_scores and args and args[0] is scores:
                 source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
-            self._track(out, TrackedSoftmax(out.detach(), visible, source=source))
+            queries = self.scores.of(scores)
+            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries, reach=reach)
+            if queries is not None and out.dim() > 2:
+                self.lost[id(softmax.origin)] = LostSoftmax(softmax.origin, self.where(), tuple(out.shape))
+            self._track(out, softmax)
         return out
 
     def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -146,33 +185,45 @@ class SoftmaxTracker:
     def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """weights · values, or transposed: valuesᵀ · weightsᵀ."""
         out = function(*args, **kwargs)
-        if not self.tracked:
-            return out
         operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
         if len(operands) < 2:
             return out
         left, right = operands
+        if not self.tracked:
+            self.scores.product(left, right, out)
+            return out
         for tensor, values, transposed in ((left, right, False), (right, left, True)):
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
                 new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
+        self.scores.product(left, right, out)
         return out
 
     def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A sum over the keys of the weights and another tensor."""
         out = function(*args, **kwargs)
-        if not self.tracked or not isinstance(args[0], str):
+        if not args or not isinstance(args[0], str):
             return out
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
         terms, result = _einsum_terms(args[0])
-        for i, tensor in enumerate(tensors):
+        for i, tensor in enumerate(tensors if self.tracked else ()):
             softmax = self._softmax_of(tensor)
             others = "".join(terms[:i] + terms[i + 1 :])
+            values = [other for other in tensors if other is not tensor]
+            if len(values) == 1 and not _may_be_values(values[0], tensor):
+                continue
             if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
                 transposed = softmax.transposed
-                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out)
+                other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
+                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
+        if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
+            left, right = (
+                t if (term[-1] in result) is is_last else t.mT
+                for t, term, is_last in zip(tensors, terms, (False, True), strict=True)
+            )
+            self.scores.product(left, right, out)
         return out
 
     def _add_tensors(
@@ -185,25 +236,30 @@ class SoftmaxTracker:
     ) -> Any:
         """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""
         out = function(*args, **kwargs)
-        if any(self._softmax_of(other) for other in others):
+        if two := [other for other in map(self._softmax_of, others) if other is not None]:
+            for one in two:
+                self.lost.pop(id(one.root or one.origin), None)
             self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
         return out
 
     def _attention(self, tensor: Tensor, values: Tensor, transposed: bool) -> TrackedSoftmax | None:
         """The softmax in the tensor, if this product makes it attention."""
         softmax = self._softmax_of(tensor)
-        if softmax is None or softmax.transposed is not transposed or not _may_be_values(values):
+        if softmax is None or softmax.transposed is not transposed or not _may_be_values(values, tensor):
             return None
         keys, queries = tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
         if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
             return None
         if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
-            softmax = replace(softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1))
+            softmax = replace(
+                softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1), one_query=True
+            )
         return softmax
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
             del self.tracked[key]
+        self.lost.pop(id(softmax.root or softmax.origin), None)
         return self.on_attention(softmax, product)
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
@@ -253,9 +309,9 @@ def _change_before_dropout(
     return softmax.changed_before_dropout(function, args, kwargs, tensor)
 
 
-def _may_be_values(values: Tensor) -> bool:
-    """Learned values would make any softmax, such as one over a vocabulary, look like attention."""
-    return values.dim() >= 2 and not isinstance(values, nn.Parameter)
+def _may_be_values(values: Tensor, weights: Tensor) -> bool:
+    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, look like attention."""
+    return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
 
 
 def _is_mixture_per_row(weights: Tensor, queries: int, axes: int) -> bool:

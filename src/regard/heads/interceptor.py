@@ -8,7 +8,6 @@ take its fast path, which it does not take under a mode.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,22 +17,26 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
-from regard.heads import intercept_flex, intercept_sdpa, intercept_torch_nn
+from regard.heads import functorch, intercept_flex, intercept_sdpa, intercept_torch_nn
+from regard.heads.attention_kind import kind_of_sdpa, kind_of_softmax
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
+from regard.heads.flex_sinks import FlexSinks
+from regard.heads.function_mode import FunctionMode
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
-from regard.heads.products import WeightedProduct
+from regard.heads.products import WeightedProduct, without_edges
+from regard.heads.same_keys import fingerprint_of_values
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
-from regard.traces.failures import explain_call
 
 _UNCHANGED = nullcontext()
+_VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
 class Interceptor:
@@ -46,7 +49,8 @@ class Interceptor:
         self.mode_is_on = False  # is the mode on torch's stack?
         self.in_callback = False
         self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
-        self.softmaxes = SoftmaxTracker(self.on_softmax_attention)
+        self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
+        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
         self.handlers: dict[str, Handler] = {  # by name of the torch function
             **self.softmaxes.handlers,
             "scaled_dot_product_attention": self.sdpa,
@@ -68,18 +72,39 @@ class Interceptor:
         entered: list[WatchedModel] = []
         output = None
         try:
-            entered.extend(model for model in self.models if model.enter(module, args, kwargs))
+            readable = functorch.plain_arguments(args, kwargs)
+            entered.extend(model for model in self.models if model.enter(module, *readable))
             if is_outermost and not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
             self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
             with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
                 output = original(module, *args, **kwargs)
+                if is_outermost:
+                    self._refuse_lost_softmaxes()
                 return output
         finally:
-            for model in entered:
-                model.leave(output)
+            self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
+                for model in entered if output is not None else ():
+                    model.warn_of_refused()
+
+    def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
+        """These models' innermost module is done."""
+        if self.flex is not None and models and self.flex.depth >= len(models[0].running):
+            self._report_flex()
+        for model in models:
+            if not model.pieces:
+                model.leave(output)
+                continue
+            with self.own_computation(model.pieces[-1][1].call.device.type), torch.no_grad():
+                model.leave(output)
+
+    def _refuse_lost_softmaxes(self) -> None:
+        """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
+        for lost in self.softmaxes.lost.values():
+            for model in self.running:
+                model.refuse(lost.reason, lost.module)
 
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
@@ -150,10 +175,21 @@ class Interceptor:
 
     def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
         """Pass a call to the running models."""
-        call = self._with_extra_keys(call)
-        with self.own_computation(call.device.type), torch.no_grad():
+        if self.is_vmapped():
+            return
+        call, context = self._with_extra_keys(functorch.plain(call)), functorch.plain(context)
+        with self.own_computation(call.device.type), functorch.off(), torch.no_grad():
             for model in self.running:
                 model.report(call, removed, context)
+
+    def is_vmapped(self) -> bool:
+        """Does the attention call run in torch.vmap? Then it is refused."""
+        if not functorch.is_vmapped():
+            return False
+        if self.edits():
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+        self._refuse(_VMAPPED)
+        return True
 
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
@@ -172,6 +208,8 @@ class Interceptor:
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         if not edits and not any(model.needs_calls for model in self.running):
             for model in self.running:
@@ -180,12 +218,27 @@ class Interceptor:
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
         query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
-            batch = self._batch_size(query.shape[-2]) if query.dim() == 3 else None
-            call = intercept_sdpa.call_of(args, kwargs, lse, batch, live=bool(edits))
+            key = args[1] if len(args) > 1 else kwargs["key"]
+            axis, unknown, _ = kind_of_sdpa(self.running[0], self.multihead, query, key)
+            if unknown:
+                self._refuse(unknown)
+                return out
+            if axis.reorders and (edits or self.needs_contexts):
+                raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+            call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
         return self.finish(call, self.edit_of(call, edits), out)
+
+    def _refuse(self, reason: str) -> None:
+        """The attention that is running is not reported, and cannot be cut."""
+        if any(model.editor is not None and model.editor.everywhere for model in self.running):
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
+        for model in self.running:
+            model.refuse(reason)
 
     def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator that FlexAttention calls."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
         edits = self.edits()
         with self.errors_naming_the_module(), torch.no_grad():
             call = intercept_flex.call_of(args, kwargs)
@@ -196,7 +249,17 @@ class Interceptor:
             with torch.no_grad():
                 call = intercept_flex.call_of(args, kwargs)
         outputs = function(*args, **kwargs)
+        self._report_flex()
+        if edit is None and not self.needs_contexts:
+            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].running))
+            return outputs
         return (self.finish(call, edit, outputs[0]), *outputs[1:])
+
+    def _report_flex(self) -> None:
+        """Report the FlexAttention that ran last, with what became of its output since then."""
+        flex, self.flex = self.flex, None
+        if flex is not None:
+            self._refuse(flex.unknown) if flex.unknown else self.report(flex.call)
 
     def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
@@ -210,24 +273,26 @@ class Interceptor:
 
     def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
-        if softmax.unknown:
-            if any(model.editor is not None and model.editor.everywhere for model in self.running):
-                raise ValueError(f"cannot cut the attention in {self._module_name()}: {softmax.unknown}")
-            warnings.warn(f"the attention in {self._module_name()} is not reported: {softmax.unknown}", stacklevel=2)
+        if self.is_vmapped():
             return product.out
-        if softmax.heads is None and self.multihead is not None:
-            softmax.heads = (self.multihead.batch, self.multihead.heads)
-        batch = self._batch_size(softmax.weights.shape[-2])
-        call = softmax.call(batch)
+        kind = kind_of_softmax(self.running[0], self.multihead, softmax)
+        if kind.unknown:
+            self._refuse(kind.unknown)
+        if kind.unknown or not kind.is_attention:
+            return product.out
+        axis = kind.axis
+        call = softmax.call(axis)
+        with functorch.off():
+            call = replace(call, fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
             return out
         with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
-            rows = product.rows(softmax, batch)
+            rows = product.rows(softmax, axis)
             if edit is not None:
                 if edit.removed is not None:
-                    call, out = _without_edges(edit, call, softmax, product, rows, batch)
+                    call, out = without_edges(edit, call, softmax, product, rows, axis)
                 out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
             context = product.context(out, rows)
         self.report(call, None, context)
@@ -237,6 +302,8 @@ class Interceptor:
         """regard's own attend(), which calls this as its observer."""
         if inside_observed_attention():
             return None  # part of another attention call
+        if self.is_vmapped():
+            return None
         q, k, v = call.qkv
         options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
         watched = WatchedCall("", q=q, k=k, v=v, **options)
@@ -264,9 +331,6 @@ class Interceptor:
     def _module_name(self) -> str:
         return self.running[0].running[-1] or "the model itself"
 
-    def _batch_size(self, T: int) -> int | None:
-        return self.multihead.batch if self.multihead is not None else self.running[0].inputs.batch_size(T)
-
 
 class _AttendEdit:
     """Changes one call of regard's attend(), and reports it."""
@@ -282,50 +346,6 @@ class _AttendEdit:
             return weights
         with self.interceptor.own_computation(self.call.device.type):
             return self.edit.replace_weights(weights, self.call)
-
-
-class FunctionMode(TorchFunctionMode):
-    """Passes every torch function that Python calls to its handler, while the mode is on."""
-
-    def __init__(self, interceptor: Interceptor) -> None:
-        super().__init__()
-        self.interceptor = interceptor
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "__get__":  # of a property, such as Tensor.mT
-            name = getattr(func.__self__, "__name__", "")
-        handler = self.interceptor.handlers.get(name.partition(".")[0])  # without the overload of an aten operator
-        try:
-            if handler is None or self.interceptor.in_callback or inside_observed_attention():
-                return func(*args, **kwargs)
-            return handler(func, args, kwargs)
-        except RuntimeError as error:
-            if clearer := explain_call(name, args, error):
-                raise clearer from error
-            raise
-
-
-def _without_edges(
-    edit: CallEdit,
-    call: WatchedCall,
-    softmax: TrackedSoftmax,
-    product: WeightedProduct,
-    rows: Tensor,
-    batch: int | None,
-) -> tuple[WatchedCall, Tensor]:
-    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
-    assert edit.removed is not None
-    assert call.weights is not None
-    _, _, T, S = call.sizes
-    hidden = ~edit.removed.dense(T, S, call.device)
-    weights, multiplied = softmax.without_edges(hidden, product.tensor, batch)
-    chosen = edit.rows()
-    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
-    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out
 
 
 def _is_recomputed() -> bool:

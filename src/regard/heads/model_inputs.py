@@ -13,19 +13,25 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention.masks import Dense, Padding
+from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, How, unknown
+from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
-from regard.heads.visibility import keys_visible_to_any
+from regard.heads.padded_queries import hides_keys, real_queries
+from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of, whole_text
+from regard.heads.same_keys import fingerprint_of
+from regard.heads.target_keys import first_visible
+from regard.heads.user_texts import Given as GivenTexts
+from regard.heads.user_texts import UserTexts, for_batch
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
@@ -36,14 +42,17 @@ class CallInputs:
     ids: Tensor | None = None  # (B, n), new in this call
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
-    past: Tensor | None = None  # (B, m) ids of earlier calls
+    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
+    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
+    read: CachedText | None = None  # what the first attention inside has read by now
+    layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.ids is None or self.past.shape[0] != B else self.past.shape[1]
+        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
 @dataclass
@@ -53,34 +62,43 @@ class ModuleCall:
     module: int  # id()
     inputs: CallInputs | None  # None where its arguments say nothing about them
     source: KeySource
+    given: Given  # the shape of its first tensor
+    of_image: bool = False  # it was called with an image, and with no token ids
+    arguments: tuple[Any, ...] = ()
 
 
 class InputTracker:
     """The module calls in progress, innermost last, and the ids that each module has read so far."""
 
-    def __init__(self, tokens: Tensor | None, padding: Tensor | None) -> None:
-        self.tokens, self.padding = _two_axes(tokens, "tokens"), _two_axes(padding, "padding")
+    def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
+        self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
+        self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
         self.calls: list[ModuleCall] = []
-        self.ids_read: dict[int, Tensor] = {}  # by id() of the module
+        self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
-        self.unused = {name for name, value in (("tokens", tokens), ("padding", padding)) if value is not None}
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
+        self.modules: set[str] = set()  # their modules
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module is called."""
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
+            self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
         inputs = self._inputs_of(module, args, kwargs)
-        self.calls.append(ModuleCall(id(module), inputs, key_source(module, args, kwargs)))
+        of_image = is_given_image(args, kwargs)
+        source = key_source(module, args, kwargs)
+        self.calls.append(
+            ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values()))
+        )
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
         call = self.calls.pop()
         if call.inputs is not None and call.inputs.ids is not None:
-            ids, past = call.inputs.ids, call.inputs.past
-            self.encoder_texts.remember(output, TextIds(ids, call.inputs.real))
-            self.ids_read[call.module] = _joined(past, ids) if call.inputs.is_cached else ids.detach().clone()
+            self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
+            if call.inputs.layer is not None and call.inputs.read is not None:
+                self.cached_texts.remember(call.inputs.layer, call.inputs.read)
 
     def batch_size(self, T: int) -> int | None:
         """How many texts of T queries there are, by the ids, the padding mask or the model's first argument."""
@@ -96,23 +114,80 @@ class InputTracker:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
-        past = inputs.past_length(B)
-        across = self._is_cross_attention(module, inputs, T, S, past)
+        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        if is_own:
+            used = self._look_up(inputs, call, module) if inputs.layer is None else call
+            used = without_unused_slots(used, inputs.past_length(B) + T)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         tokens = None
-        if inputs.ids is not None and inputs.length == T and not across:
-            call = _without_unused_slots(call, past + T)
-            tokens = _token_ids(inputs, call)
-        if self._covers(call, inputs, across):
-            tokens = self._given_tokens(call)
+        if is_own and not across:
+            call, tokens = used, _token_ids(inputs, used)
         call = replace(call, module=module, tokens=tokens, across=across)
+        token_fact = FROM_CALL if tokens is not None else call.basis.tokens
+        if self.tokens and not across and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
+        is_known = call.tokens is not None or inputs.is_cached
+        positions = positions_of(call, self.given, is_known, *self._sources())
+        if positions.how is How.UNKNOWN and call.tokens is not None:
+            call, token_fact = replace(call, tokens=None), unknown("where queries stand among keys is not known")
+        padding = call.basis.padding
         if call.real is None:
-            call = replace(call, real=self._real_queries(inputs, call))
-            if call.real is not None:
-                self.unused.discard("padding")
-        if self.unused:
+            call, padding = self._with_padding(call, inputs)
+        if self.tokens.unused or self.padding.unused:
             self.unmatched.add((B, T, call.sizes[3]))
+            self.modules.add(module)
+        if tokens is not None and call.tokens is tokens:
+            call = _with_text(call, inputs, module)
+        basis = replace(call.basis, positions=positions, padding=padding, tokens=token_fact)
+        return replace(call, seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+
+    @property
+    def given(self) -> Given:
+        """What the innermost module that was called with tensors was given."""
+        cached = any(call.given.cached for call in self.calls)
+        shape = next((call.given.shape for call in reversed(self.calls) if call.given.shape), ())
+        return Given(shape, cached)
+
+    @property
+    def _of_image(self) -> bool:
+        """Does a module run that was called with an image, and inside it none that was called with a text?"""
+        for call in reversed(self.calls[:-1]):
+            if call.of_image or call.inputs is not None:
+                return call.of_image
+        return False
+
+    def is_whole(self, call: WatchedCall) -> bool:
+        """Are the queries of this call all tokens that its module was given?"""
+        return call.across or call.tokens is not None or whole_text(call, self.given)
+
+    def may_be_tokens(self, count: int) -> bool:
+        """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
+        return any(has_length(value, count) for call in self.calls for value in call.arguments)
+
+    def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
+        """The call with its padded queries, and how they are known."""
+        if self.padding and self.padding.part(call.module) is not None:
+            real = self.padding.real(call, self._of_image)
+            if real is not None or self.padding.by_name:
+                return replace(call, real=real), FROM_CALL
+        real = self._real_queries(inputs, call)
+        if real is not None:
+            return replace(call, real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+        if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
+            return call, unknown("the padding mask is of the text, not of these queries")
+        return call, FROM_CALL
+
+    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
+        """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
+        _, _, T, S = call.sizes
+        for length in (S, *(past + T for past in self.cached_texts.lengths(module))) if S > T else ():
+            used = without_unused_slots(call, length)
+            if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
+                inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
+                if inputs.past is not None:
+                    return used
         return call
 
     def positions(self, call: WatchedCall) -> Positions:
@@ -130,7 +205,7 @@ class InputTracker:
         B, _, T, S = call.sizes
         queries = None
         if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
-            queries = _for_batch(inputs.ids, B)
+            queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
         keys = self.encoder_texts.of(source.states)
         fits = keys is not None and keys.ids.shape == (B, S)
@@ -138,14 +213,8 @@ class InputTracker:
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
-        for name in sorted(self.unused):
-            value = self.tokens if name == "tokens" else self.padding
-            assert value is not None
-            sizes = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(self.unmatched)[:3])
-            raise ValueError(
-                f"{name} has shape {tuple(value.shape)} and is of none of the attentions seen ({sizes}: texts × queries "
-                f"× keys); give one row for each text, as long as its keys"
-            )
+        for given in (self.padding, self.tokens):
+            given.check_used(self.unmatched, self.modules)
 
     def _innermost_inputs(self) -> CallInputs:
         return next((call.inputs for call in reversed(self.calls) if call.inputs is not None), CallInputs())
@@ -167,7 +236,8 @@ class InputTracker:
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
         if arguments.get("inputs_embeds") is None:
             _inherit_ids(inputs, outer)
-        inputs.past, inputs.source_length = self.ids_read.get(id(module)), source_length
+        inputs.source_length = source_length
+        inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -197,36 +267,26 @@ class InputTracker:
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()
-        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:]))
+        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
         if own.name:
             return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
         if named is not None and named.group() != "multihead_attn":
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _covers(self, call: WatchedCall, inputs: CallInputs, across: bool) -> bool:
-        """Are the tokens given by the user long enough for the keys of this call, and of the same text?"""
-        _, _, T, S = call.sizes
-        return self.tokens is not None and T <= S <= self.tokens.shape[1] and inputs.source_length != S and not across
-
-    def _given_tokens(self, call: WatchedCall) -> Tensor | None:
-        B, _, _, S = call.sizes
-        assert self.tokens is not None
-        tokens = _for_batch(self.tokens[:, :S], B)
-        if tokens is not None:
-            self.unused.discard("tokens")
-        return tokens
-
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
-        """(B, T), False = padding: from the user, from the model's arguments, or from the mask of the call."""
-        if self.padding is not None:
-            return _fit_padding(self.padding, call)
-        if inputs.real is not None:
-            return _last_queries(inputs.real, inputs.length, call)
+        """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
+        if inputs.real is not None and (real := _last_queries(inputs.real, inputs.length, call)) is not None:
+            return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
         is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
-        return None if is_other_text or T != S or not T else _visible_queries(call)
+        return None if is_other_text or T != S or not T else self._queries_of_mask(call)
+
+    def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
+        B, _, _, S = call.sizes
+        real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
+        return None if real is None else for_batch(real.expand(-1, S), B)
 
 
 def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
@@ -297,78 +357,40 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
     assert inputs.ids is not None
     B, _, T, S = call.sizes
     if S == T and not inputs.is_cached:
-        return _for_batch(inputs.ids, B)
-    if inputs.past is None or T >= S:
-        return None
-    length = inputs.past_length(B) + T
-    is_windowed = length > S and (T == 1 or inputs.is_cached)  # the cache keeps the last keys only
-    if length != S and not is_windowed:
+        return for_batch(inputs.ids, B)
+    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
+    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
         return None
     inputs.is_cached = True
-    return _for_batch(_joined(inputs.past, inputs.ids)[:, length - S :], B)
+    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
 
 
-def _fit_padding(padding: Tensor, call: WatchedCall) -> Tensor | None:
-    """The user's padding, (B, queries), (B, keys) or shorter, for the queries of this call."""
+def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
+    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    assert call.tokens is not None
     B, _, T, S = call.sizes
-    real = _for_batch(padding, B)
-    if real is None:
-        return None
-    if real.shape[1] > S:
-        return real if real.shape[1] == T else None
-    if T > S:
-        return None
-    real = F.pad(real, (0, S - real.shape[1]), value=True)
-    return real[:, call.shift : call.shift + T]
+    first, ids = None, call.tokens
+    if inputs.is_cached and inputs.past is not None:
+        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
+        call = replace(call, first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (marks := fingerprint_of(call)) is not None:
+        if first is None:
+            counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
+            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+        inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
+        call = replace(call, fingerprint=marks)
+    return call
 
 
 def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
     """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
     B, _, T, _ = call.sizes
-    fitted = _for_batch(real, B)
+    fitted = for_batch(real, B)
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
     return fitted[:, fitted.shape[1] - T :]
-
-
-def _visible_queries(call: WatchedCall) -> Tensor | None:
-    """Where T = S, a key that no query may see is padding, and so is the query at the same position."""
-    B, _, _, S = call.sizes
-    visible = keys_visible_to_any(call)
-    return None if visible is None else _for_batch(visible.expand(-1, S), B)
-
-
-def _without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
-    """Without the slots of a static cache that are not written yet, so that the last query is at the last key."""
-    mask, S = call.mask, call.sizes[3]
-    if length >= S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
-        return call
-    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.shape[-1] != S or allowed[..., length:].any():
-        return call
-    used = Dense(allowed[..., :length]) if isinstance(mask, Dense) else Padding(allowed[..., :length])
-    if call.weights is not None:  # rows that see nothing may have weight there; the length of the text decides
-        return replace(call, weights=call.weights[..., :length], mask=used)
-    assert call.k is not None
-    return replace(call, k=call.k[:, :, :length], mask=used)
-
-
-def _for_batch(t: Tensor, B: int) -> Tensor | None:
-    return t if t.shape[0] == B else t.expand(B, -1) if t.shape[0] == 1 else None
-
-
-def _joined(past: Tensor | None, ids: Tensor) -> Tensor:
-    return torch.cat([past, ids], 1) if past is not None and past.shape[0] == ids.shape[0] else ids
-
-
-def _two_axes(t: Tensor | None, name: str) -> Tensor | None:
-    if t is None:
-        return None
-    t = t.detach()
-    if t.dim() not in (1, 2):
-        raise ValueError(f"{name} has shape {tuple(t.shape)}; give (B, T), one row for each text")
-    t = t.reshape(-1, t.shape[-1])
-    return t > 0 if name == "padding" else t
 
 
 def _holds_integers(t: Any) -> bool:

@@ -94,7 +94,7 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
     B, _, T, S = call.sizes
     size = 1 + (max(S, T) - 1).bit_length() if max(S, T) else 1
     result = torch.zeros(B, T, size, device=call.device, dtype=result_dtype(call))
-    if call.across:
+    if not call.has_positions:
         return result.fill_(torch.nan)
     for tile, p in _tiles(call, lse, head):
         at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + call.shift
@@ -102,6 +102,12 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
         bins = torch.frexp(apart.double())[1].long()  # 0 → 0, 1 → 1, 2–3 → 2, 4–7 → 3
         result[tile.b, tile.first : tile.last].scatter_add_(1, bins, p)
     return result.masked_fill(~counted(call, lse)[:, head, :, None], torch.nan)
+
+
+def with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
+    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
+    bins = max(part.shape[-1] for part in parts)
+    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
 
 
 def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:

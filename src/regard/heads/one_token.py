@@ -98,7 +98,7 @@ class TokenInHeads(Sequence[TokenInHead]):
 def _of_layer(layer: SeenLayer, row: int, text: int) -> list[TokenInHead]:
     record = layer.record
     weights = layer.weights(rows=row, text=text)[0, :, 0]  # (H, S)
-    if record.across:
+    if not record.has_positions:
         received = torch.full((len(layer), record.sizes[2]), torch.nan)
     else:
         received = layer.weights(cols=int(record.positions()[row]), text=text)[0, :, :, 0]

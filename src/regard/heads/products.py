@@ -7,12 +7,15 @@ the numbers of their rows, which then say where each row of each head is in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.heads.call import WatchedCall
+from regard.heads.edits import CallEdit
+from regard.heads.head_axis import HeadAxis
 from regard.heads.tracked_softmax import TrackedSoftmax
 
 
@@ -25,8 +28,9 @@ class WeightedProduct:
     run: Callable[[Tensor], Any]  # the same product with other weights
     order: tuple[int, ...] | None  # permutes `out` to (…, T, D), its leading axes those of the weights; None: unknown
     refusal: str = ""  # why it cannot be changed
+    values: Tensor | None = None  # (…, S, D); None where their layout is unknown
 
-    def rows(self, softmax: TrackedSoftmax, batch: int | None) -> Tensor:
+    def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
         """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
         if self.refusal or self.order is None:
             raise ValueError(self.refusal or "its product sums over heads or queries")
@@ -38,7 +42,7 @@ class WeightedProduct:
             raise ValueError(f"its weights, {tuple(wanted)}, are multiplied as {tuple(shape)}")
         if self.by_rows(self.out).shape[:-1] != shape[:-1]:
             raise ValueError(f"its weights, {tuple(shape)}, are multiplied with values of more texts or heads")
-        return softmax.with_head_axis(numbers[..., :1].reshape(*wanted[:-1], 1), batch)[..., 0]
+        return axis.apply(numbers[..., :1].reshape(*wanted[:-1], 1))[..., 0]
 
     def by_rows(self, out: Tensor) -> Tensor:
         """(…, T, D)."""
@@ -81,7 +85,9 @@ def of_matrices(
     refusal = ""
     if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0 and len(others) > 1:
         refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
-    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal)
+    operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+    values = operands[0].mT if transposed else operands[-1]
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal, values)
 
 
 def of_einsum(
@@ -93,8 +99,9 @@ def of_einsum(
     result: str,
     transposed: bool,
     out: Tensor,
+    other: tuple[str, Tensor] | None = None,
 ) -> WeightedProduct:
-    """By einsum: the axes of the weights by letter, and those of the result."""
+    """By einsum: the axes of the weights by letter, and those of the result; other: the axes of the values, and these."""
     rows = term[:-2] + (term[-1] if transposed else term[-2])
     order = None
     if "." not in term + result and all(axis in result for axis in rows):
@@ -105,7 +112,19 @@ def of_einsum(
         rest = [lead + i for i, axis in enumerate(tail) if axis not in row]
         if len(rest) == 1 and all(axis in tail for axis in row):
             order = (*range(lead), *(lead + tail.index(axis) for axis in row), *rest)
-    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order)
+    values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order, values=values)
+
+
+def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor | None:
+    """(…, S, D), its leading axes in the order of the weights'."""
+    if axes.startswith("..."):
+        return values if axes[3:4] == key and len(axes) == 5 else values.mT if axes[4:] == key else None
+    lead = [axis for axis in rows if axis in axes]
+    if "." in axes or (lead and lead[0] != rows[0]) or len(set(axes)) < len(axes):
+        return None
+    rest = [axis for axis in axes if axis not in (*lead, key)]
+    return values.permute([axes.index(axis) for axis in (*lead, key, *rest)]).flatten(len(lead) + 1) if rest else None
 
 
 def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor) -> Callable[[Tensor], Any]:
@@ -123,3 +142,22 @@ def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor:
 def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)]
     return operands[-1] is tensor
+
+
+def without_edges(
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    axis: HeadAxis,
+) -> tuple[WatchedCall, Tensor]:
+    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+    assert edit.removed is not None
+    assert call.weights is not None
+    _, _, T, S = call.sizes
+    hidden = ~edit.removed.dense(T, S, call.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out

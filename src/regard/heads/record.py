@@ -14,10 +14,12 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
-from regard.heads.call import TextIds, WatchedCall
-from regard.heads.copies import Copies, copy_of
+from regard.heads.call import WatchedCall
+from regard.heads.copies import Copies, copied_texts, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
+from regard.heads.reorder import call_in_order, latest_orders, take_texts
+from regard.heads.same_keys import fingerprint_of
 from regard.heads.target_keys import locate
 from regard.heads.visibility import is_plain, queries_per_key, visible_key_counts
 from regard.tokens import TextTokens
@@ -60,7 +62,7 @@ class Record:
     shared: Tensor | None = None  # (B, Hkv, S, D): the newest keys, of which earlier steps had the first ones
     reader: TextReader | None = None  # reads token ids as texts
     texts: RecordTexts | None = None  # read from the ids when they are asked for, or from a file
-    reordered: bool = False  # the texts of the batch changed places between steps, as in beam search
+    orders: list[tuple[int, Tensor]] = field(default_factory=list)  # number of a step, rows that its texts had before
     _joined: dict[str, Tensor] = field(default_factory=dict)
     _spans: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -82,10 +84,15 @@ class Record:
         return self.steps[0].call.across
 
     @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return all(step.call.has_positions for step in self.steps)
+
+    @property
     def attends_to_itself(self) -> bool:
         """Are queries and keys the same text? They are where the first step is square, or where keys grow."""
         first, *others = self.steps
-        if self.across:
+        if not self.has_positions:
             return False
         return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
 
@@ -107,30 +114,44 @@ class Record:
         """The position of the step's first key."""
         return self.spans()[index][2]
 
-    def append(self, step: RecordedCall) -> None:
-        """Add the next step of a generation; keys that only grew are kept once."""
+    def append(self, step: RecordedCall, order: Tensor | None = None) -> None:
+        """Add the next step of a generation; keys that only grew are kept once. order: the rows of its texts so far."""
         newest = self.steps[-1]
-        self.steps.append(step)
-        self.texts = None
-        self._joined.clear()
-        if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
-            return
-        new = step.call.k
-        old = self.shared if newest.shares_keys else newest.call.k
-        assert new is not None
-        assert old is not None
-        grew = old.shape[2] <= new.shape[2] and old.shape[:2] == new.shape[:2] and old.shape[3] == new.shape[3]
-        if grew and torch.equal(new[:, :, : old.shape[2]], old):
+        if not self._continues_keys(newest, step, order):
+            self._stop_sharing()
+        elif (new := step.call.k) is not None:
             self.shared = new
             for one in (newest, step):
                 one.call, one.shares_keys = replace(one.call, k=new.new_empty(*new.shape[:2], one.keys, 0)), True
-            return
-        self.reordered = self.reordered or (grew and new.shape[2] == old.shape[2] + step.rows)
-        if newest.shares_keys:
-            self._stop_sharing()
+        if order is not None:
+            self.orders.append((len(self.steps), order))
+        self.steps.append(step)
+        self.texts = None
+        self._joined.clear()
+
+    def _continues_keys(self, newest: RecordedCall, step: RecordedCall, order: Tensor | None) -> bool:
+        """Does the next step have the keys of the newest, before its own?"""
+        if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
+            return False
+        new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
+        if new is None or old is None:
+            return False
+        old = old if order is None else take_texts(old, order, old.shape[0])
+        return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
+
+    def settle(self) -> None:
+        """Put the texts of every step into the order that the last one has."""
+        for number, order in latest_orders(len(self.steps), self.orders):
+            step, B = self.steps[number], self.sizes[0]
+            measured = {name: take_texts(t, order, B) for name, t in step.measured.items()}
+            self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
+        self.orders.clear()
 
     def _stop_sharing(self) -> None:
         """Give each step its own keys back; later ones may share again."""
+        if self.shared is None:
+            return
+        self.settle()  # shared keys are in the order of the newest step
         for index, step in enumerate(self.steps):
             step.call, step.shares_keys = self.call(index), False
         self.shared = None
@@ -187,7 +208,7 @@ class Record:
                     f"the {name} of several steps is computed on demand and needs their keys; watch with keep=True"
                 )
             case Join.BINS:
-                parts = _with_equal_bins(parts)
+                parts = on_demand.with_equal_bins(parts)
             case Join.TARGET if statistic.target is not None:
                 parts = self._with_absent_targets(statistic.target, parts)
         return torch.cat(parts, dim=2)
@@ -334,7 +355,9 @@ class Record:
         if self.has("histogram"):
             return self.read("histogram")[:, head]
         self.need("histogram")
-        return torch.cat(_with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1)
+        return torch.cat(
+            on_demand.with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1
+        )
 
     def carry(self, amounts: Tensor) -> Tensor:
         """amounts (B, n, T) @ the mean weights of all heads: (B, n, S)."""
@@ -350,12 +373,13 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
     """Record a call and its statistics; what is kept of it is a copy."""
     measured = {name: value.detach() for name, value in measured.items()}
     call = call if call.context is None else replace(call, context=copy_of(call.context))
+    call = replace(call, first=None, dropped=None, fingerprint=call.fingerprint if keep else fingerprint_of(call))
     if keep:
         copied: dict[str, Any] = {"lse": None, "mask": copies.inside(call.mask)}
         for name in ("q", "k", "weights", "bias", "alibi", "real"):
             if (value := getattr(call, name)) is not None:
                 copied[name] = copies.of(value) if name == "bias" else copy_of(value)
-        return RecordedCall(replace(call, **copied, **_copied_texts(call)), True, measured)
+        return RecordedCall(replace(call, **copied, **copied_texts(call)), True, measured)
     (B, H, T, S), device = call.sizes, call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
@@ -365,21 +389,4 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copi
         call = replace(call, mask=EVERYTHING)
     empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse"))
     empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(replace(call, **empty, **_copied_texts(call)), False, measured)
-
-
-def _copied_texts(call: WatchedCall) -> dict[str, Any]:
-    """The token ids of a call, which are kept in any case: they are few."""
-    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
-    copied: dict[str, Any] = {
-        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
-        for name, text in texts.items()
-        if text is not None
-    }
-    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}
-
-
-def _with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
-    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
-    bins = max(part.shape[-1] for part in parts)
-    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
+    return RecordedCall(replace(call, **empty, **copied_texts(call)), False, measured)

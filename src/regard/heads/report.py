@@ -28,7 +28,7 @@ from regard.heads.record import Record
 from regard.heads.roles import NAMES, Role, Tally
 from regard.heads.rollout import roll_out
 from regard.heads.texts import find_word, texts_of
-from regard.heads.views import Head, Index, SeenLayer, place
+from regard.heads.views import Head, Index, SeenLayer, basis_of, place
 from regard.tokens import TextTokens
 
 
@@ -173,8 +173,9 @@ class Seen(ShownAsWidget):
         portraits = {}
         for number, records in enumerate(self._records()):
             tally, keys = self._tally(number), max(record.sizes[3] for record in records)
+            marks = tuple(dict.fromkeys(mark for one in records for mark in basis_of(one).marks))
             for head in range(records[0].sizes[1]):
-                portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys)
+                portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys, marks)
         return portraits
 
     def order(self, layer: int | str | None = None) -> list[tuple[int, int]]:
@@ -240,6 +241,8 @@ class Seen(ShownAsWidget):
         layers: list[dict[str, Any]] = [{"name": name, "heads": []} for name in self.layers]
         for (number, _), one in self.portraits().items():
             means = {name: None if math.isnan(mean) else mean for name, mean in one.means.items()}
+            if one.marks:
+                layers[number]["marks"] = list(one.marks)
             layers[number]["heads"].append({"role": one.role.name, "evidence": one.role.evidence, **means})
         return {"forwards": len(self._forwards), "layers": layers}
 

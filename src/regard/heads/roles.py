@@ -128,7 +128,7 @@ class Tally:
         weight = record.read("largest").cpu().double()
         weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
         self._places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
-        if not record.across:  # in cross-attention no distance is defined
+        if record.has_positions:  # no distance is defined otherwise, as in cross-attention
             back = torch.where(key < 0, 0, record.positions() - key) + self._reach
             self._steps.scatter_add_(1, _by_head(back), _by_head(weight))
 

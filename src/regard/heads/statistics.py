@@ -18,8 +18,8 @@ from regard.attention.masks import Mask
 from regard.heads import on_demand
 from regard.heads.call import WatchedCall
 from regard.heads.on_demand import counted, result_dtype
-from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS
-from regard.heads.target_keys import earlier_occurrence, first_visible, target_keys
+from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
+from regard.heads.target_keys import dropped_targets, earlier_occurrence, first_visible, target_keys
 from regard.heads.visibility import queries_per_key
 
 __all__ = ["COLUMNS", "DEFAULT", "MAP", "ROWS", "TOP", "WatchedCall", "measure"]
@@ -56,11 +56,21 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
     if "top" in collect:
         keys, weights = zip(*(on_demand.top(call, lse, h, TOP) for h in heads), strict=True)
         result["top_keys"], result["top_weights"] = torch.stack(keys, dim=1), torch.stack(weights, dim=1)
-    if call.across:
-        undefined = [one.name for one in STATISTICS if one.positional and one.name in result]
+    if call.dropped is not None:  # what is in the text and not among these keys has weight 0
+        names = [name for name in TARGETS if name in result]
+        counts = counted(call, lse)
+        for name, absent in zip(names, dropped_targets(call, [TARGETS[name] for name in names]), strict=True):
+            result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
+    if not call.has_positions:
+        undefined = [one.name for one in STATISTICS if one.name in result and (one.positional or _is_first(one, call))]
         result |= {name: torch.full_like(result[name], torch.nan) for name in undefined}
     stored = [name for one in STATISTICS if one.name in collect for name in one.stored]
     return {name: result[name] for name in stored if name in result}
+
+
+def _is_first(statistic: Statistic, call: WatchedCall) -> bool:
+    """Is it the weight on the first key, where that need not be the first token?"""
+    return not call.across and statistic.target is not None and statistic.target.start is Start.FIRST
 
 
 def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
@@ -114,7 +124,7 @@ def _by_kernels(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]
     q, k, lse = gpu.ready(call.q), gpu.ready(call.k), _lse(call).float().contiguous()
     if not collect - _AFTERWARDS:
         return {"lse": lse.masked_fill(~counted(call, lse), torch.nan)}
-    sees_first = rest is None and mask.bias is None and mask.keys is None and mask.window is None
+    sees_first = call.first is None and rest is None and mask.bias is None and mask.keys is None and mask.window is None
     first = None if sees_first else first_visible(call, counted(call, lse))
     names, earlier = _measurable_targets(call), None
     if NEED_TOKENS & set(names):
@@ -132,7 +142,7 @@ def _by_kernels(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]
             mask.part(rows.start, rows.stop, rest, S, call.device),
             lse[:, :, rows].contiguous(),
             real=None if real is None else real[:, rows].contiguous(),
-            first=None if first is None else first.int(),
+            first=None if first is None else first.clamp(min=0).int(),
             earlier=None if earlier is None else earlier[:, rows].contiguous(),
             received=received,
             targets=targets,

@@ -36,19 +36,38 @@ def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, si
     """
     B, T = first.shape[0], at.shape[-1]
     if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
-        return (first + target.step).expand(B, T)
-    start = at if target.start is Start.OWN else earlier
-    if start is None:  # nothing is known of the tokens
-        return at.new_full((B, T), -1)
-    key = start + target.step
-    exists = key >= first
+        return (first + target.step).clamp(min=-1).expand(B, T)
+    key = _unlimited(target, first, at, earlier)
+    exists = key >= first.clamp(min=0)
     if target.step > 0:  # no start is after the text
         exists = exists & (key < size)
     return torch.where(exists, key, -1)
 
 
+def _unlimited(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None) -> Tensor:
+    """(B, T): the key of a target, whether or not it exists."""
+    if target.start is Start.FIRST:
+        return (first + target.step).expand(-1, at.shape[-1])
+    start = at if target.start is Start.OWN else earlier
+    if start is None:  # nothing is known of the tokens
+        start = at.new_full((first.shape[0], at.shape[-1]), NONE)
+    return start + target.step
+
+
+def dropped_targets(call: WatchedCall, targets: Iterable[Target]) -> list[Tensor]:
+    """(B, T) bool for each target: is it a key of the text that the cache has dropped? Its weight is 0."""
+    assert call.first is not None
+    first = call.first[:, None].to(call.device)
+    at = torch.arange(call.sizes[2], device=call.device) + call.shift
+    earlier = earlier_occurrence(call, first) if call.tokens is not None else None
+    keys = [_unlimited(target, first, at, earlier) for target in targets]
+    return [(key < 0) & (key >= first) for key in keys]
+
+
 def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
-    """(B,): the first key that any query that counts may see."""
+    """(B,): the first key that any query that counts may see; negative where a cache has dropped it."""
+    if call.first is not None:  # queries of earlier calls may have seen more
+        return call.first.to(call.device)
     B, _, T, S = call.sizes
     parts = call.mask.parts()
     if parts.rest is not None or call.bias is not None or call.weights is not None or not S or not T:
@@ -78,12 +97,19 @@ def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
 
 
 def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
-    """(B, T): the last earlier key with the token of each query, from the first key on; NONE where there is none."""
+    """(B, T): the last earlier key with the token of each query, from the first key on; NONE where there is none.
+
+    Negative where a cache has dropped that key.
+    """
     B, _, T, S = call.sizes
     assert call.tokens is not None
     at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
-    last = _remembered(call.tokens.to(call.device)).expand(B, S).gather(1, at.clamp(min=0))
-    return torch.where((last >= first) & (at >= 0), last, NONE)
+    tokens, dropped = call.tokens.to(call.device), 0
+    if call.dropped is not None:
+        dropped = call.dropped.shape[1]
+        tokens = torch.cat([call.dropped.to(call.device), tokens], 1)
+    last = _remembered(tokens).expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
+    return torch.where((last >= first) & (last >= -dropped) & (at >= 0), last, NONE)
 
 
 _latest: tuple[Tensor, int, Tensor] | None = None

@@ -21,7 +21,6 @@ NO_WORDS = (
     'watch(model, tokens=["The", "cat", …])'
 )
 NO_IDS = "the model was not called with token ids that can be seen; give them to the watch: watch(model, tokens=…)"
-REORDERED = "the texts of the batch changed places during generation, as in beam search"
 
 
 def texts_of(record: Record) -> RecordTexts:
@@ -35,8 +34,6 @@ def _read(record: Record) -> RecordTexts:
     if record.reader is None:
         known = all((step.call.query_text if record.across else step.call.tokens) is not None for step in record.steps)
         return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
-    if record.reordered:
-        return RecordTexts(None, None, REORDERED)
     if record.across:
         return _read_both(record, record.reader)
     ids = _key_ids(record)

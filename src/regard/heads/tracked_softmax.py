@@ -13,9 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.masks import EVERYTHING, Mask, Padding
+from regard.attention.masks import EVERYTHING, Mask, Padding, window
+from regard.heads.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.call import WatchedCall
+from regard.heads.head_axis import HeadAxis
+from regard.heads.score_origin import Memory
 from regard.heads.visibility import may_see
+
+NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
 
 def _identity(tensor: Tensor) -> Tensor:
@@ -51,6 +56,7 @@ class TrackedSoftmax:
 
     weights: Tensor  # with the axes of the softmax; not the model's own tensor object, which must remain free to die
     visible: Tensor | None = None  # (…, 1, S): may any query see this key? By the scores: weights can round to 0
+    seen: Tensor | None = None  # (…, T, S): the keys that each query may see, where one is hidden from all queries
     restore: Callable[[Tensor], Tensor] = _identity  # from the axes of the model's tensor to those of the softmax
     transposed: bool = False  # the model's tensor has keys before queries, to be multiplied from the right
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed its tensor with these axes
@@ -58,6 +64,12 @@ class TrackedSoftmax:
     unknown: str = ""  # why the weights cannot be derived any more
     source: SoftmaxSource | None = None  # where edges may have to be removed
     origin: object = field(default_factory=object)  # identifies the softmax
+    root: object = None  # the origin of the softmax that this is a part of
+    queries: Memory | None = None  # those of its scores; None where its scores are no product of queries and keys
+    columns: int = 0  # of the softmax, where this is a part of them
+    changed: bool = False  # the weights are not what the softmax returned
+    reach: int = 0  # how far any query sees, itself included, where its scores hide what is farther
+    one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
 
     @property
     def has_own_axes(self) -> bool:
@@ -67,8 +79,8 @@ class TrackedSoftmax:
     def overwritten(self, tensor: Tensor, shape: torch.Size) -> TrackedSoftmax:
         """The weights are what the tensor holds now. `shape`: the model's tensor before that."""
         if tensor.shape == shape:
-            return replace(self, weights=self.restore(tensor.detach()))
-        return replace(self, weights=tensor.detach(), restore=_identity)
+            return replace(self, weights=self.restore(tensor.detach()), changed=True)
+        return replace(self, weights=tensor.detach(), restore=_identity, changed=True)
 
     def reshaped(self, before: Tensor, after: Tensor) -> TrackedSoftmax:
         """The model's tensor has another shape or dtype."""
@@ -98,20 +110,27 @@ class TrackedSoftmax:
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slices: tuple[Tensor, ...]
     ) -> list[TrackedSoftmax]:
         """One for each slice that the function made of the model's tensor, the first of the arguments."""
-        weights, visible, unknown = slices, None, self.unknown
+        weights, visible, seen, unknown = slices, None, None, self.unknown
         if self.has_own_axes and args[0].shape == self.weights.shape:
             weights = as_tuple(function(self.weights, *args[1:], **kwargs))
             if self.visible is not None:
                 visible = as_tuple(function(self.visible.expand_as(self.weights), *args[1:], **kwargs))
+            if self.seen is not None:
+                seen = as_tuple(function(self.seen, *args[1:], **kwargs))
         elif self.after_dropout:
             unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
         return [
             TrackedSoftmax(
                 part.detach(),
                 None if visible is None or part.dim() < 2 else visible[i].any(-2, keepdim=True),
+                None if seen is None or part.dim() < 2 else seen[i],
                 after_dropout=self.after_dropout,
                 unknown=unknown,
                 source=self._source_of_part(function, args, kwargs, i),
+                root=self.root or self.origin,
+                queries=self.queries,
+                columns=self.columns or (args[0].shape[-1] if part.shape[-1:] != args[0].shape[-1:] else 0),
+                changed=True,
             )
             for i, part in enumerate(weights)
         ]
@@ -130,17 +149,50 @@ class TrackedSoftmax:
             weights = self.weights.clone()
             named = {name: weights if value is tensor else value for name, value in kwargs.items()}
             out = function(*(weights if value is tensor else value for value in args), **named)
-        return replace(self, weights=out if isinstance(out, Tensor) else weights)
+        return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
-    def call(self, batch: int | None) -> WatchedCall:
+    def call(self, axis: HeadAxis) -> WatchedCall:
         """These weights as a call, with a mask of the keys that the scores hid from every query."""
         mask: Mask = EVERYTHING
-        shape = self.weights.shape
+        seen, shape = None, self.weights.shape
         if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
-            mask = Padding(self.with_head_axis(self.visible, batch).any(1)[:, 0])
-        return WatchedCall("", weights=self.with_head_axis(self.weights, batch), mask=mask)
+            mask = Padding(axis.apply(self.visible).any(1)[:, 0])
+            if self.seen is not None and self.seen.shape == shape:
+                seen = axis.apply(self.seen).any(1)
+            if self.reach and self.weights.shape[-1] > self.reach:
+                mask = mask & window(self.reach)
+        basis = Basis(weights=self._weights_fact(), heads=axis.fact)
+        return WatchedCall("", weights=axis.apply(self.weights), mask=mask, seen=seen, basis=basis)
 
-    def without_edges(self, hidden: Tensor, tensor: Tensor, batch: int | None) -> tuple[Tensor, Tensor]:
+    def _weights_fact(self) -> Fact:
+        """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""
+        if self.queries is None:
+            return assumed("these are attention weights; their scores are no product of queries and keys")
+        if not self.changed or not self.weights.numel():
+            return FROM_CALL
+        low, high = self._sums()
+        if abs(low - 1) <= NEAR and abs(high - 1) <= NEAR:
+            return FROM_CALL
+        rest = "; the rest is on a key that has no value" if self.columns else ""
+        return Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+
+    def _sums(self) -> tuple[float, float]:
+        """The smallest and the largest sum of a row that has weights."""
+        sums = self.weights.sum(-1, dtype=torch.float32)
+        sums = sums[sums != 0]
+        return (float(sums.min()), float(sums.max())) if sums.numel() else (1.0, 1.0)
+
+    @property
+    def is_signed(self) -> bool:
+        """Are some of its weights below 0?"""
+        return self.changed and bool((self.weights < 0).any())
+
+    @property
+    def is_fragment(self) -> bool:
+        """Are some of its keys left out of the product, and the weights on them not 0? One may be an attention sink."""
+        return self.columns > self.weights.shape[-1] + 1 and self._sums()[0] < 1 - NEAR
+
+    def without_edges(self, hidden: Tensor, tensor: Tensor, axis: HeadAxis) -> tuple[Tensor, Tensor]:
         """The weights without the hidden keys, (B, H, T, S): before dropout, and as the model multiplies them.
 
         What the model did to its weights after the softmax, such as dropout, is done to these as well: as the factor by
@@ -149,7 +201,9 @@ class TrackedSoftmax:
         if self.source is None:
             raise ValueError("its weights are cut or written over after the softmax, so its scores are not known")
         shape = self.weights.shape
-        new = self.source.without(hidden.expand(self.with_head_axis(self.weights, batch).shape).reshape(shape))
+        if axis.reorders:
+            raise ValueError("its heads are not in the axis before the queries, so edges cannot be removed")
+        new = self.source.without(hidden.expand(axis.apply(self.weights).shape).reshape(shape))
         with torch.no_grad():
             old = self.source.take(self.source.run(self.source.scores.detach()))
             final = self.restore(tensor.detach()).reshape(shape)
@@ -157,18 +211,8 @@ class TrackedSoftmax:
             kept = changes[0][old > 1e-3]
             if ((kept - 1).abs().clamp(max=kept) > 1e-2).any():
                 raise ValueError("its weights are scaled after the softmax, so edges cannot be removed before it")
-        before_dropout, multiplied = (self.with_head_axis(new * change, batch) for change in changes)
+        before_dropout, multiplied = (axis.apply(new * change) for change in changes)
         return before_dropout.detach(), multiplied
-
-    def with_head_axis(self, t: Tensor, batch: int | None) -> Tensor:
-        """(B, H, …): two axes are one head; three are B texts of one head, or B · H where these are known."""
-        if t.dim() == 2:
-            return t[None, None]
-        if t.dim() > 3:
-            return t.flatten(0, -4)
-        N = t.shape[0]
-        B, H = self.heads or (batch, N // batch if batch else 0)
-        return t.unflatten(0, (B, H)) if B is not None and B * H == N else t[:, None]
 
 
 def version_of(tensor: Tensor) -> int:

@@ -6,7 +6,11 @@ watch like any other. A watch does not need it; it is for those who prefer to na
 
 from __future__ import annotations
 
+import sys
+from functools import wraps
 from typing import Any
+
+_registered: set[str] = set()  # the names under which it is registered
 
 
 def register(name: str = "regard") -> None:
@@ -18,6 +22,8 @@ def register(name: str = "regard") -> None:
     def attention(module: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("s_aux") is not None:
             raise ValueError(_refusal(type(module).__name__, "its sinks have no place in"))
+        if any(name.endswith("indices") and value is not None for name, value in kwargs.items()):
+            raise ValueError(_refusal(type(module).__name__, "the keys that it chose for each query have no place in"))
         return sdpa_attention_forward(module, *args, **kwargs)
 
     def mask(*args: Any, **kwargs: Any) -> Any:
@@ -28,6 +34,35 @@ def register(name: str = "regard") -> None:
 
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
+    _refuse_models_with_their_own_choice(name)
+
+
+def _refuse_models_with_their_own_choice(name: str) -> None:
+    """Some models choose a class by the name of the attention, from a table without ours: say that, not KeyError."""
+    from transformers import PreTrainedModel
+
+    _registered.add(name)
+    original = PreTrainedModel.get_correct_attn_implementation
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def get_correct_attn_implementation(self: Any, requested_attention: str | None, *args: Any, **kwargs: Any) -> Any:
+        if requested_attention in _registered and (names := _own_choice(type(self), requested_attention)):
+            raise ValueError(
+                f"{type(self).__name__} cannot run with this attention: it chooses among {', '.join(names)} by itself; "
+                f'use attn_implementation="{"sdpa" if "sdpa" in names else "eager"}", which regard.watch(model) sees as well'
+            )
+        return original(self, requested_attention, *args, **kwargs)
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def _own_choice(model: type, name: str) -> list[str]:
+    """The names in the tables of attention classes that the module of the model has, where ours is missing."""
+    values = vars(sys.modules[model.__module__]).values()
+    tables = [table for table in values if isinstance(table, dict) and isinstance(table.get("eager"), type)]
+    return sorted({key for table in tables if name not in table for key in table})
 
 
 def _model_of(config: Any) -> Any:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.drawing import ShownAsWidget, as_figure
+from regard.heads.basis import Basis
 from regard.heads.cells import hides_future, visible_cells, visible_keys
 from regard.heads.record import Record
 from regard.heads.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
@@ -41,6 +42,12 @@ class ScoreParts(NamedTuple):
     causal: bool  # may a query see the keys up to its own position, or all keys?
 
 
+def basis_of(record: Record) -> Basis:
+    """How a layer is known: by its first step of which something must be said."""
+    bases = [step.call.basis for step in record.steps]
+    return next((basis for basis in bases if basis.marks), bases[0])
+
+
 class _View(ShownAsWidget):
     """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
 
@@ -54,6 +61,16 @@ class _View(ShownAsWidget):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor: ...
+
+    @property
+    def basis(self) -> Basis:
+        """How it is known that these are weights, where heads, positions, padding and tokens are."""
+        return basis_of(self.record)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is assumed about this layer, or unknown; empty where all is known."""
+        return self.basis.marks
 
     @property
     def query_tokens(self) -> list[TextTokens] | None:
@@ -167,7 +184,13 @@ class Head(_View):
     def __repr__(self) -> str:
         means = with_headings(self.summary)
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in means.items())
-        lines = [f"{self.layer}.{self.head}  {self.name}", str(self.role), numbers, *explain_headings(means)]
+        lines = [
+            f"{self.layer}.{self.head}  {self.name}",
+            str(self.role),
+            numbers,
+            *explain_headings(means),
+            *self.marks,
+        ]
         return "\n  ".join(lines)
 
 

@@ -6,28 +6,12 @@ Roles are compared with these numbers.
 
 from __future__ import annotations
 
-from functools import reduce
-
 import torch
 from torch import Tensor
 
 from regard.attention.call import HIDES
 from regard.attention.kernels.kernel_mask import key_padding
-from regard.attention.masks import (
-    CAUSAL,
-    EVERYTHING,
-    And,
-    Causal,
-    Dense,
-    Documents,
-    Everything,
-    Mask,
-    Padding,
-    Parts,
-    Window,
-    padding,
-    to_four_axes,
-)
+from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, padding, to_four_axes
 from regard.heads.call import WatchedCall
 
 _TILE = 2**24  # entries of a dense mask at a time
@@ -88,44 +72,22 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     return (count * _real_keys(parts, S, call.device))[:, None]
 
 
-def keys_visible_to_any(call: WatchedCall) -> Tensor | None:
-    """(B or 1, S or 1): may any query see this key? None where no mask hides one from all. T = S.
-
-    >>> from regard.attention.masks import causal
-    >>> keys_visible_to_any(WatchedCall("", q=torch.empty(2, 1, 4, 0), k=torch.empty(2, 1, 4, 0), mask=causal() & padding([4, 2])))
-    tensor([[ True,  True,  True,  True],
-            [ True,  True, False, False]])
-    """
-    if isinstance(call.mask, Dense) and call.bias is None:
-        seen = call.mask.seen.to(call.device)
-        return to_four_axes(seen[:, None] if seen.dim() == 3 else seen).any(2).any(1)
-    rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
-    if not all(_is_one_row(rule) for rule in rules):
-        return torch.stack([visible_tile(call, rows).any(2).any(1) for rows in row_tiles(call)]).any(0)
-    keys = torch.arange(call.sizes[3], device=call.device)
-    visible = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
-    if call.bias is not None:
-        visible.append(may_see(_once(to_four_axes(call.bias)).amax((1, 2))))
-    return reduce(torch.logical_and, visible) if visible else None
-
-
 def may_see(score: Tensor) -> Tensor:
     """Which keys are visible, by their scores or by what is added to them."""
     return ~(score <= HIDES)
 
 
-_SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
+def reach_of(scores: Tensor) -> int:
+    """How far from its position any query may see a key, itself included; 0 where that is the whole text.
 
-
-def _all_of(mask: Mask) -> list[Mask]:
-    return [*_all_of(mask.left), *_all_of(mask.right)] if isinstance(mask, And) else [mask]
-
-
-def _is_one_row(mask: Mask) -> bool:
-    """Does the mask hide the same keys from all queries and heads of a text?"""
-    if not isinstance(mask, Dense):
-        return isinstance(mask, Padding)
-    return mask.seen.shape[-2] == 1 and (mask.seen.dim() < 4 or mask.seen.shape[1] == 1)
+    >>> reach_of(torch.zeros(2, 5, 5).masked_fill(~torch.ones(5, 5).tril().triu(-2).bool(), -torch.inf))
+    3
+    """
+    T, S = scores.shape[-2:]
+    if bool(may_see(torch.stack([scores[..., -1, 0], scores[..., 0, -1]])).any()):
+        return 0
+    i, j = may_see(scores).reshape(-1, T, S).any(0).nonzero(as_tuple=True)
+    return int((i + S - T - j).abs().max()) + 1 if len(i) else 0
 
 
 def _mask_behind(call: WatchedCall, weights: Tensor) -> Mask:
@@ -207,8 +169,3 @@ def _real_keys(parts: Parts, S: int, device: torch.device) -> Tensor:
     if parts.keys is None:
         return torch.ones(1, S, dtype=torch.long, device=device)
     return key_padding(parts.keys, S, device).long()
-
-
-def _once(t: Tensor) -> Tensor:
-    """The tensor without the copies along expanded axes of heads and queries."""
-    return t[:, : 1 if t.stride(1) == 0 else None, : 1 if t.stride(2) == 0 else None]

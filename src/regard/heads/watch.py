@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.heads.intercept import intercept
 from regard.heads.pieces import TextReader, WordReader, reader_of
 from regard.heads.report import Seen, load_seen
+from regard.heads.user_texts import Given
 from regard.super_init import check_initialised, missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
@@ -25,8 +26,8 @@ def watch(
     collect: Iterable[str] | None = None,
     keep: bool | None = None,
     tokenizer: Any = None,
-    tokens: Tensor | Sequence[str] | Sequence[Sequence[str]] | None = None,
-    padding: Tensor | None = None,
+    tokens: Tensor | Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Any] | None = None,
+    padding: Tensor | Mapping[str, Tensor] | None = None,
     values: bool = False,
 ) -> Iterator[Seen]:
     """See what every head does while the model runs; the model, its outputs and its speed stay as they are.
@@ -52,14 +53,19 @@ def watch(
     tokenizer: reads token ids as texts, so that tokens have names: `seen.tokens`, `seen.at("sat")`. A tokenizer of
         regard, of transformers or of the package tokenizers. [default: model.tokenizer, if there is one]
     tokens: (B, S) token ids, for induction and duplicate; or, for a model without token ids, the words themselves:
-        ["The", "cat"], or a list of such lists, one for each text. [default: the model's input_ids]
-    padding: (B, S) bool, True = a real token. [default: the model's attention_mask]
+        ["The", "cat"], or a list of such lists, one for each text. A model that reads several texts takes ids by the
+        names of modules: {"encoder": …, "decoder": …}. [default: the model's input_ids]
+    padding: (B, S) bool, True = a real token, or a dict of such by the names of modules. [default: the model's
+        attention_mask]
     values: keep what each head hands over, `seen[0, 2].context`, (B, T, D); `cut(model, …, to=seen)` lets heads of
         another run hand it over. Costs as much memory as q: B · T · E numbers a layer; a file has none of them.
         torch.nn takes no fast path meanwhile. [default: no]
 
     Inside `regard.cut`, in either order, heads are reported as the cut leaves them: a removed edge has weight 0, and a
     head that is cut keeps its weights, what it looks at; its context is what it hands over instead.
+
+    What a report cannot know for certain it says: `seen[0].marks`, `seen[0].basis`. A layer whose attention is not
+    understood is named in a warning.
 
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
@@ -77,9 +83,13 @@ def watch(
         yield seen
 
 
-def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Tensor | None, TextReader | None]:
+def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, TextReader | None]:
     """Token ids, if the user gave any, and who reads ids as texts."""
-    words = _as_texts(tokens)
+    if isinstance(tokens, Mapping):
+        wrong = [name for name, ids in tokens.items() if not isinstance(ids, Tensor)]
+        if wrong:
+            raise ValueError(f"tokens[{wrong[0]!r}] must be a tensor of token ids, (B, S)")
+    words = None if isinstance(tokens, Mapping) else _as_texts(tokens)
     if words is None:
         return tokens, reader_of(model, tokenizer)
     if tokenizer is not None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.head_axis import declared_heads
 from regard.heads.model_inputs import InputTracker
+from regard.heads.names import names_in_short
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 
 
@@ -27,6 +31,14 @@ class Forwards:
     layers: dict[tuple[str, int], int] = field(
         default_factory=dict
     )  # numbers by module, and its earlier calls in a forward
+
+
+class Report(NamedTuple):
+    """An attention call, the edges that a cut removed from it, and what its heads handed over."""
+
+    call: WatchedCall
+    removed: Mask | None
+    context: Tensor | None
 
 
 class WatchedModel:
@@ -47,9 +59,23 @@ class WatchedModel:
         self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.running: list[str] = []  # names of the modules, innermost last
+        self.modules: list[nn.Module] = []  # the modules themselves
+        self.pieces: list[tuple[int, Report]] = []  # calls with some rows of a text, by how many modules run
+        self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
+        self.broken: set[int] = set()  # how many modules ran where a part of the attention was refused
+        self._warned: set[str] = set()
+        self._heads: dict[int, int | None] = {}  # by id() of the module
         self.forwards = Forwards()
         self.layer = 0
         self.times: Counter[str] = Counter()  # calls in this forward, by module
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads the module that runs has, by its own account or by that of the modules around it."""
+        innermost = id(self.modules[-1])
+        if innermost not in self._heads:
+            self._heads[innermost] = declared_heads(self.modules[: -MODULES_AROUND - 1 : -1])
+        return self._heads[innermost]
 
     @property
     def needs_calls(self) -> bool:
@@ -72,12 +98,46 @@ class WatchedModel:
             self.layer = 0
             self.times.clear()
         self.running.append(known[1])
+        self.modules.append(known[0])
         return True
 
     def leave(self, output: Any) -> None:
-        """The innermost module is done, and returned this."""
+        """The innermost module is done, and returned this; None after an error."""
+        if self.pieces and self.pieces[-1][0] == len(self.running):
+            self._report_pieces()
+        self.broken.discard(len(self.running))
         self.running.pop()
+        self.modules.pop()
         self.inputs.leave(output)
+
+    def _report_pieces(self) -> None:
+        """One call with some rows of the module's text is reported; several are the pieces of one attention."""
+        pieces = [report for depth, report in self.pieces if depth == len(self.running)]
+        self.pieces = [piece for piece in self.pieces if piece[0] < len(self.running)]
+        if len(pieces) == 1 and len(self.running) not in self.broken:
+            self._pass_on(*pieces[0])
+            return
+        for name in dict.fromkeys(report.call.module for report in pieces):
+            self.refuse("it is computed in pieces, which are not joined", name)
+
+    def refuse(self, reason: str, name: str | None = None) -> None:
+        """The attention in this module is not reported; the first reason is enough."""
+        if name is None:
+            name = self._name("")
+            self.broken.add(len(self.running))
+        if not any(name in names for names in self.refused.values()):
+            self.refused.setdefault(reason, []).append(name)
+
+    def warn_of_refused(self) -> None:
+        """Say, once, whose attention is not reported, and why."""
+        for reason, names in self.refused.items():
+            if reason not in self._warned:
+                self._warned.add(reason)
+                warnings.warn(_refusal(names, reason), stacklevel=2)
+
+    def refusals(self) -> str:
+        """All that is not reported, and why."""
+        return "; ".join(_refusal(names, reason) for reason, names in self.refused.items())
 
     def edit(self, part: str) -> LayerEdit | None:
         """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
@@ -96,6 +156,13 @@ class WatchedModel:
         name = self._name(call.module)
         if self.needs_calls:
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
+            if self.editor is None and not self.inputs.is_whole(call):
+                self.pieces.append((len(self.running), Report(call, removed, context)))
+                return
+        self._pass_on(call if self.needs_calls else replace(call, module=name), removed, context)
+
+    def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
+        name = call.module
         if self.callback is not None:
             if removed is not None and call.weights is None:
                 call = replace(call, mask=call.mask & removed, lse=None)
@@ -115,6 +182,11 @@ class WatchedModel:
 
     def _name(self, part: str) -> str:
         return ".".join(name for name in (self.running[-1], part) if name)
+
+
+def _refusal(names: list[str], reason: str) -> str:
+    where = names_in_short([name or "the model itself" for name in names])
+    return f"the attention in {where} is not reported: {reason}"
 
 
 def _without_wrappers(name: str) -> str:

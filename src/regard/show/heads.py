@@ -16,6 +16,7 @@ from regard.heads.names import names_in_short
 from regard.heads.registry import BY_NAME, STATISTICS
 from regard.heads.report import Seen
 from regard.printable import printable, styled
+from regard.show.marks import MARK, mark_notes
 from regard.show.table import Cell, Signed, html_table, terminal_width, text_table
 
 __all__ = ["legend", "names_in_short", "print_heads"]
@@ -45,7 +46,7 @@ def print_heads(text: str) -> None:
     text = printable(text)
     page = Text(text)
     for role, colour in _COLOURS.items():
-        for match in re.finditer(rf"^  \d+\.\d+ +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
+        for match in re.finditer(rf"^  \d+\.\d+\*? +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
             page.stylize(colour, *match.span(1))
     Console(file=styled(sys.stdout), highlight=False, soft_wrap=True).print(page)
 
@@ -68,14 +69,16 @@ def _seen_as_text(
     lines = [_heading(seen, width), "", text_table(columns, shown, width)]
     if len(shown) < len(rows):
         lines += [f"  {_left_out(rows[len(shown) :])}", f"  All of them: {more}"]
-    return "\n".join([*lines, *_legend_below(lines[2], width)])
+    marks = _marks_below(_chosen(seen, layer), width)
+    return "\n".join([*lines, *_legend_below(lines[2], width), *marks])
 
 
 @as_html.register
 def _seen_as_html(seen: Seen) -> str:
     columns, rows = _head_rows(seen)
     last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True). " if len(rows) > _FEW else ""
-    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last + _legend_in_a_line(columns))
+    below = "; ".join([last + _legend_in_a_line(columns), *mark_notes(seen.portraits())])
+    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], below)
 
 
 @as_text.register
@@ -84,12 +87,13 @@ def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = Fa
     width = terminal_width() if width is None else width
     if not len(heads):
         return f"  none {heads.what}"
-    columns, rows = _rows_of(dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True)))
+    portraits = dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True))
+    columns, rows = _rows_of(portraits)
     shown = rows if all else rows[:_FEW]
     lines = [f"  {len(heads)} {heads.what}", "", text_table(columns, shown, width)]
     if len(shown) < len(rows):
         lines.append(f"  … and {len(rows) - _FEW} more: .table(all=True)")
-    return "\n".join([*lines, *_legend_below(lines[2], width)])
+    return "\n".join([*lines, *_legend_below(lines[2], width), *_marks_below(portraits, width)])
 
 
 @as_html.register
@@ -125,8 +129,19 @@ def _comparison_as_html(comparison: Comparison) -> str:
 
 def _head_rows(seen: Seen, layer: int | str | None = None) -> tuple[list[str], list[list[Cell]]]:
     """The headings of the columns, and a row for each head."""
+    return _rows_of(_chosen(seen, layer))
+
+
+def _chosen(seen: Seen, layer: int | str | None) -> dict[tuple[int, int], HeadSummary]:
     portraits = seen.portraits()
-    return _rows_of({key: portraits[key] for key in seen.order(layer)})
+    return {key: portraits[key] for key in seen.order(layer)}
+
+
+def _marks_below(heads: Mapping[tuple[int, int], HeadSummary], width: int) -> list[str]:
+    """What is assumed or unknown about these heads."""
+    notes = mark_notes(heads)
+    wrap = {"initial_indent": "  ", "subsequent_indent": "    ", "break_on_hyphens": False}
+    return ["", *(line for note in notes for line in textwrap.wrap(note, width, **wrap))] if notes else []  # type: ignore[arg-type]
 
 
 def _rows_of(heads: Mapping[tuple[int, int], HeadSummary]) -> tuple[list[str], list[list[Cell]]]:
@@ -135,7 +150,11 @@ def _rows_of(heads: Mapping[tuple[int, int], HeadSummary]) -> tuple[list[str], l
     known = {name for one in heads.values() for name, mean in one.means.items() if not math.isnan(mean)}
     columns = [(one.name, one.heading) for one in STATISTICS if one.heading is not None and one.name in known]
     rows: list[list[Cell]] = [
-        [f"{number}.{head}", one.role.name, *(one.means.get(name, math.nan) for name, _ in columns)]
+        [
+            f"{number}.{head}{MARK if one.marks else ''}",
+            one.role.name,
+            *(one.means.get(name, math.nan) for name, _ in columns),
+        ]
         for (number, head), one in heads.items()
     ]
     return ["head", "role", *(heading for _, heading in columns)], rows

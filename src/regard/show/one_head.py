@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from regard.heads.registry import explain_headings, with_headings
 from regard.heads.views import Head
+from regard.show.marks import MARK
 from regard.show.table import shorten, text_table
 from regard.tokens import TextTokens
 
@@ -20,7 +21,8 @@ def head_page(head: Head, width: int, text: int = 0) -> str:
     """What the head does with one text of the batch, as lines of at most `width` columns."""
     _, _, T, S = head.record.sizes
     lines = [f"  {head.name} · {T} token{'s' * (T != 1)}", ""]
-    lines += [*wrapped(str(head.role), width), *means_in_lines(head, width), ""]
+    lines += [*wrapped(str(head.role), width), *means_in_lines(head, width)]
+    lines += [*(line for mark in head.marks for line in wrapped(f"{MARK} {mark}", width)), ""]
     keys, weights = (one[text].tolist() for one in head.top(min(_KEYS, S)))
     queries, looked_at = (
         token_labels(side, text, size) for side, size in ((head.query_tokens, T), (head.key_tokens, S))

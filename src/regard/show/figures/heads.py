@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from regard.show.figures.cells import layer_cells, no_cells, visible_cells
 from regard.show.figures.colors import ROLES, amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.layers import axis_name, draw_layers
 from regard.show.figures.one_head import TICKS, draw_bar
+from regard.show.marks import MARK, mark_notes, marked_layers
 
 _MAP = 64  # rows and columns of a small map
 _GAP = 0.06  # of a small map, around it
@@ -44,8 +45,11 @@ def _draw(
         return _roles(portraits, ax, width)
     values = means(portraits, by, () if over else ("role",))
     if over is not None:
-        return draw_layers(values, by, ax, width)
-    return _grid(values, by, ax, width)
+        axes = draw_layers(values, by, ax, width)
+        if notes := mark_notes(portraits):
+            axes.set_xlabel("\n".join(["layer", *notes]))
+        return axes
+    return _grid(values, by, ax, width, portraits)
 
 
 def means(portraits: Mapping[tuple[int, int], HeadSummary], by: str, others: Sequence[str] = ()) -> Any:
@@ -93,9 +97,9 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
             x, y = (edges[1], edges[3]) if causal else (edges[0], edges[3] - 1 / wide)
             look = {"fontsize": _SMALL, "color": canvas.INK if role.clear else canvas.QUIET, "linespacing": 1.1}
             canvas.write(axes, x, y, caption, **look, **corner)
-    draw_grid_frame(axes, len(layers), across, top)
-    if not fit:
-        canvas.note(axes, _legend(role.name for role in roles.values() if role.clear))
+    portraits = seen.portraits()
+    draw_grid_frame(axes, len(layers), across, top, marked=marked_layers(portraits))
+    _note(axes, "" if fit else _legend(role.name for role in roles.values() if role.clear), portraits)
     if ax is None:
         canvas.fit_height(axes)
     return axes
@@ -118,14 +122,26 @@ def _legend(roles: Iterable[str]) -> str:
     return "   ".join(f"{_CODES[name]} {name}" for name in NAMES if name in given)
 
 
-def draw_grid_frame(ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "") -> None:
-    """Layers down, heads across; top: what a row has above its cells, for cells of height 1."""
+def _note(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary]) -> None:
+    """The legend, and what is assumed or unknown, below the figure."""
+    if text := "   ".join(filter(None, [legend, *mark_notes(portraits)])):
+        canvas.note(ax, text)
+
+
+def draw_grid_frame(
+    ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "", marked: Collection[int] = ()
+) -> None:
+    """Layers down, heads across; top: what a row has above its cells, for cells of height 1; marked: layers with a mark."""
     ax.set(xlim=(0, heads), ylim=(layers * (1 + top), 0))
     canvas.bare(ax)
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
     canvas.label_axis(ax.xaxis, [i + 0.5 for i in range(heads)], [str(i) for i in range(heads)])
-    canvas.label_axis(ax.yaxis, [i * (1 + top) + top + 0.5 for i in range(layers)], [str(i) for i in range(layers)])
+    canvas.label_axis(
+        ax.yaxis,
+        [i * (1 + top) + top + 0.5 for i in range(layers)],
+        [f"{i}{MARK if i in marked else ''}" for i in range(layers)],
+    )
     canvas.name_axes(ax, "head", "layer", title)
     ax.tick_params(length=0)
 
@@ -139,7 +155,7 @@ def short_role(role: str) -> str:
     return role.removesuffix(" token")
 
 
-def _grid(values: Any, by: str, ax: Any, width: float | None) -> Any:
+def _grid(values: Any, by: str, ax: Any, width: float | None, portraits: Mapping[tuple[int, int], HeadSummary]) -> Any:
     """A cell for each head, coloured by the mean of a statistic."""
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     layers, heads = values.shape
@@ -148,7 +164,7 @@ def _grid(values: Any, by: str, ax: Any, width: float | None) -> Any:
     mesh = axes.pcolormesh(
         np.arange(heads + 1), np.arange(layers + 1), values, edgecolors="white", linewidth=0.8, **scale
     )
-    draw_grid_frame(axes, layers, heads, title=f"mean {axis_name(by)}")
+    draw_grid_frame(axes, layers, heads, title=f"mean {axis_name(by)}", marked=marked_layers(portraits))
     axes.set_aspect(_CELL)
     draw_bar(axes, mesh, False, "", TICKS if is_weight else None)
     wide, high = canvas.size_of(axes)
@@ -160,6 +176,7 @@ def _grid(values: Any, by: str, ax: Any, width: float | None) -> Any:
         for (layer, head), text in texts.items():
             ink = ink_on(mesh.cmap(mesh.norm(values[layer, head])))
             canvas.write(axes, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=ink)
+    _note(axes, "", portraits)
     if ax is None:
         canvas.fit_height(axes)
     return axes
@@ -176,7 +193,7 @@ def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: flo
     colors = [tint(ROLES[name], _TINT if name != "mixed" else _TINT / 4) for name in NAMES]
     scale = {"cmap": canvas.matplotlib("colors").ListedColormap(colors), "vmin": -0.5, "vmax": len(NAMES) - 0.5}
     axes.pcolormesh(np.arange(heads + 1), np.arange(layers + 1), numbers, edgecolors="white", linewidth=0.8, **scale)
-    draw_grid_frame(axes, layers, heads)
+    draw_grid_frame(axes, layers, heads, marked=marked_layers(portraits))
     axes.set_aspect(_CELL)
     wide = canvas.size_of(axes)[0] / heads
     fit = max(canvas.text_width(axes, short_role(role)) for role in roles.values()) + 3 <= wide
@@ -184,8 +201,7 @@ def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: flo
         color = canvas.QUIET if role == "mixed" else canvas.INK
         text = short_role(role) if fit else _CODES[role]
         canvas.write(axes, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=color)
-    if not fit:
-        canvas.note(axes, _legend(roles.values()))
+    _note(axes, "" if fit else _legend(roles.values()), portraits)
     if ax is None:
         canvas.fit_height(axes)
     return axes

@@ -14,6 +14,7 @@ from regard.heads.views import Head, Index, place
 from regard.show.figures import canvas
 from regard.show.figures.cells import Cells, head_cells, visible_cells
 from regard.show.figures.colors import ink_on, weight_scale
+from regard.show.marks import MARK
 from regard.tokens import TextTokens
 
 TICKS = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0)
@@ -30,7 +31,7 @@ def _draw(head: Head, ax: Any, text: int, rows: Index, cols: Index, width: float
     cells = head_cells(head, text, rows, cols)
     axes = canvas.axes_for(ax, width, canvas.COLUMN)
     mesh = draw_cells(axes, cells)
-    canvas.name_axes(axes, "key", "query", f"{head.layer}.{head.head} {head.role.name}")
+    canvas.name_axes(axes, "key", "query", f"{head.layer}.{head.head}{MARK if head.marks else ''} {head.role.name}")
     queries, keys = (_labels(*side, text) for side in ((head.query_tokens, cells.rows), (head.key_tokens, cells.cols)))
     label = partial(_label_pooled, axes, cells) if cells.pooled else partial(_label, axes, queries, keys)
     label()
@@ -40,6 +41,8 @@ def _draw(head: Head, ax: Any, text: int, rows: Index, cols: Index, width: float
         label()
     if not cells.pooled:
         _write_numbers(axes, mesh, cells)
+    if head.marks:
+        canvas.note(axes, "   ".join(f"{MARK} {mark}" for mark in head.marks))
     if ax is None:
         canvas.fit_height(axes)
     return axes

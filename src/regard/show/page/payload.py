@@ -173,6 +173,7 @@ def describe_report(
                 "heads": heads["heads"][layer],
                 "steps": None,
                 "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
+                **({"marks": list(marks)} if (marks := seen[layer].marks) else {}),
             }
         )
     return {

@@ -20,7 +20,8 @@ import { Recent } from "./recent.js";
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, across: boolean, kv_heads: number,
  *   most: Record<string, number>, encoding: Encoding | null,
  *   grid: {rows: number, cols: number} | null, exact: Record<string, ExactInfo>, heads: HeadInfo[],
- *   steps: StepInfo[] | null, without_steps: string}} LayerInfo
+ *   steps: StepInfo[] | null, without_steps: string, marks?: string[]}} LayerInfo
+ *   marks: what is assumed or unknown about the layer;
  *   across: keys are of another text than queries; most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
  *   heads whose queries and keys are here
  * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes: number[],

@@ -170,10 +170,11 @@ export class HeadView {
     const place = `${layer}.${head}`;
     fill(
       this.role,
-      h("h2.role-name", h("span.num", `${layer}.${head}`), roleMark(info.role), info.role),
+      h("h2.role-name", h("span.num", `${layer}.${head}${ofLayer.marks ? "*" : ""}`), roleMark(info.role), info.role),
       h("p.note", capital(info.evidence)),
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
       ofLayer.across ? h("p.note", `${ofLayer.name}: words look at another text.`) : null,
+      ...(ofLayer.marks ?? []).map((mark) => h("p.note", `* ${mark}`)),
       cut ? h("p.note", h("button.cut", { onclick: () => cut(place) }, `cut ${place}`), " and see what changes") : null,
     );
   }

@@ -39,9 +39,10 @@ export function sharedText(first, count) {
 export function layerText(report, layer) {
   const kind = (/** @type {LayerInfo} */ { queries, keys, across, T, S }) => [queries, keys, across, T, S].join(" ");
   const info = report.layers[layer];
-  if (report.layers.every((one) => kind(one) === kind(info))) return "";
+  const marks = (info.marks ?? []).map((mark) => ` * ${mark}`).join("");
+  if (report.layers.every((one) => kind(one) === kind(info))) return marks ? `${layer} · ${info.name}${marks}` : "";
   const reads = info.across ? `: ${info.T} tokens look at ${info.S} of another text` : `: ${info.T} tokens`;
-  return `${layer} · ${info.name}${reads}`;
+  return `${layer} · ${info.name}${reads}${marks}`;
 }
 
 /**

@@ -1,0 +1,45 @@
+"""Calls with their texts in another order."""
+
+import pytest
+import torch
+
+from heads import dense
+from regard.attention.masks import Causal, causal, documents, padding, window
+from regard.attention.masks import dense as dense_mask
+from regard.heads.call import TextIds, WatchedCall
+from regard.heads.intercept_sdpa import CausalFromFirstKey
+from regard.heads.reorder import call_in_order
+
+ORDER = torch.tensor([2, 2, 0])
+DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2], [0, 0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        causal() & window(2),
+        padding([5, 4, 3]) | documents(DOCUMENTS),
+        ~padding(DOCUMENTS > 0) & causal(),
+        documents(DOCUMENTS[0]),
+        dense_mask(torch.rand(3, 1, 5, 5) < 0.5),
+        dense_mask(torch.rand(5, 5) < 0.5),
+        CausalFromFirstKey(),
+    ],
+    ids=lambda mask: mask.kind,
+)
+def test_a_mask_is_that_of_the_texts(mask):
+    call = dense.random_call(B=3, T=5, mask=mask)
+    expected = mask.dense(5, 5).expand(3, -1, 5, 5)[ORDER]
+    assert torch.equal(call_in_order(call, ORDER).mask.dense(5, 5).expand(3, -1, 5, 5), expected)
+
+
+def test_what_a_call_has_for_each_text_is_reordered_and_what_it_has_for_all_is_not():
+    bias, ids = torch.randn(3, 1, 5, 5), torch.arange(15).view(3, 5)
+    call = dense.random_call(B=3, T=5, bias=bias, tokens=ids, query_text=TextIds(ids, ids > 3), mask=Causal())
+    new = call_in_order(call, ORDER)
+    for name in ("q", "k", "bias", "tokens"):
+        assert torch.equal(getattr(new, name), getattr(call, name)[ORDER])
+    assert torch.equal(new.query_text.ids, ids[ORDER])
+    assert torch.equal(new.query_text.real, (ids > 3)[ORDER])
+    same = call_in_order(WatchedCall("", q=call.q, k=call.k, bias=bias[:1]), ORDER)
+    assert torch.equal(same.bias, bias[:1])
