@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 # Control characters but line breaks and tabs, line and paragraph separators, characters that reverse the direction of
@@ -108,17 +110,22 @@ def styled(stream: Any) -> Any:
 
 @contextmanager
 def printable_output() -> Iterator[None]:
-    """Inside this block, what is written to stdout and stderr is made printable. A traceback still is, after it."""
+    """Inside this block, what is written to stdout and stderr is made printable; and the traceback of an error that ends it."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         one if one is None or isinstance(one, PrintableStream) else PrintableStream(one) for one in before
     )
     try:
         yield
-    except (SystemExit, KeyboardInterrupt):
-        sys.stdout, sys.stderr = before
+    except Exception:
+        sys.excepthook = _write_traceback
         raise
-    sys.stdout, sys.stderr = before
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _write_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.arguments import check_whole
 from regard.files import atomically
 from regard.gpt.rust_calls import panics_refused
-from regard.gpt.tokenizer_file import TokenizerContent, check_tokenizer, read_tokenizer_file
+from regard.gpt.tokenizer_file import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
 from regard.printable import printable_errors
 from regard.tokens import byte_of_character
 
@@ -98,10 +98,11 @@ class Tokenizer:
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise ValueError(f"there is no {path}; a tokenizer is one file, tokenizer.json")
+        content = check_tokenizer_file(path)
         try:
-            return _built(read_tokenizer_file(path))
+            return _built(content)
         except ValueError as error:
-            raise ValueError(f"{path} is no tokenizer that can be read: {error}; get the file again") from None
+            raise not_a_tokenizer(path, error) from None
 
     def save(self, path: Path | str) -> None:
         """Write tokenizer.json, atomically and without whitespace, to this path or into this directory."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from regard.gpt.tokenizer_parts import ADDED_TOKEN, INSIDE, KINDS, LARGEST_SIZE, MODELS, MOST_PARTS, Check, is_size
-from regard.printable import readable
+from regard.printable import printable_errors, readable
 from regard.untrusted_json import MOST, parse_json
 
 LARGEST = 128 << 20  # bytes; the largest of known models have 35 MB
@@ -29,14 +29,23 @@ class TokenizerContent(NamedTuple):
     decoding_can_panic: bool
 
 
-def read_tokenizer_file(path: Path) -> TokenizerContent:
-    """The content of a tokenizer.json, if it is one that can be loaded; else a ValueError."""
-    size = path.stat().st_size
-    if size > LARGEST:
-        raise ValueError(f"the file has {size:,} bytes, more than the {LARGEST:,} that any tokenizer needs")
-    with path.open("rb") as file:
-        raw = file.read(size)
-    return check_tokenizer(raw)
+@printable_errors()
+def check_tokenizer_file(path: Path) -> TokenizerContent:
+    """The content of a tokenizer.json, if it is one that can be loaded; else a ValueError that names it."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise ValueError(f"the file has {size:,} bytes, more than the {LARGEST:,} that any tokenizer needs")
+        with path.open("rb") as file:
+            raw = file.read(size)
+        return check_tokenizer(raw)
+    except ValueError as error:
+        raise not_a_tokenizer(path, error) from None
+
+
+def not_a_tokenizer(path: Path, error: ValueError) -> ValueError:
+    """The error for a tokenizer.json that cannot be loaded."""
+    return ValueError(f"{path} is no tokenizer that can be read: {error}; get the file again")
 
 
 def check_tokenizer(raw: bytes) -> TokenizerContent:

@@ -76,8 +76,8 @@ def _is_replaced_pattern(value: Any) -> bool:
 
 
 def _as_in_python(pattern: str) -> str:
-    r"""An Oniguruma pattern in Python's syntax, near enough to ask whether it matches nothing: \p{…} is a word character."""
-    return re.sub(r"\\[pP]\{[^}]*\}", r"\\w", pattern)
+    r"""An Oniguruma pattern in Python's syntax, near enough to ask whether it matches nothing: \p{…} and \x{…} are \w."""
+    return re.sub(r"\\[pPx]\{[^}]*\}", r"\\w", pattern)
 
 
 def _are_merges(value: Any) -> bool:
@@ -138,8 +138,10 @@ def _is_charsmap(value: Any) -> bool:
         texts.decode()
     except UnicodeDecodeError:
         return False
-    steps = units[units >> 31 == 0]  # the others are values
-    targets = np.flatnonzero(units >> 31 == 0) ^ ((steps >> 10) << ((steps & 512) >> 6))
+    is_step = units >> 31 == 0  # the others are values
+    is_step[0] = True  # where every search begins
+    steps = units[is_step]
+    targets = np.flatnonzero(is_step) ^ ((steps >> 10) << ((steps & 512) >> 6))
     if not ((targets | 255) < len(units)).all():
         return False
     values = units[targets[steps & 256 > 0]] & 0x7FFFFFFF

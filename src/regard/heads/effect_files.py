@@ -15,6 +15,7 @@ from regard.files import write_safetensors
 from regard.heads.file_checks import (
     MOST_HEADS,
     Unfit,
+    check_range,
     damage_refused,
     opened,
     plain_text,
@@ -28,6 +29,7 @@ from regard.tokens import TextTokens
 from regard.untrusted_json import MOST, parse_json
 
 FORMAT, VERSION = "regard.effects", 1
+LARGEST_LOSS = 1e9  # of a token, unless it is infinite
 HeadNumber = tuple[int, int]
 
 
@@ -90,6 +92,7 @@ def _checked(header: dict[str, Any], file: Any) -> Measured:
     cuts = [tuple(_head(one, heads) for one in cut) for cut in header["cuts"]]
     require(all(cuts), "a cut has no heads")
     count = whole_number(header["count"], "count")
+    require(bool(heads) and count > 0, "there are no layers or no texts")
     losses, changes = [], []
     for i in range(count):
         losses.append(_tensor(file, f"losses.{i}", 1, None))
@@ -115,6 +118,7 @@ def _tensor(file: Any, name: str, axes: int, shape: tuple[int, ...] | None) -> T
     require(len(found or ()) == axes and shape in (None, found), f"{name} is {found} and should be {shape or '(T,)'}")
     tensor: Tensor = file.get_tensor(name)
     require(tensor.dtype is torch.float64, f"{name} is {tensor.dtype} and should be float64")
+    check_range(name, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS)
     return tensor
 
 

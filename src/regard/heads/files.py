@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,12 +61,14 @@ from regard.untrusted_json import MOST, parse_json
 NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer and save it"
 FORMAT, VERSION = "regard.seen", 1
 LARGEST_WINDOW = (1 << 31) - 1
+_DEEPEST_MASK = 64
 _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
     **{tensor: one.axes for tensor, one in STORED.items()},
     **dict.fromkeys(("visible", "even_distance"), ("b", "h", "T")),
     "queries": ("b", "h", "S"),
 }
 _INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
+_TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
 _PARTS: dict[str, tuple[str, ...]] = {
     "q": ("B", "H", "T", "?"),
     "k": ("B", "?", "S", "?"),
@@ -287,7 +289,9 @@ class _Reader:
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
             parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            _check_together(name, measured)
             return RecordedCall(WatchedCall(name, across=across, extra=extra, **parts), False, measured)
+        _check_together(name, measured)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
@@ -321,11 +325,12 @@ class _Reader:
             "k": torch.empty(B, 1, S, 0, device=self._device),
         }
 
-    def mask(self, rule: dict[str, Any]) -> Mask:
+    def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
         """A mask from its rule."""
         kind = rule["kind"]
+        require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
         if kind in ("and", "or"):
-            left, right = (self.mask(one) for one in rule["of"])
+            left, right = (self.mask(one, depth + 1) for one in rule["of"])
             return left & right if kind == "and" else left | right
         makers: dict[str, Callable[[], Mask]] = {
             "everything": lambda: EVERYTHING,
@@ -333,7 +338,7 @@ class _Reader:
             "window": lambda: window(whole_number(rule["size"], "a window", most=LARGEST_WINDOW)),
             "padding": lambda: padding(self.get(rule["keep"], None, {}, "padding")),
             "documents": lambda: documents(self.get(rule["ids"], None, {}, "documents")),
-            "not": lambda: ~self.mask(rule["of"][0]),
+            "not": lambda: ~self.mask(rule["of"][0], depth + 1),
             "dense": lambda: self._packed(rule),
         }
         require(kind in makers, f"no mask is called {readable(repr(kind))}")
@@ -347,13 +352,19 @@ class _Reader:
         return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
 
 
-def _range(statistic: str, T: int, S: int) -> tuple[float, float]:
+def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
     """The least and the largest value of a statistic, with room for rounding."""
     if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
         named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}
         return named.get(statistic, (-1, S - 1))
     most = {"received": float(T), "distance": float(max(T, S))}.get(statistic, STORED[statistic].most(S))
     return -0.1 * most, 1.1 * most + 0.1
+
+
+def _check_together(name: str, measured: Mapping[str, Tensor]) -> None:
+    for pair in _TOGETHER:
+        shapes = [measured[one].shape for one in pair if one in measured]
+        require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(pair)} belong together")
 
 
 def _check_keys(name: str, q: Tensor, k: Tensor) -> None:

@@ -65,7 +65,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._bar is not None:
             self._bar.console.print(f"  {printable(text)}", markup=False, soft_wrap=True)
         elif self.shown:
-            print(f"  {text}", file=sys.stderr, flush=True)
+            print(f"  {printable(text)}", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:
