@@ -145,7 +145,7 @@ def test_a_run_and_a_home_directory_are_found_as_generate_finds_them(tmp_path, r
 
 def test_a_preset_is_asked_for_by_its_name_on_the_hub(monkeypatch):
     asked = []
-    monkeypatch.setattr(models, "_reader_with_transformers", lambda name, device: asked.append(name))
+    monkeypatch.setattr(models, "_reader_with_transformers", lambda name, device: asked.append(name) or open_gpt)
     monkeypatch.setattr(models, "find_spec", lambda name: name)
     models.load_reader("gpt2-small", "cpu")
     assert asked == ["openai-community/gpt2"]

@@ -89,10 +89,9 @@ def _hiding_value(q: Tensor, k: Tensor, scale: float) -> Float[Tensor, "B 1 1 1"
     if 0 in (q.shape[1], q.shape[3]):  # nothing has no largest number
         return q.new_ones(q.shape[0], 1, 1, 1)
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-    largest = [t.abs().amax((1, 2, 3), keepdim=True).to(wide) for t in (q, k)]
-    bound = (4 * q.shape[-1]) * largest[0] * largest[1]
-    bound = bound.nan_to_num(nan=0.0, posinf=0.0).clamp(1e9 / scale, 1e38)
-    high = (bound / 8).sqrt()
+    largest: list[Tensor] = [torch.linalg.vector_norm(t, math.inf, (1, 2, 3), keepdim=True, dtype=wide) for t in (q, k)]
+    products = q.shape[-1] * (largest[0] * largest[1]).nan_to_num(nan=0.0, posinf=0.0)
+    high = products.clamp(1e9 / (4 * scale), 1e37).div(2).sqrt()  # 8 · high² = 4 · products
     return high.clamp(max=60_000.0) if q.dtype is torch.float16 else high
 
 

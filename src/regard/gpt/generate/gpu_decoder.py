@@ -110,10 +110,11 @@ class GraphDecoder:
         graphs.run_until(end)
         tokens = HostCopy(graphs.step.tokens[self.returned : end])
         graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
+        result = tokens.wait()
         self.returned = end
         if end == self.limit:
             graphs.user = None
-        return tokens.wait()
+        return result
 
 
 class HostCopy:
