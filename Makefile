@@ -23,7 +23,8 @@ test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests
 
-torture: $(VENV)/.dev ## Run 500 hostile submissions, twice (half an hour)
+torture: $(VENV)/.dev ## Run hostile submissions and 10,000 damaged files
+	$(BIN)/python tests/torture_files.py
 	$(BIN)/python tests/sandbox/torture.py
 	$(BIN)/python tests/grading/torture.py
 	$(BIN)/python tests/grading/torture.py --exercise --count 100

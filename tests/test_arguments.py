@@ -31,6 +31,10 @@ def test_heads_that_do_not_divide_the_width_say_which_widths_and_heads_would():
         arguments.check_heads(1, 2)
 
 
+def test_a_width_of_two_billion_is_answered_at_once():
+    assert arguments.near_divisors(2**31 - 1, 7) == "1 or 2147483647"
+
+
 @pytest.mark.parametrize(("width", "heads"), [(768, 7), (770, 12), (13, 5), (5, 12), (1600, 24)])
 def test_every_number_of_heads_that_is_offered_divides_the_width(width, heads):
     offered = [int(n) for n in arguments.near_divisors(width, heads).replace(" or", ",").split(",")]

@@ -25,7 +25,8 @@ FLOORS = [
     {"traces", "mistakes"},
     {"attention", "ladder"},
     {"steps"},
-    {"arguments", "files", "drawing", "sandbox", "scoped", "super_init", "tokens", "toml_files"},
+    {"arguments", "files", "drawing", "sandbox", "scoped", "super_init", "tokens", "toml_files", "untrusted_json"},
+    {"printable"},
 ]
 SEALED = {"ladder": {"steps", "arguments", "super_init"}}  # these import nothing else, even from below
 LONGEST = 400  # lines of a file

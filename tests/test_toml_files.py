@@ -9,7 +9,7 @@ def test_values_and_tables_are_read(tmp_path):
     assert read_toml(file) == {"title": "Größe", "chapter": [{"exercises": ["a", "b"]}]}
 
 
-@pytest.mark.parametrize("content", [b"title = ", b"title = \xff"])
+@pytest.mark.parametrize("content", [b"title = ", b"title = \xff", b"a = " + b"[" * 9999])
 def test_what_is_no_toml_is_an_error_with_the_file(content, tmp_path):
     file = tmp_path / "course.toml"
     file.write_bytes(content)

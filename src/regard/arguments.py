@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
@@ -99,7 +100,8 @@ def near_divisors(width: int, heads: int) -> str:
     >>> near_divisors(768, 7), near_divisors(7, 5), near_divisors(5, 12)
     ('6, 8 or 12', '1 or 7', '5')
     """
-    divisors = [n for n in range(1, width + 1) if width % n == 0]
+    small = [n for n in range(1, math.isqrt(width) + 1) if width % n == 0]
+    divisors = sorted({*small, *(width // n for n in small)})
     near = [*[n for n in divisors if n < heads][-1:], *[n for n in divisors if n > heads][:2]]
     *first, last = map(str, near)
     return f"{', '.join(first)} or {last}" if first else last

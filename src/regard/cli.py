@@ -26,6 +26,7 @@ from regard.commands.serve import serve
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.commands.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
+from regard.printable import printable_output
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,12 +55,13 @@ app.add_typer(bench, name="bench")
 def main() -> None:
     """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none; there is never a traceback."""
     use_ascii_where_needed()
-    with interruptible() as interruption:
-        try:
-            status = _flushed(_run())
-        except KeyboardInterrupt:
-            status = STATUS
-    _leave(STATUS if interruption.arrived else status)
+    with printable_output():
+        with interruptible() as interruption:
+            try:
+                status = _flushed(_run())
+            except KeyboardInterrupt:
+                status = STATUS
+        _leave(STATUS if interruption.arrived else status)
 
 
 def _run() -> int:

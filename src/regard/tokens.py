@@ -264,6 +264,18 @@ def describe_part(name: str) -> str:
     return " and ".join(filter(None, [*texts, name[end:]]))
 
 
+def is_part(name: str) -> bool:
+    r"""Can it be the name of a token that has bytes of characters, such as 猫:2, on one line and printable?
+
+    >>> is_part("猫:2-3"), is_part("\x1b[2J猫:1"), is_part(r"\ud800:1")
+    (True, False, False)
+    """
+    try:
+        return bool(describe_part(name)) and printable(name) == name
+    except UnicodeError:  # no such character
+        return False
+
+
 def byte_of_character() -> dict[str, int]:
     """GPT-2's alphabet of bytes, which byte-level vocabularies are spelled in: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}

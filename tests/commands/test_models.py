@@ -1,5 +1,7 @@
 """Opening models for commands."""
 
+import json
+import shutil
 import sys
 
 import pytest
@@ -103,3 +105,31 @@ def test_transformers_speaks_again_after_it_was_silenced(folder):
     open_with_transformers(folder, TWICE, 5, "cpu")
     assert logging.is_progress_bar_enabled()
     assert logging.get_verbosity() == level
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "tokenizer.json",
+            {"decoder": {"type": "Strip", "content": "a", "start": 0, "stop": 9}},
+            "stop of decoder Strip",
+        ),
+        (
+            "tokenizer.json",
+            {"added_tokens": [{"id": 2**31, "content": "\x1b[2J"}]},
+            r"the id of \\x1b\[2J is 2147483648",
+        ),
+        ("config.json", {"x": [[]] * 200_000}, "it has too many values"),
+        ("config.json", {"n_layer": "\x1b[2J"}, r"could not be loaded: "),
+    ],
+)
+def test_hostile_files_are_refused_before_transformers_reads_them(folder, tmp_path, file, change, message, capfd):
+    pytest.importorskip("transformers")
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message) as error:
+        open_with_transformers(str(tmp_path / "model"), TWICE, 5, "cpu")
+    assert str(error.value).isprintable()
+    assert capfd.readouterr().err == ""

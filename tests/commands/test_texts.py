@@ -1,6 +1,7 @@
 """The text of a command: a sentence, a file, or standard input."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -42,3 +43,12 @@ def test_without_a_text_one_that_repeats_itself_is_read():
 def test_what_is_no_text_says_why(text, message):
     with pytest.raises(ValueError, match=message):
         read_text(text)
+
+
+def test_a_file_that_no_model_can_read_is_not_read(tmp_path):
+    (tmp_path / "sparse.txt").touch()
+    os.truncate(tmp_path / "sparse.txt", 10 << 30)
+    with pytest.raises(
+        ValueError, match=r"sparse\.txt has 10,737,418,240 bytes, and a text here has at most 67,108,864"
+    ):
+        read_text(str(tmp_path / "sparse.txt"))

@@ -51,6 +51,11 @@ def test_everything_is_read_back(tmp_path):
         ({"header": {"roles": 3}}, "the header does not describe effects"),
         ({"metadata": {"version": "7"}}, "the effects have version 7 and this regard reads 1; update regard"),
         ({"metadata": {"format": "regard.seen"}}, "holds no effects"),
+        ({"header": {"heads": [10**9, 2]}}, "heads is 1000000000, no size"),
+        ({"header": {"count": 0}}, "there are no layers or no texts"),
+        ({"header": {"to": "\x1b[2J"}}, "a role, or what was handed over, is no short text"),
+        ({"header": {"roles": [[0, 0, "x" * 501]]}}, "a role, or what was handed over, is no short text"),
+        ({"tensors": {"losses.0": torch.full((3,), 1e30, dtype=torch.float64)}}, r"losses.0 has 1e\+30, which is not"),
         ({"tensors": {"losses.0": torch.zeros(3)}}, "losses.0 is torch.float32 and should be float64"),
     ],
 )

@@ -184,6 +184,14 @@ def edited(path, change):
 TEXT = {"pieces": ["a"], "continues": [False], "padding": [False], "parts": {}}
 
 
+def deep(levels):
+    """A mask of masks."""
+    rule = {"kind": "causal"}
+    for _ in range(levels):
+        rule = {"kind": "not", "of": [rule]}
+    return rule
+
+
 def layer_of(report):
     return report["forwards"][0]["layers"][0]
 
@@ -231,6 +239,29 @@ def test_a_file_from_before_tokens_were_saved_has_none(tmp_path):
             r"attention: key_texts should be 2 texts of 5 tokens",
         ),
         (lambda r, t: r.update(texts=[TEXT | {"pieces": [3]}]), r"texts are not lists of tokens"),
+        (lambda r, t: r.update(texts=[TEXT | {"parts": {"0": "\x1b[2J"}}]), r"texts are not lists of tokens"),
+        (lambda r, t: r.update(texts=[TEXT | {"parts": {"1": "猫:1"}}]), r"texts are not lists of tokens"),
+        (lambda r, t: layer_of(r).update(name="\x1b]0;title\x07"), r"a layer has no name or no steps"),
+        (lambda r, t: layer_of(r).update(H=10**9), r"H is 1000000000, no size"),
+        (lambda r, t: step_of(r).update(T=10**7), r"2 texts, 3 heads and 10,000,000 tokens are more than a file of"),
+        (lambda r, t: step_of(r)["mask"].update(of=[{"kind": "window", "size": 2**31}] * 2), r"a window is 2147483648"),
+        (
+            lambda r, t: t[step_of(r)["found"]["largest_key"]].fill_(5),
+            r"largest_key has 5, which is not between -1 and 4",
+        ),
+        (lambda r, t: t[step_of(r)["found"]["largest_key"]].fill_(-2), r"largest_key has -2, which is not"),
+        (lambda r, t: t[step_of(r)["found"]["sink"]].fill_(7), r"sink has 7.0, which is not between -0.1 and 1.2"),
+        (lambda r, t: t[step_of(r)["found"]["entropy"]].fill_(1e30), r"entropy has .*, which is not between"),
+        (lambda r, t: step_of(r)["found"].pop("even_distance"), r"visible and even_distance belong together"),
+        (
+            lambda r, t: t.update({step_of(r)["q"]: torch.zeros(2, 3, 5, 7, dtype=torch.long)}),
+            r"q must be numbers, but is",
+        ),
+        (lambda r, t: step_of(r).update(mask={"kind": "dense", "shape": [9], "bits": "t0"}), r"a mask has 1 axes"),
+        (
+            lambda r, t: step_of(r).update(mask=deep(400)),
+            r"a mask is nested more than 64 deep",
+        ),
     ],
 )
 def test_a_header_that_does_not_fit_its_tensors_is_not_believed(change, message, tmp_path):
@@ -264,3 +295,37 @@ def test_a_report_of_a_later_version_asks_for_an_update(tmp_path):
 def test_no_file_at_all_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere is not a file; seen\.save\('.*nowhere'\) writes one"):
         load_seen(tmp_path / "nowhere")
+
+
+def test_a_mask_that_a_hundred_layers_name_is_one_tensor_and_none_before_it_is_asked_for(tmp_path):
+    mask = torch.rand(1, 1, 257, 257) < 0.5
+    seen = Seen(collect=("entropy",))
+    seen.add(0, 0, random_call(B=1, H=1, T=257, D=1, mask=dense_mask(mask)))
+    seen.save(tmp_path / "seen")
+
+    def named_often(report, _):
+        report["forwards"][0]["layers"] *= 100
+
+    edited(tmp_path / "seen", named_often)
+    again = load_seen(tmp_path / "seen")
+    masks = [again[layer].record.call(0).mask for layer in range(100)]
+    assert all(one is masks[0] for one in masks)
+    assert "seen" not in vars(masks[0])  # not unpacked yet
+    torch.testing.assert_close(masks[0].seen, mask)
+
+
+def test_five_hundred_bytes_cannot_claim_a_billion_heads(tmp_path):
+    layer = {"name": "a", "B": 1, "H": 10**9, "shared": None, "steps": []}
+    layer["steps"] = [{"T": 1, "S": 1, "kept": False, "across": False, "found": {"visible": "v", "even_distance": "v"}}]
+    report = {"collect": [], "keep": False, "forwards": [{"number": 0, "layers": [layer]}], "texts": []}
+    metadata = {"format": "regard.seen", "version": "1", "report": json.dumps(report)}
+    save_file({"v": torch.ones(1, 1, 1)}, tmp_path / "seen", metadata=metadata)
+    with pytest.raises(ValueError, match=r"seen: H is 1000000000, no size\. Nothing was loaded\."):
+        load_seen(tmp_path / "seen")
+
+
+def test_a_report_with_many_empty_lists_is_refused_before_it_is_parsed(tmp_path):
+    metadata = {"format": "regard.seen", "version": "1", "report": "[" + "[]," * 600_000 + "0]"}
+    save_file({}, tmp_path / "seen", metadata=metadata)
+    with pytest.raises(ValueError, match=r"it has too many values .*Nothing was loaded\."):
+        load_seen(tmp_path / "seen")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from regard.printable import styled
+
 
 class StageProgress:
     """The current stage on stderr: a bar in a terminal if rich is installed, otherwise a line for each stage.
@@ -24,7 +26,7 @@ class StageProgress:
             except ImportError:
                 return
             # Tables are printed to stdout; by default rich would redirect them.
-            self._bars = Bars(console=Console(stderr=True), transient=True, redirect_stdout=False)
+            self._bars = Bars(console=Console(file=styled(sys.stderr)), transient=True, redirect_stdout=False)
 
     def __enter__(self) -> StageProgress:
         if self._bars is not None:

@@ -16,6 +16,7 @@ from regard.commands.errors import flags_named
 from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_files import FIGURES, check_files
 from regard.commands.texts import read_text
+from regard.printable import styled
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
@@ -148,6 +149,6 @@ def _progress_bar() -> Iterator[Any]:
 
     columns = (TextColumn("  cutting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     hidden = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+    with Progress(*columns, console=Console(file=styled(sys.stderr)), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

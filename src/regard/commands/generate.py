@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.errors import flags_named
+from regard.printable import UNPRINTABLE, styled
 
 _TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -57,9 +58,9 @@ def generate(
     on_terminal = sys.stdout.isatty()
     interrupted = False
     try:
-        _write(_prompt_in_dim(prompt) if on_terminal else prompt)
+        _write(_prompt_in_dim(prompt) if on_terminal else printable(prompt))
         for piece in stream:
-            _write(printable(piece) if on_terminal else piece)
+            _write(printable(piece))
         _write("\n")
     except KeyboardInterrupt:
         interrupted = True
@@ -96,7 +97,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Jb")
     'a�[2Jb'
     """
-    return "".join("\ufffd" if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 else c for c in text)
+    return UNPRINTABLE.sub("\ufffd", text)
 
 
 def _prompt_in_dim(prompt: str) -> str:
@@ -107,8 +108,9 @@ def _prompt_in_dim(prompt: str) -> str:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    out = styled(sys.stdout)
+    out.write(text)
+    out.flush()
 
 
 def _reason(reason: str | None, context_length: int) -> str:

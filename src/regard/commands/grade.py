@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.printable import styled
+
 
 def grade(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Holds a .py file or a folder for each student.")],
@@ -88,6 +90,6 @@ def _progress_bar() -> Iterator[Any]:
 
     hidden = not sys.stderr.isatty()
     columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as progress:
+    with Progress(*columns, console=Console(file=styled(sys.stderr)), transient=True, disable=hidden) as progress:
         bar = progress.add_task("", total=None)
         yield lambda done, total, _: progress.update(bar, completed=done, total=total)

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from regard.printable import styled
+
 STATUS = 130  # as shells report a program that Ctrl-C ended: 128 + SIGINT
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -53,7 +55,7 @@ def leave(*_: Any) -> None:
         sys.stdout.flush()
     with suppress(Exception):
         if sys.stderr.isatty():
-            sys.stderr.write(_SHOW_CURSOR + "\n")
+            styled(sys.stderr).write(_SHOW_CURSOR + "\n")
         sys.stderr.flush()
     os._exit(STATUS)
 

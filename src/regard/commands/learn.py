@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.commands.usage import RegardCommand, RegardGroup
+from regard.printable import styled
 
 if TYPE_CHECKING:
     from regard.course.courses import Course, Lesson
@@ -123,7 +124,7 @@ def list_lessons(course: CourseOption = None) -> None:
     from regard.show.lessons import colored, lesson_list
     from regard.show.table import terminal_width
 
-    typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n")
+    typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n", file=styled(sys.stdout))
 
 
 @learn.command(cls=RegardCommand)
@@ -267,7 +268,7 @@ def _check_once(folder: LearnerFolder, lesson: Lesson) -> None:
     typer.echo(f"\n{lesson_heading(folder, lesson, width, with_task=False)}\n")
     with AnswerChecker() as checker:
         checked = check_learner(folder, lesson, checker)
-    typer.echo(f"{colored(result_text(lesson, checked, width))}\n")
+    typer.echo(f"{colored(result_text(lesson, checked, width))}\n", file=styled(sys.stdout))
     if checked.verdict.is_right:
         typer.echo(f"{next_step(folder, width, after=lesson)}\n")
     else:

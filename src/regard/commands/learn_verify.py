@@ -9,6 +9,7 @@ import typer
 
 from regard.course.answers import AnswerChecker
 from regard.course.courses import Course, read_course, read_lessons
+from regard.printable import printable, styled
 from regard.show.lessons import colored
 from regard.show.table import terminal_width, text_table, wrapped
 
@@ -26,16 +27,16 @@ def verify_folders(folders: list[Path]) -> None:
     with AnswerChecker() as checker:
         for lesson in course.lessons:
             if sys.stderr.isatty():
-                typer.echo(f"\r\x1b[K  {lesson.number} of {len(course.lessons)}: {lesson.name}", nl=False, err=True)
+                _over(f"  {lesson.number} of {len(course.lessons)}: {lesson.name}")
             reports.append(verify_lesson(lesson, checker))
     if sys.stderr.isatty():
-        typer.echo("\r\x1b[K", nl=False, err=True)
+        _over("")
     width = terminal_width()
     rows = [
         ["✗" if one.faults else "✓", one.name, str(one.wrong), str(one.ways), f"{one.seconds:.2f} s"] for one in reports
     ]
     names = ["", "exercise", "wrong answers named", "other ways", "longest check"]
-    typer.echo(f"\n{colored(text_table(names, rows, width, words=2, cut={1: 12}))}")
+    typer.echo(f"\n{colored(text_table(names, rows, width, words=2, cut={1: 12}))}", file=styled(sys.stdout))
     faults = [(course.folder.name, one) for one in general]
     faults += [(report.name, one) for report in reports for one in report.faults]
     if faults:
@@ -64,7 +65,8 @@ def verify_certificate(file: Path, answers: Path, course: Course, unprotected: b
     rows = [[_SIGNS[one.status], one.name, _used(claimed[one.name]), one.says] for one in results]
     typer.echo(f"\n  {file.name}: signature and course fit; made {certificate['date']}.\n")
     if rows:
-        typer.echo(colored(text_table(["", "exercise", "used", "run again"], rows, width, cut={1: 8, 2: 6, 3: 16})))
+        table = text_table(["", "exercise", "used", "run again"], rows, width, cut={1: 8, 2: 6, 3: 16})
+        typer.echo(colored(table), file=styled(sys.stdout))
     right = sum(one.status == "right" for one in results)
     typer.echo(f"\n  {right} of {len(results)} answers that it calls done were run again and are right.")
     if not unprotected and any(one.status == "unchecked" for one in results):
@@ -76,3 +78,8 @@ def verify_certificate(file: Path, answers: Path, course: Course, unprotected: b
 def _used(exercise: dict[str, object]) -> str:
     words = [f"{exercise['hints']} hint{'s' * (exercise['hints'] != 1)}"] if exercise["hints"] else []
     return ", ".join([*words, *(["solution seen"] if exercise["solution_seen"] else [])])
+
+
+def _over(text: str) -> None:
+    """Write a line over the one before, on stderr."""
+    typer.echo(f"\r\x1b[K{printable(text)}", nl=False, file=styled(sys.stderr))

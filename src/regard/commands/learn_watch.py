@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 import typer
 
@@ -12,6 +13,7 @@ from regard.course.answers import AnswerChecker, CheckedAnswer, check_learner
 from regard.course.courses import Lesson
 from regard.course.learner import LearnerFolder
 from regard.course.watching import EVERY, SavedFiles
+from regard.printable import styled
 from regard.sandbox.process import RunCancelled
 from regard.show.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
 from regard.show.table import terminal_width, wrapped
@@ -144,7 +146,7 @@ class WatchMode:
             blocks.append(next_step(self.folder, width, after=self.lesson, how="press n"))
         blocks += [f"  {self._keys()}"] if self.checked or self.is_list or self.message != "checking…" else []
         clear = "\n" if os.environ.get("TERM") == "dumb" else _CLEAR
-        typer.echo(clear + "\n" + colored("\n\n".join(blocks)))
+        typer.echo(clear + "\n" + colored("\n\n".join(blocks)), file=styled(sys.stdout))
 
     def _result(self, width: int) -> str:
         """The verdict. What comes after success and does not fit the screen, the key w shows."""

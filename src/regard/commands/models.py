@@ -18,7 +18,10 @@ from regard.gpt.checkpoint.config_json import KINDS
 from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import check_hub, find_directory, not_fetched
 from regard.gpt.model import GPT
+from regard.gpt.rust_calls import panics_refused
+from regard.gpt.tokenizer_file import check_tokenizer_file
 from regard.gpt.train.processes import find_device
+from regard.printable import readable
 
 _MISSING = "other types are loaded with transformers, which is missing"
 PACKAGED = "tiny"  # the trained model in the package
@@ -76,7 +79,7 @@ def _check_family(name: str, reason: str, remedy: str) -> None:
     kind = read_json(path).get("model_type") if path.is_file() else None
     if isinstance(kind, str) and kind not in KINDS:
         raise ValueError(
-            f"{name} is of type {kind}; regard by itself reads the families of GPT-2 and Llama "
+            f"{name} is of type {readable(kind)}; regard by itself reads the families of GPT-2 and Llama "
             f"({', '.join(one for one in KINDS if one != 'regard')}), and {reason}; {remedy}"
         )
 
@@ -171,7 +174,7 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
         generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in config.architectures or ())
         maker = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
         model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+    except Exception as error:  # transformers believes config.json, so a wrong value can fail anywhere
         if isinstance(error, OSError) and not Path(name).exists():
             raise not_fetched(name, error) from None
         raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
@@ -181,8 +184,9 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
             f"{name} reads {reads}, not text; watch it in Python: with regard.watch(model) as seen: model({reads}=…)"
         )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
-    except (OSError, ValueError, TypeError) as error:
+        with panics_refused("tokenizers cannot read it", hold_stderr=True):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
+    except Exception as error:
         raise ValueError(
             f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
         ) from None
@@ -203,11 +207,16 @@ def _check_name(name: str) -> None:
     elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
         # transformers would make an empty tokenizer, which reads nothing.
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
+    else:
+        read_json(path / "config.json")  # transformers would read whatever is there, of any size
+        if (path / "tokenizer.json").is_file():
+            check_tokenizer_file(path / "tokenizer.json")
 
 
 def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> dict[str, Tensor]:
     truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
-    encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
+    with panics_refused("the tokenizer cannot encode this text", hold_stderr=True):
+        encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
     ids = inputs["input_ids"][0].tolist()
     longest = getattr(config, "max_position_embeddings", None)
@@ -223,4 +232,4 @@ def _number_of_layers(config: Any) -> int | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return readable((str(error).strip() or type(error).__name__).splitlines()[0], 300)

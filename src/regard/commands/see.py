@@ -26,6 +26,7 @@ from regard.commands.see_compare import (
 )
 from regard.commands.see_files import PAGES, check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
+from regard.printable import styled
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
@@ -356,6 +357,6 @@ def _progress_bar(total: int | None, shown: bool) -> Iterator[Any]:
 
     columns = (TextColumn("  watching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     hidden = not (shown and sys.stderr.isatty())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+    with Progress(*columns, console=Console(file=styled(sys.stderr)), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)

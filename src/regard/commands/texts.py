@@ -15,6 +15,9 @@ REPEATED = (
 )
 
 
+LARGEST = 64 << 20  # bytes of a text: many more tokens than any model reads
+
+
 def read_text(text: str | None) -> str:
     """Standard input for -, a file, or the sentence itself; without a text, one that repeats itself."""
     if text is None:
@@ -22,6 +25,8 @@ def read_text(text: str | None) -> str:
     if text == "-":
         content = sys.stdin.read()
     elif os.path.isfile(text):
+        if (size := os.path.getsize(text)) > LARGEST:
+            raise ValueError(f"{text} has {size:,} bytes, and a text here has at most {LARGEST:,}; give a part of it")
         try:
             content = Path(text).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:

@@ -18,8 +18,11 @@ from typing import Any
 from regard.course.answers import AnswerChecker
 from regard.course.courses import Course, Lesson
 from regard.course.learner import LearnerFolder, short_hash, today
+from regard.printable import printable_errors, readable
+from regard.untrusted_json import parse_json
 
 FORMAT = 1
+LARGEST = 4 << 20  # bytes
 
 
 def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
@@ -60,16 +63,23 @@ def sign(certificate: dict[str, Any]) -> str:
     return hmac.new(str(certificate["course"]["hash"]).encode(), text.encode(), "sha256").hexdigest()
 
 
+@printable_errors()
 def read_certificate(path: Path) -> dict[str, Any]:
     """A certificate from a file. ValueError if it is none, or was changed after it was made."""
+    no_certificate = f"{path} is no certificate; make one with: regard learn status --json > FILE"
     try:
-        certificate = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            certificate = parse_json(file.read(LARGEST) if path.stat().st_size <= LARGEST else b"")
+    except ValueError:  # not UTF-8, not JSON, too large or too deep
+        raise ValueError(no_certificate) from None
+    try:
         if certificate["format"] != FORMAT:
-            raise ValueError(f"{path} has format {certificate['format']}; this version of regard reads {FORMAT}")
+            found = readable(certificate["format"])
+            raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
         is_signed = hmac.compare_digest(str(certificate["signature"]), sign(certificate))
         names = [(str(one["name"]), str(one["state"])) for one in certificate["exercises"]]
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError):
-        raise ValueError(f"{path} is no certificate; make one with: regard learn status --json > FILE") from None
+    except (KeyError, TypeError, AttributeError, UnicodeEncodeError, RecursionError):
+        raise ValueError(no_certificate) from None
     if not is_signed or not names:
         raise ValueError(f"{path} was changed after it was made: its signature does not fit")
     return dict(certificate)

@@ -7,6 +7,7 @@ encoded and decodes to itself. Hugging Face's `tokenizers` does the work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from regard.arguments import check_whole
 from regard.files import atomically
+from regard.gpt.rust_calls import panics_refused
+from regard.gpt.tokenizer_file import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
+from regard.printable import printable_errors
 from regard.tokens import byte_of_character
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"  # separates documents
 SMALLEST = 257  # 256 bytes and the end
+_TRIED = "The cat's 3.14 naïve\u0301 猫 🐈\n\n  end "
 
 
 class Tokenizer:
@@ -44,6 +49,7 @@ class Tokenizer:
         inner.no_padding()
         inner.encode_special_tokens = True  # so that their names in a text are encoded as text
         self._inner = inner
+        self._encoding_can_panic = self._decoding_can_panic = False
         self.vocab_size: int = inner.get_vocab_size()
         self.end: int | None = inner.token_to_id(END)
         self._bytes = byte_of_character() if _is_byte_level(inner) else None
@@ -85,18 +91,18 @@ class Tokenizer:
         return Tokenizer(inner)
 
     @staticmethod
+    @printable_errors()
     def load(path: Path | str) -> Tokenizer:
         """A tokenizer from a tokenizer.json, or from a directory that holds one."""
-        from tokenizers import Tokenizer as Inner
-
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise ValueError(f"there is no {path}; a tokenizer is one file, tokenizer.json")
+        content = check_tokenizer_file(path)
         try:
-            return Tokenizer(Inner.from_file(str(path)))
-        except Exception as error:  # tokenizers raises nothing narrower
-            raise ValueError(f"{path} is no tokenizer that can be read: {error}; get the file again") from error
+            return _built(content)
+        except ValueError as error:
+            raise not_a_tokenizer(path, error) from None
 
     def save(self, path: Path | str) -> None:
         """Write tokenizer.json, atomically and without whitespace, to this path or into this directory."""
@@ -119,7 +125,8 @@ class Tokenizer:
         """The token ids of many texts, on all cores."""
         texts = [_checked(text) for text in texts]
         inner = self._with_special_names if special else self._inner
-        return [encoding.ids for encoding in inner.encode_batch_fast(texts, add_special_tokens=special)]
+        with panics_refused("the tokenizer cannot encode this text", self._encoding_can_panic):
+            return [encoding.ids for encoding in inner.encode_batch_fast(texts, add_special_tokens=special)]
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """The text of token ids. Invalid UTF-8 and ids without a token become U+FFFD: �."""
@@ -128,8 +135,13 @@ class Tokenizer:
             if self._inner.id_to_token(i) is not None:
                 known.append(i)
                 continue
-            text, known = text + self._inner.decode(known, skip_special_tokens=False) + "\ufffd", []
-        return text + self._inner.decode(known, skip_special_tokens=False)
+            text, known = text + self._decode(known) + "\ufffd", []
+        return text + self._decode(known)
+
+    def _decode(self, ids: list[int]) -> str:
+        with panics_refused("the tokenizer cannot decode these tokens", self._decoding_can_panic):
+            text: str = self._inner.decode(ids, skip_special_tokens=False)
+            return text
 
     def pieces(self, ids: Iterable[int] | Tensor) -> list[str]:
         r"""Each token as its own text, for tables and figures; a byte of a multi-byte character is written \xe4."""
@@ -219,9 +231,21 @@ class StreamingDecoder:
 
 
 def _read(content: str) -> Tokenizer:
+    return _built(check_tokenizer(content.encode()))
+
+
+def _built(content: TokenizerContent) -> Tokenizer:
+    """A tokenizer from checked content. One that can panic is tried once, so that it fails here if it always does."""
     from tokenizers import Tokenizer as Inner
 
-    return Tokenizer(Inner.from_str(content))
+    with panics_refused("tokenizers cannot read it", hold_stderr=True):
+        tokenizer = Tokenizer(Inner.from_buffer(content.raw))
+        tokenizer._encoding_can_panic = content.encoding_can_panic
+        tokenizer._decoding_can_panic = content.decoding_can_panic
+        if content.encoding_can_panic or content.decoding_can_panic:
+            with suppress(Exception):  # a text that it does not know is no fault of the file; a panic is no Exception
+                tokenizer._inner.decode(tokenizer._inner.encode(_TRIED).ids)
+    return tokenizer
 
 
 def _checked(text: str) -> str:

@@ -8,15 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor
 
 from regard.files import write_safetensors
-from regard.heads.file_checks import Unfit, plain_text, require, text_of_plain, whole_number
+from regard.heads.file_checks import (
+    MOST_HEADS,
+    Unfit,
+    check_range,
+    damage_refused,
+    opened,
+    plain_text,
+    require,
+    short_text,
+    text_of_plain,
+    whole_number,
+)
+from regard.printable import printable_errors, readable
 from regard.tokens import TextTokens
+from regard.untrusted_json import MOST, parse_json
 
 FORMAT, VERSION = "regard.effects", 1
+LARGEST_LOSS = 1e9  # of a token, unless it is infinite
 HeadNumber = tuple[int, int]
 
 
@@ -53,39 +66,33 @@ def save_measured(path: str | Path, measured: Measured) -> None:
     write_safetensors(path, tensors, {"format": FORMAT, "version": str(VERSION), "effects": json.dumps(header)})
 
 
+@printable_errors()
 def load_measured(path: str | Path) -> Measured:
     """Read what save_measured() wrote."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; effects.save({str(path)!r}) writes one")
-    try:
-        with safetensors.safe_open(str(path), framework="pt", device="cpu") as file:
-            return _read(file)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file ({error}). Nothing was loaded.") from None
-    except Unfit as error:
-        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+    with opened(path) as file:
+        return _read(file, path.stat().st_size)
 
 
-def _read(file: Any) -> Measured:
+def _read(file: Any, size: int) -> Measured:
     metadata = file.metadata() or {}
     if metadata.get("format") != FORMAT:
         raise Unfit("this is a safetensors file but holds no effects; effects.save(path) writes those")
     if metadata.get("version") != str(VERSION):
-        raise Unfit(
-            f"the effects have version {metadata.get('version')} and this regard reads {VERSION}; update regard"
-        )
-    try:
-        return _checked(json.loads(metadata["effects"]), file)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Unfit(f"the header does not describe effects ({type(error).__name__}: {error})") from None
+        version = readable(metadata.get("version"))
+        raise Unfit(f"the effects have version {version} and this regard reads {VERSION}; update regard")
+    with damage_refused("effects"):
+        return _checked(parse_json(metadata["effects"], MOST + size // 4), file)
 
 
 def _checked(header: dict[str, Any], file: Any) -> Measured:
-    heads = [whole_number(one, "heads") for one in header["heads"]]
+    heads = [whole_number(one, "heads", most=MOST_HEADS) for one in header["heads"]]
     cuts = [tuple(_head(one, heads) for one in cut) for cut in header["cuts"]]
     require(all(cuts), "a cut has no heads")
     count = whole_number(header["count"], "count")
+    require(bool(heads) and count > 0, "there are no layers or no texts")
     losses, changes = [], []
     for i in range(count):
         losses.append(_tensor(file, f"losses.{i}", 1, None))
@@ -100,8 +107,9 @@ def _checked(header: dict[str, Any], file: Any) -> Measured:
         )
     texts = None if header["texts"] is None else [text_of_plain(one) for one in header["texts"]]
     require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
-    roles = {_head((layer, head), heads): str(role) for layer, head, role in header["roles"]}
-    return Measured(cuts, losses, changes, chosen, heads, roles, texts, str(header["to"]))
+    roles = {_head((layer, head), heads): role for layer, head, role in header["roles"]}
+    require(all(map(short_text, (*roles.values(), header["to"]))), "a role, or what was handed over, is no short text")
+    return Measured(cuts, losses, changes, chosen, heads, roles, texts, header["to"])
 
 
 def _tensor(file: Any, name: str, axes: int, shape: tuple[int, ...] | None) -> Tensor:
@@ -110,6 +118,7 @@ def _tensor(file: Any, name: str, axes: int, shape: tuple[int, ...] | None) -> T
     require(len(found or ()) == axes and shape in (None, found), f"{name} is {found} and should be {shape or '(T,)'}")
     tensor: Tensor = file.get_tensor(name)
     require(tensor.dtype is torch.float64, f"{name} is {tensor.dtype} and should be float64")
+    check_range(name, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS)
     return tensor
 
 

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from regard.tokens import TextTokens
+import safetensors
+import torch
+from torch import Tensor
+
+from regard.printable import printable, readable
+from regard.tokens import TextTokens, is_part
+
+MOST_HEADS = 65_536  # of a layer
+_LONGEST = 500  # characters of a name
+_UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
+_AT_A_TIME = 1 << 20  # numbers that are checked
+_TYPES = {  # of the tensors of a call
+    **dict.fromkeys(("q", "k", "bias", "alibi", "weights"), "numbers"),
+    "real": "true or false",
+    "tokens": "whole numbers",
+}
 
 
 class Unfit(Exception):
@@ -17,15 +36,77 @@ def require(fits: bool, why: str) -> None:
         raise Unfit(why)
 
 
-def whole_number(value: Any, what: str) -> int:
+@contextmanager
+def opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
+    """A safetensors file, open; whatever is wrong with it is a ValueError that names it."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
+            yield file
+    except safetensors.SafetensorError as error:
+        why = readable(error, 160)
+        raise ValueError(f"{path} is damaged or no safetensors file ({why}). Nothing was loaded.") from None
+    except Unfit as error:
+        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+
+
+@contextmanager
+def damage_refused(what: str) -> Iterator[None]:
+    """Inside this block, a header with other values than it should have is Unfit."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+        why = f"{type(error).__name__}: {readable(error, 160)}"
+        raise Unfit(f"the header does not describe {what} ({why})") from None
+
+
+def whole_number(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
     """A size, or the number of something.
 
     >>> whole_number(-1, "T")
     Traceback (most recent call last):
     regard.heads.file_checks.Unfit: T is -1, no size
     """
-    require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{what} is {value!r}, no size")
+    is_size = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+    require(is_size, f"{what} is {readable(repr(value))}, no size")
     return int(value)
+
+
+def short_text(value: Any) -> bool:
+    """Is it a name, or a line of text, that can be printed?"""
+    return isinstance(value, str) and len(value) <= _LONGEST and printable(value) == value
+
+
+def check_sizes(name: str, sizes: Mapping[str, int], size: int) -> None:
+    """A call cannot have many more rows and keys than its file has bytes."""
+    for axis in "TS":
+        count = math.prod(max(sizes[one], 1) for one in ("B", "H", axis))
+        claimed = f"{sizes['B']:,} texts, {sizes['H']:,} heads and {sizes[axis]:,} tokens"
+        require(count <= size + _UNBACKED, f"{name}: {claimed} are more than a file of {size:,} bytes can hold")
+
+
+def check_parts(name: str, parts: Mapping[str, Tensor]) -> None:
+    """The tensors of a call have the types and values that they should have."""
+    for part, tensor in parts.items():
+        check_dtype(f"{name}: {part}", tensor, _TYPES[part])
+    if "weights" in parts:
+        check_range(f"{name}: weights", parts["weights"], -0.1, 1.1)
+    if "tokens" in parts:
+        check_range(f"{name}: tokens", parts["tokens"], -1, (1 << 32) - 1)
+
+
+def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
+    """Does the tensor hold numbers, whole numbers, or values that are true or false?"""
+    is_float, is_flag = tensor.is_floating_point(), tensor.dtype is torch.bool
+    found = "numbers" if is_float else "true or false" if is_flag else "whole numbers"
+    require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
+
+
+def check_range(what: str, tensor: Tensor, least: float, most: float) -> None:
+    """Is every number in this range? NaN stands for what is not known."""
+    for part in tensor.flatten().split(_AT_A_TIME):
+        wrong = (part.double() < least) | (part.double() > most)
+        if bool(wrong.any()):
+            raise Unfit(f"{what} has {part[wrong][0].item()}, which is not between {least:g} and {most:g}")
 
 
 def plain_text(text: TextTokens) -> dict[str, Any]:
@@ -41,8 +122,7 @@ def text_of_plain(text: dict[str, Any]) -> TextTokens:
     """
     pieces, parts = text["pieces"], {int(i): name for i, name in text["parts"].items()}
     flags = [*text["continues"], *text["padding"]]
-    plain = all(isinstance(one, str) for one in [*pieces, *parts.values()]) and all(
-        one in (True, False) for one in flags
-    )
-    require(plain, "texts are not lists of tokens")
+    plain = all(isinstance(one, str) for one in pieces) and all(one in (True, False) for one in flags)
+    named = all(0 <= i < len(pieces) and isinstance(name, str) and is_part(name) for i, name in parts.items())
+    require(plain and named, "texts are not lists of tokens")
     return TextTokens(pieces, text["continues"], text["padding"], parts)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors
 import torch
 from torch import Tensor
 
@@ -28,29 +27,48 @@ from regard.attention.masks import (
     Or,
     Padding,
     Window,
-    dense,
     documents,
     padding,
     window,
 )
 from regard.files import write_safetensors
 from regard.heads.call import WatchedCall
-from regard.heads.file_checks import Unfit, plain_text, require, text_of_plain, whole_number
+from regard.heads.file_checks import (
+    MOST_HEADS,
+    Unfit,
+    check_dtype,
+    check_parts,
+    check_range,
+    check_sizes,
+    damage_refused,
+    opened,
+    plain_text,
+    require,
+    short_text,
+    text_of_plain,
+    whole_number,
+)
 from regard.heads.forward import Forward, in_slots
+from regard.heads.packed_mask import PackedMask, packed_bits
 from regard.heads.record import Record, RecordedCall, RecordTexts
 from regard.heads.registry import STORED, check_collected
 from regard.heads.texts import texts_of
 from regard.heads.visibility import queries_per_key
+from regard.printable import printable_errors, readable
 from regard.tokens import TextTokens
+from regard.untrusted_json import MOST, parse_json
 
 NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer and save it"
 FORMAT, VERSION = "regard.seen", 1
+LARGEST_WINDOW = (1 << 31) - 1
+_DEEPEST_MASK = 64
 _AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
     **{tensor: one.axes for tensor, one in STORED.items()},
     **dict.fromkeys(("visible", "even_distance"), ("b", "h", "T")),
     "queries": ("b", "h", "S"),
 }
 _INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
+_TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
 _PARTS: dict[str, tuple[str, ...]] = {
     "q": ("B", "H", "T", "?"),
     "k": ("B", "?", "S", "?"),
@@ -93,18 +111,14 @@ def save_report(path: str | Path, report: SavedReport, keep: bool | None = None)
     write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
 
 
+@printable_errors()
 def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedReport:
     """Read a report from a file that save_report() wrote; everything in it is checked first."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
-    try:
-        with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
-            return _read(file, torch.device(device))
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file ({error}). Nothing was loaded.") from None
-    except Unfit as error:
-        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+    with opened(path, device) as file:
+        return _read(file, path.stat().st_size, torch.device(device))
 
 
 class _Writer:
@@ -191,18 +205,19 @@ class _Writer:
             case Not():
                 return {"kind": "not", "of": [self.mask(mask.rule, step)]}
         seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
-        return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(_packed(seen), common=True)}
+        return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
 
 
-def _read(file: Any, device: torch.device) -> SavedReport:
+def _read(file: Any, size: int, device: torch.device) -> SavedReport:
     header = file.metadata() or {}
     if header.get("format") != FORMAT:
         raise Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
     if header.get("version") != str(VERSION):
-        raise Unfit(f"the report has version {header.get('version')} and this regard reads {VERSION}; update regard")
-    try:
-        report = json.loads(header["report"])
-        reader = _Reader(file, device, [text_of_plain(text) for text in report.get("texts", [])])
+        version = readable(header.get("version"))
+        raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
+    with damage_refused("a report"):
+        report = parse_json(header["report"], MOST + size // 4)
+        reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
         check_collected(collect)
         keep = report["keep"]
@@ -213,19 +228,18 @@ def _read(file: Any, device: torch.device) -> SavedReport:
             )
             for forward in report["forwards"]
         ]
-        require(keep is None or isinstance(keep, bool), f"keep is {keep!r}")
+        require(keep is None or isinstance(keep, bool), f"keep is {readable(repr(keep))}")
         return SavedReport(forwards, collect, keep)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Unfit(f"the header does not describe a report ({type(error).__name__}: {error})") from None
 
 
 class _Reader:
     """Reads the tensors of a file, each after a check of its shape."""
 
-    def __init__(self, file: Any, device: torch.device, texts: Sequence[TextTokens]) -> None:
-        self._file, self._device, self._texts = file, device, texts
+    def __init__(self, file: Any, size: int, device: torch.device, texts: Sequence[TextTokens]) -> None:
+        self._file, self._size, self._device, self._texts = file, size, device, texts
         self._known = set(file.keys())
         self._read: dict[str, Tensor] = {}
+        self._masks: dict[tuple[str, tuple[int, ...]], PackedMask] = {}  # one for all layers that name it
 
     def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
         """The tensor, if its shape has these sizes."""
@@ -243,10 +257,11 @@ class _Reader:
         return self._read[name]
 
     def record(self, layer: dict[str, Any]) -> Record:
-        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H")}
-        require(isinstance(layer["name"], str) and bool(layer["steps"]), "a layer has no name or no steps")
+        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H", most=MOST_HEADS)}
+        require(short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        require(all(offset >= 0 for _, _, offset in record.spans()), f"{record.name}: a step has too many keys")
         B, _, T, S = record.sizes
         queries, keys = (self._texts_of(layer, name, B, size) for name, size in (("query_texts", T), ("key_texts", S)))
         record.texts = RecordTexts(queries, keys, NO_TEXTS)
@@ -264,16 +279,19 @@ class _Reader:
     def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
         sizes = sizes | {"T": whole_number(step["T"], "T"), "S": whole_number(step["S"], "S")}
         T, S = sizes["T"], sizes["S"]
+        check_sizes(name, sizes, self._size)
         measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
         parts: Any = {
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
-        require("real" not in parts or parts["real"].dtype is torch.bool, f"{name}: real must be true or false")
+        check_parts(name, parts)
         across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
             parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            _check_together(name, measured)
             return RecordedCall(WatchedCall(name, across=across, extra=extra, **parts), False, measured)
+        _check_together(name, measured)
         shares = step["shares_keys"] is True
         if shares:
             if shared is None or shared.shape[2] < S:
@@ -290,9 +308,10 @@ class _Reader:
         return RecordedCall(call, True, measured, shares)
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
-        require(statistic in _AXES, f"{statistic} is no statistic of version {VERSION}")
+        require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
         tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
-        require(tensor.is_floating_point() != (statistic in _INTEGERS), f"{name}: {statistic} is {tensor.dtype}")
+        check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
+        check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]))
         return tensor
 
     def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
@@ -306,44 +325,52 @@ class _Reader:
             "k": torch.empty(B, 1, S, 0, device=self._device),
         }
 
-    def mask(self, rule: dict[str, Any]) -> Mask:
+    def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
         """A mask from its rule."""
         kind = rule["kind"]
+        require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
         if kind in ("and", "or"):
-            left, right = (self.mask(one) for one in rule["of"])
+            left, right = (self.mask(one, depth + 1) for one in rule["of"])
             return left & right if kind == "and" else left | right
         makers: dict[str, Callable[[], Mask]] = {
             "everything": lambda: EVERYTHING,
             "causal": lambda: CAUSAL,
-            "window": lambda: window(rule["size"]),
+            "window": lambda: window(whole_number(rule["size"], "a window", most=LARGEST_WINDOW)),
             "padding": lambda: padding(self.get(rule["keep"], None, {}, "padding")),
             "documents": lambda: documents(self.get(rule["ids"], None, {}, "documents")),
-            "not": lambda: ~self.mask(rule["of"][0]),
-            "dense": lambda: dense(self._unpacked(rule)),
+            "not": lambda: ~self.mask(rule["of"][0], depth + 1),
+            "dense": lambda: self._packed(rule),
         }
-        require(kind in makers, f"no mask is called {kind!r}")
+        require(kind in makers, f"no mask is called {readable(repr(kind))}")
         return makers[kind]()
 
-    def _unpacked(self, rule: dict[str, Any]) -> Tensor:
-        shape = [whole_number(size, "a mask's size") for size in rule["shape"]]
-        bits = math.prod(shape)
-        packed = self.get(rule["bits"], ("S",), {"S": -(-bits // 8)}, "mask")
-        require(packed.dtype is torch.uint8, f"mask is {packed.dtype} and should be bits")
-        powers = 2 ** torch.arange(8, dtype=torch.uint8, device=packed.device)
-        return (packed[:, None] & powers).bool().flatten()[:bits].reshape(shape)
+    def _packed(self, rule: dict[str, Any]) -> Mask:
+        shape = tuple(whole_number(size, "a mask's size") for size in rule["shape"])
+        require(2 <= len(shape) <= 4, f"a mask has {len(shape)} axes")
+        bits = self.get(rule["bits"], ("S",), {"S": -(-math.prod(shape) // 8)}, "mask")
+        require(bits.dtype is torch.uint8, f"mask is {bits.dtype} and should be bits")
+        return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
+
+
+def _range(statistic: str, T: int, S: int) -> tuple[float, float]:
+    """The least and the largest value of a statistic, with room for rounding."""
+    if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
+        named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}
+        return named.get(statistic, (-1, S - 1))
+    most = {"received": float(T), "distance": float(max(T, S))}.get(statistic, STORED[statistic].most(S))
+    return -0.1 * most, 1.1 * most + 0.1
+
+
+def _check_together(name: str, measured: Mapping[str, Tensor]) -> None:
+    for pair in _TOGETHER:
+        shapes = [measured[one].shape for one in pair if one in measured]
+        require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(pair)} belong together")
 
 
 def _check_keys(name: str, q: Tensor, k: Tensor) -> None:
     H, D = q.shape[1], q.shape[3]
     fits = k.shape[1] > 0 and H % k.shape[1] == 0 and k.shape[3] == D
     require(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
-
-
-def _packed(seen: Tensor) -> Tensor:
-    """A bool tensor as bits, eight to a byte."""
-    flat = seen.flatten()
-    flat = torch.nn.functional.pad(flat.to(torch.uint8), (0, -flat.numel() % 8)).view(-1, 8)
-    return (flat << torch.arange(8, dtype=torch.uint8, device=seen.device)).sum(-1, dtype=torch.uint8)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

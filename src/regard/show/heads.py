@@ -15,6 +15,7 @@ from regard.heads.head_list import HeadList
 from regard.heads.names import names_in_short
 from regard.heads.registry import BY_NAME, STATISTICS
 from regard.heads.report import Seen
+from regard.printable import printable, styled
 from regard.show.table import Cell, Signed, html_table, terminal_width, text_table
 
 __all__ = ["legend", "names_in_short", "print_heads"]
@@ -41,11 +42,12 @@ def print_heads(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    text = printable(text)
     page = Text(text)
     for role, colour in _COLOURS.items():
         for match in re.finditer(rf"^  \d+\.\d+ +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
             page.stylize(colour, *match.span(1))
-    Console(highlight=False, soft_wrap=True).print(page)
+    Console(file=styled(sys.stdout), highlight=False, soft_wrap=True).print(page)
 
 
 @as_text.register

@@ -14,6 +14,7 @@ from regard.course.learner import LearnerFolder
 from regard.course.other_ways import different_code
 from regard.course.progress import ExerciseRecord
 from regard.drawing import as_text
+from regard.printable import printable
 from regard.show.table import as_printed, shorten, text_columns, text_table, wrapped
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ def shown_path(path: Path) -> str:
 
 
 def colored(text: str) -> str:
-    """The text with its verdicts in color; as it is where nobody would see it, or NO_COLOR is set."""
+    """The text, made printable, with its verdicts in color; without where nobody would see it, or NO_COLOR is set."""
+    text = printable(text)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     lines = []

@@ -89,7 +89,7 @@ def text_table(
     count = len(texts[0]) if texts else 0
     widths = [max(len(row[i]) for row in texts) for i in range(count)]
     left = [i < words if words is not None else all(isinstance(row[i], str) for row in rows) for i in range(count)]
-    if width is not None and cut:
+    if width is not None and cut and widths:
         widths = _shortened(widths, width, cut)
     elif width is not None:
         while count > 1 and sum(widths[:count]) + 2 * count > width:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from regard.attention.positions import Rotary, Stretch
 from regard.gpt.config import GPTConfig
+from regard.printable import readable
 
 KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "regard")
 CLASSES = {
@@ -23,6 +24,7 @@ CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "regard": "GPT",
 }
+LARGEST = 1 << 31  # no size of a model is as large
 # Default end-of-text tokens of transformers.
 ENDS = {"gpt2": 50256, "llama": 2, "mistral": 2}
 # transformers' names for the feed-forwards that its GPT-2 can have.
@@ -149,8 +151,8 @@ class _ConfigReader:
         self.content, self.where = content, where
 
     def refuse(self, key: str, why: str) -> NoReturn:
-        value = repr(self.content[key]) if key in self.content else "missing"
-        raise ValueError(f"{self.where}: {key} is {value[:80]}; {why}. Nothing was loaded.")
+        value = readable(repr(self.content[key])) if key in self.content else "missing"
+        raise ValueError(f"{self.where}: {readable(key)} is {value}; {why}. Nothing was loaded.")
 
     def one_of(self, key: str, allowed: tuple[Any, ...], default: Any, why: str) -> Any:
         value = self.content.get(key, default)
@@ -161,7 +163,7 @@ class _ConfigReader:
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self.content.get(key, default)
-        if type(value) is not int or not 1 <= value < 1 << 31:
+        if type(value) is not int or not 1 <= value < LARGEST:
             self.refuse(key, "it must be a whole number of at least 1 and below 2³¹")
         return value
 
@@ -290,7 +292,7 @@ def _window(reader: _ConfigReader, kind: str, layers: int) -> int | None:
             reader.refuse("max_window_layers", f"all {layers} layers must have the same window: 0 or {layers} of them")
         slides = first == 0 if types is None else "sliding_attention" in types
         window = window if slides else None
-    if types is not None and types != [_layer_type(window)] * layers:
+    if types is not None and (len(types) != layers or any(one != _layer_type(window) for one in types)):
         reader.refuse("layer_types", f"all {layers} layers must be {_layer_type(window)} in this model")
     return window
 
@@ -375,6 +377,8 @@ def _typed(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
         allowed = tuple(get_origin(t) or t for t in get_args(hints[name]) or (hints[name],))
         if get_origin(hints[name]) is Literal:
             reader.one_of(name, allowed, None, "these are the values that this version of regard supports")
+        elif int in allowed and type(value) is int and not -LARGEST < value < LARGEST:
+            reader.refuse(name, "it must be below 2³¹")
         elif float in allowed and type(value) is int:
             value = float(value)
         elif type(value) not in allowed and not (Stretch in allowed and isinstance(value, dict)):

@@ -21,11 +21,20 @@ from regard.gpt.checkpoint import model_directory
 from regard.gpt.checkpoint.config_json import config_from_transformers, end_from_transformers
 from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import find_directory
-from regard.gpt.checkpoint.stored_tensors import FLOATS, NOTHING_LOADED, StoredTensor, list_tensors, match_tensors
-from regard.gpt.checkpoint.weight_names import Place, places_in_file
+from regard.gpt.checkpoint.stored_tensors import (
+    FLOATS,
+    NOTHING_LOADED,
+    StoredTensor,
+    list_tensors,
+    match_tensors,
+    open_tensors,
+)
+from regard.gpt.checkpoint.weight_names import Place, count_weights, places_in_file
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer import Tokenizer
+from regard.printable import printable_errors
 
+MOST_MISSING = 1000  # names of tensors that are listed to find out which are missing
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -41,6 +50,7 @@ class _NoInitialization(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+@printable_errors()
 def load(
     model_class: type[Model],
     name_or_dir: str | os.PathLike[str],
@@ -68,7 +78,7 @@ def load(
     directory = find_directory(name_or_dir)
     config, kind = _read_config(directory)
     tensors, where = list_tensors(directory)
-    if config.num_layers > len(tensors):
+    if count_weights(config, kind) > 2 * len(tensors) + MOST_MISSING:  # before all are listed
         raise ValueError(
             f"{directory / 'config.json'}: {config.num_layers} layers cannot be made of the {len(tensors)} tensors in "
             f"{where.name}; the two do not belong together. {NOTHING_LOADED}"
@@ -79,8 +89,11 @@ def load(
         dtype = torch.float32 if directory == model_directory.PACKAGED else _common_dtype(sources, where)
     tokenizer = Tokenizer.load(directory) if (directory / "tokenizer.json").is_file() else None
 
-    with torch.device("meta"), _NoInitialization():
-        model = model_class(config)
+    try:
+        with torch.device("meta"), _NoInitialization():
+            model = model_class(config)
+    except ValueError as error:
+        raise ValueError(f"{directory / 'config.json'}: {error}. {NOTHING_LOADED}") from error
     model = model.to(dtype).to_empty(device="cpu" if device is None else device)
     _copy_weights(model, places, sources)
     return model.eval(), tokenizer
@@ -112,13 +125,11 @@ def _common_dtype(sources: Mapping[str, StoredTensor], where: Path) -> torch.dty
 
 def _copy_weights(model: nn.Module, places: Mapping[str, Place], sources: Mapping[str, StoredTensor]) -> None:
     """Copy each tensor from its file into its parameter, so that nothing is in memory twice."""
-    from safetensors import safe_open
-
     parameters = dict(model.named_parameters())
     assert parameters.keys() == places.keys()
     with torch.no_grad(), ExitStack() as stack:
         files = {tensor.file: None for tensor in sources.values()}
-        handles = {file: stack.enter_context(safe_open(file, framework="pt")) for file in files}
+        handles = {file: stack.enter_context(open_tensors(file)) for file in files}
         for name, place in places.items():
             source = sources[place.name]
             tensor = handles[source.file].get_slice(source.name)  # reads nothing yet

@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.gpt.checkpoint.header import Stored, read_header, read_json, readable
+from regard.gpt.checkpoint.header import Stored, read_header, read_json
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, PREFIX, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
+from regard.printable import readable
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,11 +35,19 @@ class StoredTensor(NamedTuple):
 
     def read(self) -> Tensor:
         """The tensor itself."""
-        from safetensors import safe_open
-
-        with safe_open(self.file, framework="pt") as file:
+        with open_tensors(self.file) as file:
             tensor: Tensor = file.get_tensor(self.name)
             return tensor
+
+
+def open_tensors(file: Path) -> Any:
+    """A safetensors file whose header was checked, opened by the library."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(file, framework="pt")
+    except SafetensorError as error:
+        raise ValueError(f"{file}: safetensors cannot read it: {readable(error, 160)}. {NOTHING_LOADED}") from None
 
 
 def list_tensors(directory: Path) -> tuple[dict[str, StoredTensor], Path]:
@@ -66,9 +75,9 @@ def _sharded_tensors(directory: Path) -> dict[str, StoredTensor]:
     files = sorted(set(weight_map.values()))
     for file in files:
         if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):  # no path out of the directory
-            raise ValueError(f"{index}: {file[:80]!r} is no plain name of a .safetensors file. {NOTHING_LOADED}")
+            raise ValueError(f"{index}: {readable(file)} is no plain name of a .safetensors file. {NOTHING_LOADED}")
         if not (directory / file).is_file():
-            raise ValueError(f"{index}: {file} is not there; download it too. {NOTHING_LOADED}")
+            raise ValueError(f"{index}: {readable(file)} is not there; download it too. {NOTHING_LOADED}")
     tensors: dict[str, StoredTensor] = {}
     for file in files:
         held, promised = read_header(directory / file), {name for name, shard in weight_map.items() if shard == file}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from regard.gpt.activations import ACTIVATIONS
 from regard.gpt.config import GPTConfig
 
 # The prefix of all names but the head's, in files that hold the head too.
@@ -42,6 +43,17 @@ def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
     Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536))
     """
     return dict(_in_gpt2(config) if kind == "gpt2" else _in_llama(config) if kind != "regard" else _in_regard(config))
+
+
+def count_weights(config: GPTConfig, kind: str) -> int:
+    """How many weights `places_in_file` has, found without listing those of all layers.
+
+    >>> config = GPTConfig.preset("gpt2-small")
+    >>> count_weights(config, "gpt2") == len(places_in_file(config, "gpt2"))
+    True
+    """
+    one, two = (len(places_in_file(config.with_(num_layers=n), kind)) for n in (1, 2))
+    return one + (config.num_layers - 1) * (two - one)
 
 
 def prefixed(name: str, prefix: str) -> str:
@@ -108,22 +120,37 @@ def _in_llama(c: GPTConfig) -> Iterator[tuple[str, Place]]:
 
 
 def _in_regard(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    """Our own names: those of GPT's state dict, found without building the whole model."""
-    import torch
+    """Our own names: those of GPT's state dict, found without building a model."""
+    E, inner, kv = c.d_model, c.inner, c.kv_heads * c.head_dim
+    gated = ACTIVATIONS[c.feed_forward].gated
 
-    from regard.gpt.block import Block, make_norm
+    def norm(name: str) -> Iterator[tuple[str, Place]]:
+        yield f"{name}.weight", Place(f"{name}.weight", (E,))
+        if c.bias and c.norm == "layer":
+            yield f"{name}.bias", Place(f"{name}.bias", (E,))
 
-    E = c.d_model
+    def linear(name: str, outputs: int, inputs: int, bias: bool) -> Iterator[tuple[str, Place]]:
+        return _linear(name, name, (outputs, inputs), bias)
+
     yield "token_embedding.weight", Place("token_embedding.weight", (c.vocab_size, E))
     if c.rotary is None:
         yield "position_embedding.weight", Place("position_embedding.weight", (c.context_length, E))
-    with torch.device("meta"):  # shapes without memory
-        block = Block(c).state_dict()
-        final_norm = make_norm(c).state_dict()
     for i in range(c.num_layers):
-        for name, weight in block.items():
-            yield f"blocks.{i}.{name}", Place(f"blocks.{i}.{name}", tuple(weight.shape))
-    for name, weight in final_norm.items():
-        yield f"final_norm.{name}", Place(f"final_norm.{name}", tuple(weight.shape))
+        block = f"blocks.{i}"
+        attention, feed_forward = f"{block}.attention", f"{block}.feed_forward"
+        yield from norm(f"{block}.attention_norm")
+        yield from linear(f"{attention}.W_query", E, E, c.qkv_bias)
+        yield from linear(f"{attention}.W_key", kv, E, c.qkv_bias)
+        yield from linear(f"{attention}.W_value", kv, E, c.qkv_bias)
+        yield from linear(f"{attention}.out_proj", E, E, c.bias)
+        if c.qk_norm:
+            for name in (f"{attention}.q_norm.weight", f"{attention}.k_norm.weight"):
+                yield name, Place(name, (c.head_dim,))
+        yield from norm(f"{block}.feed_forward_norm")
+        if gated:
+            yield from linear(f"{feed_forward}.gate", inner, E, c.bias)
+        yield from linear(f"{feed_forward}.up", inner, E, c.bias)
+        yield from linear(f"{feed_forward}.down", E, inner, c.bias)
+    yield from norm("final_norm")
     if not c.tied:
         yield "head.weight", Place("head.weight", (c.vocab_size, E))

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from regard.printable import printable, styled
+
 LINE_INTERVAL = 10.0  # seconds between plain lines
 
 
@@ -26,7 +28,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
             columns = (BarColumn(16), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(TextColumn(" "), *columns, console=Console(stderr=True, highlight=False))
+            self._bar = Progress(TextColumn(" "), *columns, console=Console(file=styled(sys.stderr), highlight=False))
             self._task = self._bar.add_task("", total=steps, completed=start)
 
     def __enter__(self) -> ProgressBar:
@@ -62,9 +64,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def print(self, text: str) -> None:
         """Print a line above the bar."""
         if self._bar is not None:
-            self._bar.console.print(f"  {text}", markup=False, soft_wrap=True)
+            self._bar.console.print(f"  {printable(text)}", markup=False, soft_wrap=True)
         elif self.shown:
-            print(f"  {text}", file=sys.stderr, flush=True)
+            print(f"  {printable(text)}", file=sys.stderr, flush=True)
 
 
 def note(text: str, shown: bool) -> None:
