@@ -178,6 +178,10 @@ def test_differences_are_named_one_by_one():
     ]
 
 
+def test_differences_from_a_file_are_printable():
+    assert state.differences({"a\x1b[2J": "\x1b]0;x\x07"}, {}) == [r"a\x1b[2J was \x1b]0;x\x07 and is nothing"]
+
+
 def test_a_directory_belongs_to_one_run_at_a_time(tmp_path):
     with state.locked(tmp_path), pytest.raises(ValueError, match=r"another run is at work in .*; wait for it, stop it"):
         state.locked(tmp_path).__enter__()

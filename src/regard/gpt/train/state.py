@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.files import atomically, write_safetensors
-from regard.gpt.checkpoint.header import read_header, readable
+from regard.gpt.checkpoint.header import read_header
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
+from regard.printable import printable, readable
 
 FORMAT = "2"  # increased when the file format changes
 WITHOUT_HASH = "1"  # the format before it, which can still be read
@@ -187,7 +188,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str =
         if isinstance(old, dict) and isinstance(new, dict):
             phrases += differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            phrases.append(f"{prefix}{name} was {_short(old)} and is {_short(new)}")
+            phrases.append(f"{prefix}{readable(name)} was {_short(old)} and is {_short(new)}")
     return phrases
 
 
@@ -303,5 +304,5 @@ def _lock(file: Any, out: Path) -> None:
 
 
 def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
+    text = "nothing" if value is None else printable(str(value))
     return text if len(text) <= 40 else text[:12] + "…"
