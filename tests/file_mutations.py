@@ -20,7 +20,22 @@ from regard.tokens import TextTokens
 
 ESCAPES = ("\x1b]0;title\x07", "\x1b[31mred", "\x9b2J", "\u202egnp.exe", "a\rb", "line\nbreak", "\ud800")
 NUMBERS = (-1, 0, 1, 2, 3, 7, 255, 2**15, 2**31 - 5, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 10**30, 0.5, -1e308, 1e308)
-OTHERS = (None, True, False, "", "x", "gpt2", [], {}, [[]], {"type": "Sequence"}, [1, 2, 3], float("nan"), float("inf"))
+OTHERS = (
+    None,
+    True,
+    False,
+    "",
+    "x",
+    "gpt2",
+    "a" * 5000 + ".safetensors",
+    [],
+    {},
+    [[]],
+    {"type": "Sequence"},
+    [1, 2, 3],
+    float("nan"),
+    float("inf"),
+)
 DEEP = "lists, {} deep"  # stands for them until the JSON text is written
 TEXT = "the cat sat on the mat, the cat sat; naïve 猫 🐈"
 

@@ -101,7 +101,7 @@ def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
     require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
 
 
-def check_range(what: str, tensor: Tensor, least: float, most: float) -> None:
+def check_range(what: str, tensor: Tensor, least: float | int, most: float | int) -> None:
     """Is every number in this range? NaN stands for what is not known."""
     for part in tensor.flatten().split(_AT_A_TIME):
         wrong = (part.double() < least) | (part.double() > most)

@@ -352,7 +352,7 @@ class _Reader:
         return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
 
 
-def _range(statistic: str, T: int, S: int) -> tuple[float, float]:
+def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
     """The least and the largest value of a statistic, with room for rounding."""
     if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
         named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}

@@ -107,7 +107,17 @@ def test_pickles_are_refused_with_the_way_to_convert_them(gpt2):
 
 
 @pytest.mark.parametrize(
-    "name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "..", "model.bin", "a\\b.safetensors", ""]
+    "name",
+    [
+        "../model.safetensors",
+        "/etc/passwd",
+        "a/b.safetensors",
+        "..",
+        "model.bin",
+        "a\\b.safetensors",
+        "",
+        "é" * 130 + ".safetensors",
+    ],
 )
 def test_an_index_leads_nowhere_but_to_its_own_directory(sharded, name):
     change_index(sharded, lambda at: at.update({"transformer.ln_f.bias": name}))

@@ -72,15 +72,17 @@ def _sharded_tensors(directory: Path) -> dict[str, StoredTensor]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
         raise ValueError(f"{index}: weight_map must give a file for every tensor; download it again. {NOTHING_LOADED}")
-    files = sorted(set(weight_map.values()))
-    for file in files:
-        if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):  # no path out of the directory
+    files: dict[str, set[str]] = {}  # the tensors that each should hold
+    for name, file in weight_map.items():
+        files.setdefault(file, set()).add(name)
+    for file in sorted(files):
+        if not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file) or len(file.encode()) > 255:  # no path out of here
             raise ValueError(f"{index}: {readable(file)} is no plain name of a .safetensors file. {NOTHING_LOADED}")
         if not (directory / file).is_file():
             raise ValueError(f"{index}: {readable(file)} is not there; download it too. {NOTHING_LOADED}")
     tensors: dict[str, StoredTensor] = {}
-    for file in files:
-        held, promised = read_header(directory / file), {name for name, shard in weight_map.items() if shard == file}
+    for file, promised in sorted(files.items()):
+        held = read_header(directory / file)
         for wrong, what in ((promised - held.keys(), "should hold"), (held.keys() - promised, "should not hold")):
             if wrong:
                 raise ValueError(
