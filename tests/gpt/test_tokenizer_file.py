@@ -127,8 +127,13 @@ REFUSED = {
     "a model twice": ('{"model": 1, "model": 2}', "model is there twice"),
     "merges of unknown tokens": (
         with_model(merges=[["q", "q"]]),
-        "that can be read: .*Token `q` out of vocabulary",
+        r"a merge is \['q', 'q'\]; the vocabulary does not have",
     ),
+    "merges of tokens that make another": (
+        with_model(merges=["h a"]),
+        "a merge is 'h a'; the vocabulary does not have",
+    ),
+    "merges of unknown parts": (with_model(merges=[["", "he"]]), "that can be read: .*Token `` out of vocabulary"),
     "a key that changes the title": (
         {**CONTENTS["llama"], "normalizer": {"type": "\x1b]0;t\x07"}},
         r"is '\\x1b\]0;t\\x07'",

@@ -149,16 +149,24 @@ def _check_model(model: Mapping[str, Any]) -> None:
     if isinstance(model["vocab"], list) != (kind == "Unigram"):
         _refuse("the vocabulary", type(model["vocab"]).__name__, f"a {kind} model has another")
     _check_fields(f"the {kind} model", model, MODELS[kind])
-    prefix = model.get("continuing_subword_prefix")
-    if kind == "BPE" and prefix:
-        for merge in model["merges"]:
-            second = merge.partition(" ")[2] if isinstance(merge, str) else merge[1]
-            if not second.startswith(prefix):
-                _refuse("a merge", merge, f"the second of the two must begin with {readable(prefix)}, as in this model")
+    if kind == "BPE":
+        _check_merges(model["merges"], model["vocab"], model.get("continuing_subword_prefix") or "")
     if kind == "Unigram":
         unknown = model.get("unk_id")
         if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(model["vocab"])):
             _refuse("unk_id", unknown, f"it must be below {len(model['vocab'])}, the number of tokens")
+
+
+def _check_merges(merges: list[Any], vocab: Mapping[str, Any], prefix: str) -> None:
+    """Two tokens make a third, which the vocabulary must have; the second is joined without its prefix."""
+    for merge in merges:
+        if isinstance(merge, str) and merge.startswith("#version"):
+            continue
+        first, second = merge if isinstance(merge, list) else merge.partition(" ")[::2]
+        if not second.startswith(prefix):
+            _refuse("a merge", merge, f"the second of the two must begin with {readable(prefix)}, as in this model")
+        if first + second[len(prefix) :] not in vocab:
+            _refuse("a merge", merge, "the vocabulary does not have what it makes")
 
 
 def _untold_kind(model: Mapping[str, Any]) -> str:

@@ -96,13 +96,22 @@ def test_a_checkpoint_of_a_twin_with_other_weights_is_not_taken_for_ours(tmp_pat
         assert losses(train(tmp_path / "run")) == losses(unbroken)
 
 
-def test_without_its_log_a_run_resumes_with_a_new_one(tmp_path, unbroken):
-    killed(tmp_path / "run", stop=11)
-    (tmp_path / "run" / "log.jsonl").unlink()
-    with pytest.warns(UserWarning, match="log.jsonl is missing: the new one begins at step 10"):
-        resumed = train(tmp_path / "run")
+def test_without_its_log_a_run_resumes_with_a_new_one_also_when_it_is_killed_again(tmp_path, unbroken):
+    killed(tmp_path, stop=11)
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.warns(
+        UserWarning, match=r"log.jsonl has no lines up to step 9, as if it had been removed; it begins aft"
+    ):
+        killed(tmp_path, stop=11)
+    with pytest.warns(UserWarning, match=r"log.jsonl has no lines up to step 9"):
+        resumed = train(tmp_path)
     assert losses(resumed) == losses(unbroken)[9:]
-    assert losses(train(tmp_path / "run")) == losses(unbroken)[9:]
+    again = train(tmp_path)
+    assert losses(again) == losses(unbroken)[9:]
+    (tmp_path / "log.jsonl").unlink()
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"log.jsonl has no lines up to step 12"):
+            assert train(tmp_path).log() == []
 
 
 def test_a_damaged_best_model_of_the_checkpoints_step_is_written_again(tmp_path, unbroken):

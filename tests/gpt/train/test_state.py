@@ -150,15 +150,21 @@ def test_a_checkpoint_belongs_to_the_log_that_it_was_written_with(tmp_path):
     assert [*found.damaged.values()] == [
         "log.jsonl has other lines than it had when checkpoint-00000006.safetensors was written"
     ]
-    log.path.write_bytes(right[:10])
+    log.path.write_bytes(right.replace(b"0.5", b"0.4")[:30])
     with pytest.raises(
         ValueError,
-        match=r"log.jsonl is damaged, or of another run: log.jsonl has 10 bytes, but had .* when checkpoint-00000006.saf"
+        match=r"log.jsonl is damaged, or of another run: log.jsonl has 30 bytes, but had .* when checkpoint-00000006.saf"
         r".*remove it: the run then resumes from checkpoint-00000006.safetensors, and the log begins after it",
     ):
         state.newest(tmp_path)
     log.path.unlink()
     assert state.newest(tmp_path).checkpoint.step == 6
+    for begun in (b"", b'{"ste', b'{"step": 7, "loss": 0.25}\n'):  # what a run leaves that resumed without its log
+        log.path.write_bytes(begun)
+        checkpoint = state.newest(tmp_path).checkpoint
+        assert checkpoint.step == 6
+        assert state.log_before(log.path, checkpoint) is None
+        assert state.Log(log.path, checkpoint).last == {}
 
 
 def test_differences_are_named_one_by_one():
@@ -170,6 +176,10 @@ def test_differences_are_named_one_by_one():
         "sha was aaaaaaaaaaaa… and is bbbbbbbbbbbb…",
         "new was nothing and is 1",
     ]
+
+
+def test_differences_from_a_file_are_printable():
+    assert state.differences({"a\x1b[2J": "\x1b]0;x\x07"}, {}) == [r"a\x1b[2J was \x1b]0;x\x07 and is nothing"]
 
 
 def test_a_directory_belongs_to_one_run_at_a_time(tmp_path):

@@ -56,7 +56,7 @@ def hash_file_in_parts(path: Path) -> str:
 
 
 def hash_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """One hash of names, dtypes, shapes and bytes of tensors on the CPU, and of their metadata.
+    """One hash of names, dtypes, shapes and bytes of tensors, and of their metadata.
 
     >>> one, other = ({"x": torch.zeros(shape)} for shape in ((2, 3), (3, 2)))
     >>> hash_tensors(one, {}) == hash_tensors(other, {})
@@ -151,7 +151,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(tensor.detach().contiguous().reshape(-1).view(torch.uint8), PART)
+    return torch.split(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8), PART)
 
 
 def _hash_bytes(part: Tensor) -> str:

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.gpt.checkpoint.header import readable
 from regard.gpt.config import GPTConfig
+from regard.printable import readable
 
 KINDS = ("step", "exp_avg", "exp_avg_sq")
 

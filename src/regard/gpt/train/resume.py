@@ -134,5 +134,5 @@ def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> I
         )
     elif without:
         yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {'it' if len(without) == 1 else 'them'}"
-    if not (out / state.LOG).exists():
-        yield f"{out / state.LOG} is missing: the new one begins at step {checkpoint.step + 1:,}"
+    if state.log_before(out / state.LOG, checkpoint) is None:
+        yield f"{out / state.LOG} has no lines up to step {checkpoint.step:,}, as if it had been removed; it begins after it"

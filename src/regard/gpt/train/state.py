@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.files import atomically, write_safetensors
-from regard.gpt.checkpoint.header import read_header, readable
+from regard.gpt.checkpoint.header import read_header
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
+from regard.printable import printable, readable
 
 FORMAT = "2"  # increased when the file format changes
 WITHOUT_HASH = "1"  # the format before it, which can still be read
@@ -96,7 +97,7 @@ def newest(out: Path) -> Resumable | None:
         try:
             checkpoint, tensors = read(path)
             intact = intact or path
-            check_log(out / LOG, checkpoint)
+            log_before(out / LOG, checkpoint)
             return Resumable(checkpoint, tensors, damaged)
         except Damaged as error:
             damaged[path] = str(error)
@@ -148,19 +149,26 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     return Checkpoint(path, step, settings, best, log), tensors
 
 
-def check_log(path: Path, checkpoint: Checkpoint) -> None:
-    """The log must begin with the lines that were there when the checkpoint was written; it may be missing."""
+def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
+    """The log up to a checkpoint, None if it has no lines of that time; Damaged if they are not those of the checkpoint.
+
+    A log that was removed is no damage, nor is the one that a resumed run begins in its place.
+    """
     check_types(path.parent, [path.name])
-    if checkpoint.log is None or not path.exists():
-        return
-    with path.open("rb") as file:
-        start = file.read(checkpoint.log.size)
-    if len(start) < checkpoint.log.size:
-        raise Damaged(
-            f"{path.name} has {len(start):,} bytes, but had {checkpoint.log.size:,} when {checkpoint.path.name} was written"
-        )
-    if hashlib.sha256(start).hexdigest() != checkpoint.log.sha256:
-        raise Damaged(f"{path.name} has other lines than it had when {checkpoint.path.name} was written")
+    if not path.exists():
+        return None
+    content, mark = path.read_bytes(), checkpoint.log
+    if mark is None:  # a checkpoint without hashes
+        lines = [line for line in _parse_lines(path, content) if line["step"] <= checkpoint.step]
+        return "".join(json.dumps(line) + "\n" for line in lines).encode() or None
+    if hashlib.sha256(content[: mark.size]).hexdigest() == mark.sha256:
+        return content[: mark.size]
+    if _begins_after(path, content, checkpoint.step):
+        return None
+    if len(content) < mark.size:
+        had = f"{len(content):,} bytes, but had {mark.size:,}"
+        raise Damaged(f"{path.name} has {had} when {checkpoint.path.name} was written")
+    raise Damaged(f"{path.name} has other lines than it had when {checkpoint.path.name} was written")
 
 
 def set_aside(path: Path) -> Path:
@@ -180,7 +188,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str =
         if isinstance(old, dict) and isinstance(new, dict):
             phrases += differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            phrases.append(f"{prefix}{name} was {_short(old)} and is {_short(new)}")
+            phrases.append(f"{prefix}{readable(name)} was {_short(old)} and is {_short(new)}")
     return phrases
 
 
@@ -207,7 +215,7 @@ class Log:
 
     def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
-        content = _log_before(path, checkpoint)
+        content = (log_before(path, checkpoint) if checkpoint is not None else None) or b""
         self.last: dict[str, Any] = (_parse_lines(path, content) or [{}])[-1]
         self._digest, self._size = hashlib.sha256(content), len(content)
         with atomically(path) as temporary:
@@ -236,15 +244,11 @@ def read_log(path: Path | str) -> list[dict[str, Any]]:
     return _parse_lines(path, path.read_bytes()) if path.exists() else []
 
 
-def _log_before(path: Path, checkpoint: Checkpoint | None) -> bytes:
-    """The bytes of a log up to a checkpoint, which `check_log` has checked."""
-    if checkpoint is None or not path.exists():
-        return b""
-    content = path.read_bytes()
-    if checkpoint.log is not None:
-        return content[: checkpoint.log.size]
-    lines = [line for line in _parse_lines(path, content) if line["step"] <= checkpoint.step]
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+def _begins_after(path: Path, content: bytes, step: int) -> bool:
+    try:
+        return all(line["step"] > step for line in _parse_lines(path, content))
+    except ValueError:
+        return False
 
 
 def _parse_lines(path: Path, content: bytes) -> list[dict[str, Any]]:
@@ -300,5 +304,5 @@ def _lock(file: Any, out: Path) -> None:
 
 
 def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
+    text = "nothing" if value is None else printable(str(value))
     return text if len(text) <= 40 else text[:12] + "…"
