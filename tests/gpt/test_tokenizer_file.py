@@ -134,6 +134,14 @@ REFUSED = {
         "a merge is 'h a'; the vocabulary does not have",
     ),
     "merges of unknown parts": (with_model(merges=[["", "he"]]), "that can be read: .*Token `` out of vocabulary"),
+    "added tokens that are a book": (
+        {**CONTENTS["llama"], "added_tokens": [{"id": i, "content": "x" * 9000 + str(i), **PART} for i in range(60)]},
+        "the length of all added_tokens is 540110; it must be at most 500,000 characters",
+    ),
+    "pieces that are books": (
+        {**CONTENTS["unigram"], "model": {**CONTENTS["unigram"]["model"], "vocab": [["x" * 9000, 0.0]] * 6}},
+        "the length of all tokens is 54000; so many of them may have at most 50,096 characters",
+    ),
     "a key that changes the title": (
         {**CONTENTS["llama"], "normalizer": {"type": "\x1b]0;t\x07"}},
         r"is '\\x1b\]0;t\\x07'",

@@ -250,7 +250,7 @@ def test_a_file_from_before_tokens_were_saved_has_none(tmp_path):
             r"largest_key has 5, which is not between -1 and 4",
         ),
         (lambda r, t: t[step_of(r)["found"]["largest_key"]].fill_(-2), r"largest_key has -2, which is not"),
-        (lambda r, t: t[step_of(r)["found"]["sink"]].fill_(7), r"sink has 7.0, which is not between -0.1 and 1.2"),
+        (lambda r, t: t[step_of(r)["found"]["sink"]].fill_(7), r"sink has 7, which is not between -0.1 and 1.2"),
         (lambda r, t: t[step_of(r)["found"]["entropy"]].fill_(1e30), r"entropy has .*, which is not between"),
         (lambda r, t: step_of(r)["found"].pop("even_distance"), r"visible and even_distance belong together"),
         (

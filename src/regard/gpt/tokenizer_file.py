@@ -17,6 +17,8 @@ from regard.untrusted_json import MOST, parse_json
 
 LARGEST = 128 << 20  # bytes; the largest of known models have 35 MB
 _SPARE_IDS = 65_536  # ids may have gaps: a vocabulary of n tokens has ids below 2 · n + this
+_MOST_ADDED = 500_000  # characters of all added tokens; the library takes 70 bytes for each
+_MEAN_PIECE, _SPARE_PIECES = 16, 50_000  # characters of a token of a Unigram model, which takes 300 bytes for each
 _DEEPEST = 8  # sequences of normalizers and the like in one another
 _MOST_GROWTH = 64  # how many times longer all replacements together can make a text
 
@@ -68,6 +70,8 @@ def check_tokenizer(raw: bytes) -> TokenizerContent:
     _check_model(model)
     for one in added:
         _check_fields("a token of added_tokens", one, ADDED_TOKEN)
+    if (length := sum(len(one["content"]) for one in added)) > _MOST_ADDED:
+        _refuse("the length of all added_tokens", length, f"it must be at most {_MOST_ADDED:,} characters")
     parts = _Parts()
     for name, kinds in KINDS.items():
         parts.check(name, content.get(name), kinds, 1)
@@ -152,6 +156,9 @@ def _check_model(model: Mapping[str, Any]) -> None:
     if kind == "BPE":
         _check_merges(model["merges"], model["vocab"], model.get("continuing_subword_prefix") or "")
     if kind == "Unigram":
+        length, most = sum(len(piece) for piece, _ in model["vocab"]), _MEAN_PIECE * len(model["vocab"]) + _SPARE_PIECES
+        if length > most:
+            _refuse("the length of all tokens", length, f"so many of them may have at most {most:,} characters")
         unknown = model.get("unk_id")
         if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(model["vocab"])):
             _refuse("unk_id", unknown, f"it must be below {len(model['vocab'])}, the number of tokens")

@@ -118,7 +118,7 @@ def _tensor(file: Any, name: str, axes: int, shape: tuple[int, ...] | None) -> T
     require(len(found or ()) == axes and shape in (None, found), f"{name} is {found} and should be {shape or '(T,)'}")
     tensor: Tensor = file.get_tensor(name)
     require(tensor.dtype is torch.float64, f"{name} is {tensor.dtype} and should be float64")
-    check_range(name, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS)
+    check_range(name, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
     return tensor
 
 

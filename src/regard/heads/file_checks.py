@@ -84,14 +84,17 @@ def check_sizes(name: str, sizes: Mapping[str, int], size: int) -> None:
         require(count <= size + _UNBACKED, f"{name}: {claimed} are more than a file of {size:,} bytes can hold")
 
 
-def check_parts(name: str, parts: Mapping[str, Tensor]) -> None:
+Extremes = dict[int, tuple[float, float]]  # the least and the largest number of tensors, by id()
+
+
+def check_parts(name: str, parts: Mapping[str, Tensor], known: Extremes) -> None:
     """The tensors of a call have the types and values that they should have."""
     for part, tensor in parts.items():
         check_dtype(f"{name}: {part}", tensor, _TYPES[part])
     if "weights" in parts:
-        check_range(f"{name}: weights", parts["weights"], -0.1, 1.1)
+        check_range(f"{name}: weights", parts["weights"], -0.1, 1.1, known)
     if "tokens" in parts:
-        check_range(f"{name}: tokens", parts["tokens"], -1, (1 << 32) - 1)
+        check_range(f"{name}: tokens", parts["tokens"], -1, (1 << 32) - 1, known)
 
 
 def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
@@ -101,12 +104,26 @@ def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
     require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
 
 
-def check_range(what: str, tensor: Tensor, least: float | int, most: float | int) -> None:
-    """Is every number in this range? NaN stands for what is not known."""
+def check_range(what: str, tensor: Tensor, least: float | int, most: float | int, known: Extremes) -> None:
+    """Is every number in this range? NaN stands for what is not known.
+
+    known: what was found out of tensors, so that one that a file names ten thousand times is read once.
+    """
+    if id(tensor) not in known:
+        known[id(tensor)] = _extremes(tensor)
+    for one in known[id(tensor)]:
+        if one < least or one > most:
+            raise Unfit(f"{what} has {one:g}, which is not between {least:g} and {most:g}")
+
+
+def _extremes(tensor: Tensor) -> tuple[float, float]:
+    low, high = math.inf, -math.inf
     for part in tensor.flatten().split(_AT_A_TIME):
-        wrong = (part.double() < least) | (part.double() > most)
-        if bool(wrong.any()):
-            raise Unfit(f"{what} has {part[wrong][0].item()}, which is not between {least:g} and {most:g}")
+        numbers = part.double()
+        numbers = numbers[~numbers.isnan()]
+        if numbers.numel():
+            low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    return (low, high) if low <= high else (math.nan, math.nan)
 
 
 def plain_text(text: TextTokens) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from regard.heads.basis import Basis
 from regard.heads.call import WatchedCall
 from regard.heads.file_checks import (
     MOST_HEADS,
+    Extremes,
     Unfit,
     check_dtype,
     check_parts,
@@ -241,6 +242,7 @@ class _Reader:
         self._file, self._size, self._device, self._texts = file, size, device, texts
         self._known = set(file.keys())
         self._read: dict[str, Tensor] = {}
+        self._extremes: Extremes = {}
         self._masks: dict[tuple[str, tuple[int, ...]], PackedMask] = {}  # one for all layers that name it
 
     def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
@@ -286,7 +288,7 @@ class _Reader:
         parts: Any = {
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
-        check_parts(name, parts)
+        check_parts(name, parts, self._extremes)
         across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
@@ -314,7 +316,7 @@ class _Reader:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
         tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
         check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
-        check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]))
+        check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
         return tensor
 
     def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
