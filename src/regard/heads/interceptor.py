@@ -99,6 +99,10 @@ class Interceptor:
                 continue
             with self.own_computation(model.pieces[-1][1].call.device.type), torch.no_grad():
                 model.leave(output)
+        for model in models:
+            reason, model.uncuttable = model.uncuttable, ""
+            if reason and output is not None:
+                raise ValueError(reason)
 
     def _refuse_lost_softmaxes(self) -> None:
         """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
@@ -211,12 +215,12 @@ class Interceptor:
         if self.is_vmapped():
             return function(*args, **kwargs)
         edits = self.edits()
-        if not edits and not any(model.needs_calls for model in self.running):
+        query = args[0] if args else kwargs["query"]
+        if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in self.running):
             for model in self.running:
                 model.count()
             return function(*args, **kwargs)
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
-        query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
             key = args[1] if len(args) > 1 else kwargs["key"]
             axis, unknown, _ = kind_of_sdpa(self.running[0], self.multihead, query, key)
