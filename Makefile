@@ -30,7 +30,7 @@ torture: $(VENV)/.dev ## Run hostile submissions and 10,000 damaged files
 	$(BIN)/python tests/grading/torture.py --exercise --count 100
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
 
-zoo: $(VENV)/.dev ## Watch many models of transformers and others, against their own weights
+zoo: $(VENV)/.dev ## Watch many models of other libraries, against their own weights
 	$(BIN)/python -m pytest -n $(JOBS) tests/heads/zoo
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
