@@ -61,6 +61,8 @@ class Copies:
 def copy_of(tensor: Tensor) -> Tensor:
     """A copy as small as the tensor: axes that were expanded are expanded again."""
     small = tensor.detach()
+    if 0 not in tensor.stride():
+        return small.clone()
     for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if size > 1 and stride == 0:
             small = small.narrow(axis, 0, 1)

@@ -45,13 +45,13 @@ class Given(NamedTuple):
         return math.prod(self.shape[:-1])
 
 
-CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "kv_cache")
+CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
 IMAGES = ("pixel_values", "pixel_values_videos", "images", "image")
 
 
 def given_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     """The shape of the first tensor among the arguments; token ids count as vectors of one number."""
-    cached = any(kwargs.get(name) is not None for name in CACHES) if kwargs else False
+    cached = not CACHES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
     for value in args or kwargs.values():
         if isinstance(value, Tensor) and value.dim() and not value.is_nested:
             shape = tuple(value.shape)

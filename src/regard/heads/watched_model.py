@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.attention.masks import Mask
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.leaves import is_leaf
 from regard.heads.model_inputs import InputTracker
 from regard.heads.names import names_in_short
 
@@ -55,6 +56,7 @@ class WatchedModel:
     ) -> None:
         # The modules are kept alive with their names: an id may be used again otherwise.
         self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
+        self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.running: list[str] = []  # names of the modules, innermost last
         self.modules: list[nn.Module] = []  # the modules themselves
@@ -148,16 +150,16 @@ class WatchedModel:
             if self.editor is None and not self.inputs.is_whole(call):
                 self.pieces.append((len(self.running), Report(call, removed, context)))
                 return
-        self._pass_on(call if self.needs_calls else replace(call, module=name), removed, context)
+        self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
 
     def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         name = call.module
         if self.callback is not None:
             if removed is not None and call.weights is None:
-                call = replace(call, mask=call.mask & removed, lse=None)
+                call = call.changed(mask=call.mask & removed, lse=None)
             if self.contexts:
                 assert context is not None
-                call = replace(call, context=context.detach())
+                call = call.changed(context=context.detach())
             self.callback(self.forwards.count - 1, self.layer, call)
         self.count(name)
 
@@ -179,4 +181,6 @@ def _refusal(names: list[str], reason: str) -> str:
 
 
 def _without_wrappers(name: str) -> str:
+    if "_mod" not in name:  # none of them
+        return name
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
