@@ -63,6 +63,7 @@ class InputTracker:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
         self.calls: list[ModuleCall[CallInputs]] = []
+        self._told = 0  # how many of them were given inputs
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
@@ -74,14 +75,16 @@ class InputTracker:
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
             self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
-        may_tell = not TELLING.isdisjoint(kwargs) or (args and len(self.calls) < ID_DEPTH)
+        may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
+        self._told += inputs is not None
         self.calls.append(ModuleCall(module, args, kwargs, inputs))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
         call = self.calls.pop()
+        self._told -= call.inputs is not None
         if call.inputs is not None and call.inputs.ids is not None:
             self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
             if call.inputs.layer is not None and call.inputs.read is not None:
@@ -238,7 +241,7 @@ class InputTracker:
 
     def _may_receive_ids(self, module: nn.Module) -> bool:
         """May this module, inside the model, be the first to be called with ids?"""
-        return bool(module._modules) and len(self.calls) < ID_DEPTH and all(c.inputs is None for c in self.calls)
+        return bool(module._modules) and len(self.calls) < ID_DEPTH and not self._told
 
     def _sources(self) -> tuple[KeySource, KeySource]:
         """Where the innermost module, and the one around it, have their keys from."""

@@ -46,7 +46,7 @@ class Given(NamedTuple):
 
 
 CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
-IMAGES = ("pixel_values", "pixel_values_videos", "images", "image")
+IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
 def given_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
@@ -69,10 +69,10 @@ def has_length(value: Any, count: int) -> bool:
 
 def is_given_image(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Is a module called with an image and with no token ids?"""
-    values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested]
-    if any(kwargs.get(name) is not None for name in IMAGES):
+    if not IMAGES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in IMAGES):
+        values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested]
         return not any(value.dtype in (torch.int64, torch.int32) for value in values)
-    first = values[0] if values else None
+    first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and not v.is_nested), None)
     return first is not None and first.dim() == 4 and first.shape[1] in (1, 3) and first.shape[2] == first.shape[3]
 
 
