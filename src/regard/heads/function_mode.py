@@ -8,8 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch._C import _get_function_stack_at, _len_torch_function_stack
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch._C import (
+    _get_function_stack_at,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
+)
+from torch.overrides import TorchFunctionMode
 
 from regard.attention.observers import inside_observed_attention
 from regard.heads.intercept_softmax import PRODUCT, SOFTMAX
@@ -81,7 +86,7 @@ class FunctionMode(TorchFunctionMode):
 
     def set(self, on: bool) -> None:
         """Switch the mode on or off."""
-        _push_mode(self) if on else _pop_mode()
+        _push_on_torch_function_stack(self) if on else _pop_torch_function_stack()
         self.is_on = on
 
     def _run(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -71,5 +71,4 @@ def _values_of(kind: type[nn.Module]) -> tuple[str, ...] | None:
 
 def _is_value(module: nn.Module, name: str) -> bool:
     """Is this a number or a tensor of the module, rather than something that can be called?"""
-    value = getattr(module, name, None)
-    return value is not None and not callable(value)
+    return name in module._parameters or name in module._buffers or not callable(vars(module).get(name, callable))

@@ -70,8 +70,13 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
     if not call.has_positions:
         undefined = [one.name for one in STATISTICS if one.name in result and (one.positional or _is_first(one, call))]
         result |= {name: torch.full_like(result[name], torch.nan) for name in undefined}
-    stored = [name for one in STATISTICS if one.name in collect for name in one.stored]
-    return {name: result[name] for name in stored if name in result}
+    return {name: result[name] for name in _stored(collect) if name in result}
+
+
+@cache
+def _stored(collect: frozenset[str]) -> list[str]:
+    """The names of the tensors of these statistics."""
+    return [name for one in STATISTICS if one.name in collect for name in one.stored]
 
 
 def _is_first(statistic: Statistic, call: WatchedCall) -> bool:

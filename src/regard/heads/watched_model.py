@@ -55,7 +55,7 @@ class WatchedModel:
         contexts: bool = False,
     ) -> None:
         # The modules are kept alive with their names: an id may be used again otherwise.
-        self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
+        self.names = _names_of(model)
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.running: list[str] = []  # names of the modules, innermost last
@@ -180,7 +180,15 @@ def _refusal(names: list[str], reason: str) -> str:
     return f"the attention in {where} is not reported: {reason}"
 
 
-def _without_wrappers(name: str) -> str:
-    if "_mod" not in name:  # none of them
-        return name
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+def _names_of(model: nn.Module) -> dict[int, tuple[nn.Module, str]]:
+    """All modules and their names, by id; as named_modules(), without the wrappers that torch inserts."""
+    names: dict[int, tuple[nn.Module, str]] = {}
+    todo = [(model, "")]
+    while todo:
+        module, name = todo.pop()
+        if id(module) not in names:
+            names[id(module)] = module, name
+            prefix = f"{name}." if name else ""
+            children = [(c, name if n in WRAPPERS else prefix + n) for n, c in module._modules.items() if c is not None]
+            todo += reversed(children)
+    return names
