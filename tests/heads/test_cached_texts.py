@@ -1,9 +1,11 @@
 """The ids of cached keys are those of the call that had the same keys."""
 
+from types import SimpleNamespace
+
 import torch
 
 from regard.attention.masks import dense, padding
-from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_slots
+from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
 from regard.heads.call import WatchedCall
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
@@ -62,6 +64,29 @@ def test_a_text_whose_end_is_like_its_beginning_is_told_by_its_length():
     assert cached.before("a", past, 1, total=5).ids.tolist() == [[5, 6, 5, 6]]
     assert cached.before("a", past, 1, total=3).ids.tolist() == [[5, 6]]
     assert cached.before("a", past, 1).ids.tolist() == [[5, 6]]
+
+
+def test_where_texts_with_other_beginnings_have_the_same_last_keys_the_text_is_not_known():
+    one, other = (CachedText(torch.tensor([[i, 6, 7]]), FIRST[:1], torch.tensor([[2, 3]])) for i in (5, 8))
+    longer = CachedText(torch.tensor([[9, 8, 6, 7]]), FIRST[:1], torch.tensor([[2, 3]]))
+    past = torch.tensor([[2, 3, -1]])
+    assert known(one, other).before("a", past, 1) is None
+    assert known(one, longer).before("a", past, 1) is None
+    assert known(one, longer).before("a", past, 1, total=5).ids.tolist() == [[9, 8, 6, 7]]
+    assert known(one, longer).before("a", past, 1, total=4).ids.tolist() == [[5, 6, 7]]
+
+
+def test_a_cache_says_how_many_tokens_it_has_read():
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    cache.update(torch.zeros(2, 3, 5, 7), torch.zeros(2, 3, 5, 7), 0)
+    mask = torch.ones(2, 13)
+    assert total_length({"past_key_values": cache, "cache": None}, 3, mask) == 8
+    assert total_length({"cache": SimpleNamespace(length=11)}, 3, None) == 14
+    assert total_length({"cache": object()}, 3, mask) == 13
+    assert total_length({}, None, mask) == 13
+    assert total_length({}, 3, None) is None
 
 
 def test_a_text_that_went_on_is_remembered_once_and_old_ones_are_forgotten():

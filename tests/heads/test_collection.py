@@ -41,3 +41,14 @@ def test_the_default_set_can_be_extended_and_a_single_name_is_a_set_of_one():
     assert Collection("entropy", None).collect == {"entropy"}
     with pytest.raises(ValueError, match="entropie"):
         Collection(["entropie"], None)
+
+
+def test_a_module_that_attends_again_with_the_same_weights_is_named():
+    """As in DiffLlama, which multiplies the same weights with two halves of its values."""
+    collected, call, other = Collection(None, keep=None), random_call(T=5), random_call(T=5)
+    for layer, one in enumerate([call, call, other]):
+        collected.add(0, layer, one)
+    (forward,) = collected.forwards
+    said = ("weights: equal to those of the call before, in the same module; the values may differ",)
+    marks = [record.steps[0].call.basis.marks for record in forward.records.values()]
+    assert marks == [(), said, ()]

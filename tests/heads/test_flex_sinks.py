@@ -58,3 +58,13 @@ def test_an_output_that_is_combined_with_the_lse_in_another_way_is_refused():
         regard.watch(model),
     ):
         model(torch.randn(B, H, T, D))
+
+
+def test_a_share_that_meets_the_output_in_another_layout_is_refused():
+    model = WithSinks(lambda out, lse, sinks: out.transpose(1, 2) * lse.sigmoid().transpose(1, 2)[..., None])
+    with (
+        pytest.warns(UserWarning, match="is not reported: its output is combined with its log-sum-exp by mul"),
+        pytest.raises(ValueError, match="made no attention that can be seen"),
+        regard.watch(model),
+    ):
+        model(torch.randn(B, H, T, D))

@@ -30,6 +30,12 @@ T, S = 5, 7
             (2, 3),
             How.UNKNOWN,
         ),  # queries and heads may be the other way round
+        ((8, T, S), {"declared": 4, "batch": 2, "given": 8}, (8, 1), How.CALL),  # windows; one head after the other
+        ((8, 3, T, S), {"declared": 4, "batch": 2}, (6, 4), How.CALL),  # texts and heads, windows
+        ((2, 3, T, S), {"declared": 1, "batch": 2}, (6, 1), How.CALL),  # texts, windows
+        ((2, 3, T, S), {"declared": 4, "batch": 2}, (2, 3), How.ASSUMED),
+        ((2, 3, T, S), {"declared": 4, "batch": 2, "by_convention": True}, (2, 3), How.CALL),
+        ((2, 3, 4, T, S), {"declared": 12, "batch": 2}, (2, 12), How.CALL),  # 3 groups of 4 heads
         ((2, 3, 4, T, S), {"declared": 4, "batch": 2}, (6, 4), How.CALL),
         ((2, 3, 4, T, S), {"declared": 3, "batch": 2}, (8, 3), How.CALL),
         ((2, 3, 3, T, S), {"declared": 3, "batch": 2}, (6, 3), How.UNKNOWN),
@@ -59,6 +65,12 @@ def test_heads_are_moved_to_the_second_axis():
     assert torch.equal(HeadAxis(-4).apply(weights), weights.transpose(1, 2).flatten(0, 1))
     assert HeadAxis(-4).reorders
     assert not HeadAxis(-3).reorders
+
+
+def test_heads_that_share_an_axis_with_the_texts_are_taken_out_of_it():
+    weights = torch.randn(2 * 4, 3, T, S)  # texts and heads, windows
+    expected = weights.view(2, 4, 3, T, S).transpose(1, 2).flatten(0, 1)
+    assert torch.equal(find_head_axis((8, 3, T, S), declared=4, batch=2).apply(weights), expected)
 
 
 def test_the_innermost_module_with_a_number_of_heads_is_asked():

@@ -8,7 +8,9 @@ import regard
 from heads.dense import random_call
 from regard.attention.masks import causal, dense, window
 from regard.heads.basis import How
-from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of
+from regard.heads.key_source import KeySource
+from regard.heads.positions import Given, are_features, given_to, has_length, is_given_image, positions_of
+from regard.heads.score_origin import Memory
 
 B, T, S, E = 2, 5, 11, 24
 DIAGONAL = torch.ones(T, S).tril(S - T).bool()
@@ -30,6 +32,9 @@ DIAGONAL = torch.ones(T, S).tril(S - T).bool()
         ((1, S), Given((B, S, E)), None, How.UNKNOWN),  # a chosen query
         ((T, T), Given((1, B * T, E)), None, How.ASSUMED),  # in blocks
         ((T, 3 * T), Given((1, B * T, E)), None, How.UNKNOWN),  # in blocks, with the keys of three
+        ((4, 16), Given((B, 4, 4, E)), None, How.UNKNOWN),  # queries that are pooled from an image
+        ((4, 16), Given((B, E, 4, 4)), None, How.UNKNOWN),
+        ((T, T), Given((B, 4, T, 7)), None, How.CALL),  # heads
     ],
 )
 def test_how_positions_are_known(sizes, given, mask, how):
@@ -41,6 +46,49 @@ def test_how_positions_are_known(sizes, given, mask, how):
 def test_a_window_ends_on_the_diagonal_as_well():
     call = random_call(B, 3, T, S, mask=causal() & window(3))
     assert positions_of(call, Given((B, T, E)), is_known=False).how is How.MASK
+
+
+def test_where_a_module_is_given_two_texts_the_last_query_need_not_be_at_the_last_key():
+    call = random_call(B, 3, T, S)
+    assert positions_of(call, Given((B, T, E)), False, KeySource("context", S)).how is How.UNKNOWN
+
+    class ItselfAndContext(nn.Module):
+        """As in CrossViT: keys are the text itself and another one."""
+
+        def forward(self, x, context):
+            keys = torch.cat([x, context], 1)
+            return (x @ keys.mT / 5).softmax(-1) @ keys
+
+    with regard.watch(model := ItselfAndContext()) as seen:
+        model(torch.randn(B, T, E), torch.randn(B, S, E))
+    assert seen[0].marks == (f"positions unknown: {T} queries attend to {T + S} keys, which may be of two texts",)
+    assert seen[0].self.isnan().all()
+
+
+def test_where_a_module_is_given_two_texts_of_one_length_that_keys_are_the_queries_own_is_assumed():
+    text, other = torch.randn(B, T, E), torch.randn(B, T, E)
+    with regard.watch(model := Context()) as seen:
+        model(text, other)
+    said = f"positions assumed: queries and keys are the same text; the module was given two inputs of {T} tokens"
+    assert seen[0].marks == (said,)
+    layer = nn.MultiheadAttention(E, 2, batch_first=True)
+    for key, marks in ((other, (said,)), (text, ())):
+        with regard.watch(layer) as seen:
+            layer(text, key, key)
+        assert seen[0].marks == marks
+
+
+def test_weights_between_features():
+    given, channels_last = Given((B, 16, 32)), (512, 8, 1, 32)
+    assert are_features((B, 4, 8, 8), Memory((B, 4, 8, 16), channels_last), given)
+    assert not are_features((B, 4, 16, 16), Memory((B, 4, 16, 8), (512, 8, 32, 1)), given)
+    assert not are_features((B, 4, 8, 16), Memory((B, 4, 8, 16), channels_last), given)
+    assert not are_features((B, 3, 8, 8), Memory((B, 3, 8, 16), channels_last), given)  # 3 · 8 of 32 features
+    square = Given((B, 8, 32))  # 8 tokens, 4 heads of 8 features
+    assert are_features((B, 4, 8, 8), Memory((B, 4, 8, 8), (256, 8, 1, 32)), square)
+    assert not are_features((B, 4, 8, 8), Memory((B, 4, 8, 8), (256, 8, 32, 1)), square)
+    convolved = Given((B, 32, 8))  # channels first, as in SqueezeBERT
+    assert not are_features((B, 4, 8, 8), Memory((B, 4, 8, 8), (256, 64, 1, 8)), convolved)
 
 
 def test_what_a_module_is_given():
@@ -89,7 +137,7 @@ def test_the_position_of_a_chosen_query_is_not_guessed():
         model(torch.randn(B, S, E))
     assert seen[0].self.isnan().all()
     assert seen[0].marks == (
-        f"positions unknown: a text of {B * S} tokens is computed as {B} × 1 queries and {S} keys",
+        f"positions unknown: {B} × 1 query attends to {S} keys, computed from an input of {B} × {S} × {E}",
     )
 
 

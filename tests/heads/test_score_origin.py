@@ -43,3 +43,10 @@ def test_scores_are_followed_through_what_changes_them_and_end_at_a_projection()
     origins.follow("conv2d", (scores,), {}, mixed)
     assert all(origins.of(t) is not None for t in (capped, joined, filled, mixed))
     assert origins.of(projected) is None
+    by_heads, values = nn.Parameter(torch.randn(3, 3)), torch.randn(2, 3, 7, 7)
+    talking = torch.einsum("bhts,hg->bgts", scores, by_heads)
+    origins.follow("einsum", ("bhts,hg->bgts", scores, by_heads), {}, talking)
+    context = scores @ values
+    origins.follow("matmul", (scores, values), {}, context)
+    assert origins.of(talking) is not None
+    assert origins.of(context) is None

@@ -2,12 +2,13 @@
 
 import sys
 import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from regard.heads.torch_patches import COMPILERS, Patch, Patches
+from regard.heads.torch_patches import COMPILER, Patch, Patches
 
 
 def one():
@@ -77,11 +78,12 @@ def test_what_was_replaced_meanwhile_is_restored_to_what_it_was_before(owner, pa
 
 
 def stance():
-    return sys.modules["torch._dynamo"].eval_frame._stance.stance
+    import torch._dynamo
+
+    return torch._dynamo.eval_frame._stance.stance
 
 
 def test_compiled_code_runs_eagerly_inside_the_block(patches):
-
     assert stance() == "default"
     with patches.applied():
         assert stance() == "force_eager"
@@ -91,8 +93,29 @@ def test_compiled_code_runs_eagerly_inside_the_block(patches):
 def test_the_compiler_is_not_imported_only_to_be_switched_off(patches, monkeypatch):
     calls = []
     monkeypatch.setattr(torch.compiler, "set_stance", lambda name: calls.append(name))
-    for name in COMPILERS:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, COMPILER, raising=False)
     with patches.applied():
         pass
     assert calls == []
+
+
+def test_what_is_compiled_inside_the_block_for_the_first_time_runs_eagerly_as_well(patches, monkeypatch):
+    events = []
+
+    @contextmanager
+    def set_stance(name):
+        events.append(name)
+        yield
+        events.append("default")
+
+    monkeypatch.setattr(torch.compiler, "set_stance", set_stance)
+    monkeypatch.setattr(torch, "compile", lambda function: events.append("compile") or function)
+    monkeypatch.delitem(sys.modules, COMPILER, raising=False)
+    original = torch.compile
+    with patches.applied():
+        assert torch.compile(one) is one
+        later = torch.compile
+        later(two)
+    later(one)  # somebody kept the replacement
+    assert events == ["force_eager", "compile", "compile", "default", "compile"]
+    assert torch.compile is original

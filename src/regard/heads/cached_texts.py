@@ -14,8 +14,19 @@ from torch import Tensor
 
 from regard.attention.masks import Dense, Padding
 from regard.heads.call import WatchedCall
+from regard.heads.positions import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
+
+
+def total_length(kwargs: dict[str, Any], new: int | None, mask: Tensor | None) -> int | None:
+    """How many tokens a text has with its `new` ones: by the cache among a module's arguments, or by its padding mask."""
+    cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
+    length = getattr(cache, "get_seq_length", None)
+    length = length() if callable(length) else getattr(cache, "length", None)
+    if new is not None and isinstance(length, (int, Tensor)):
+        return int(length) + new
+    return None if mask is None else mask.shape[1]
 
 
 class CachedText(NamedTuple):
@@ -46,23 +57,32 @@ class CachedTexts:
     def before(self, layer: str, marks: Tensor, T: int, total: int | None = None) -> CachedText | None:
         """The texts of the keys before the last T, whose fingerprints these are; None where one is unknown.
 
-        total: how many tokens the whole text has, where that is known.
+        total: how many tokens the whole text has, where that is known. Where a cache has dropped keys, texts of that
+        length with the same last keys may differ in the first ones: then these are unknown.
         """
-        past = marks[:, : marks.shape[1] - T]
+        past, before = marks[:, : marks.shape[1] - T], None if total is None else total - T
         texts = self._known.get(layer, [])[::-1]
-        for text in texts:
-            if (
-                text.marks.shape[0] == past.shape[0]
-                and (found := _beginning(text, past, total and total - T)) is not None
-            ):
-                return found
+        same = [t for t in texts if t.marks.shape[0] == past.shape[0]]
+        if found := _of_length([one for t in same if (one := _beginning(t, past, before)) is not None], before):
+            return _only(found)
         rows = [
-            next((one for t in texts if (one := _row(t, row, total and total - T)) is not None), None) for row in past
+            _only(_of_length([one for t in texts if (one := _row(t, row, before)) is not None], before)) for row in past
         ]
         known = [row for row in rows if row is not None]
         if len(known) < len(rows) or len({row.ids.shape[1] for row in known}) != 1:
             return None
         return CachedText(*(torch.cat(parts) for parts in zip(*known, strict=True)))
+
+
+def _of_length(texts: list[CachedText], length: int | None) -> list[CachedText]:
+    """Those with so many tokens, where that is known and some have."""
+    return [text for text in texts if text.ids.shape[1] == length] or texts
+
+
+def _only(texts: list[CachedText]) -> CachedText | None:
+    """The first, if all have the same ids."""
+    same = all(torch.equal(text.ids, texts[0].ids) for text in texts[1:])
+    return texts[0] if texts and same else None
 
 
 def _begins(marks: Tensor, shorter: Tensor) -> bool:

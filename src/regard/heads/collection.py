@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from regard.heads import statistics
+from regard.heads.basis import FROM_CALL, Fact, How
 from regard.heads.call import WatchedCall
 from regard.heads.copies import Copies
 from regard.heads.forward import Forward
@@ -16,6 +19,7 @@ from regard.heads.record import Record, record_call
 from regard.heads.registry import DEFAULT, check_collected
 
 RECENT = 16  # how many of the latest forwards may be continued
+REPEATED = "equal to those of the call before, in the same module; the values may differ"
 WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
 
 
@@ -60,6 +64,10 @@ class Collection:
             self._close()
             self._number, self._layers, self._modules, self._copies = forward, set(), Counter(), Copies()
         self._open = self._open or Forward(forward)
+        before = self._open.records.get((call.module, self._modules[call.module] - 1))
+        is_plain = call.basis.weights == FROM_CALL and call.sizes[3] > 1
+        if is_plain and before is not None and _equal(measured, before.steps[0].measured):
+            call = replace(call, basis=replace(call.basis, weights=Fact(How.CALL, REPEATED)))
         step = record_call(call, measured, self._keeps(call), self._copies)
         self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
         self._layers.add(layer)
@@ -91,6 +99,13 @@ class Collection:
         if rows is not None:
             earlier.append(done, rows)
         return rows is not None
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Are all statistics of two calls the same, bit for bit?"""
+    return one.keys() == other.keys() and all(
+        torch.equal(one[name].nan_to_num(), other[name].nan_to_num()) for name in one
+    )
 
 
 def _collected(collect: Iterable[str] | None) -> frozenset[str]:

@@ -16,8 +16,10 @@ from torch import Tensor
 from regard.heads.basis import Fact, How
 from regard.heads.call import WatchedCall
 from regard.heads.intercept_flex import LIMIT
+from regard.heads.intercept_softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
 from regard.heads.visibility import may_see
 
+VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
 MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")
 
 
@@ -29,21 +31,27 @@ class FlexSinks:
 
     def __init__(self, call: WatchedCall, out: Tensor, lse: Any, depth: int) -> None:
         self.call, self.depth, self.unknown = call, depth, ""
-        self._out = out
+        self._out, self._views = out, [out]  # views: the output, and copies of it in another layout
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function was called."""
         tensors = _tensors((*args, *kwargs.values()))
         shares = [t for t in tensors if any(t is share for share in self._shares)]
-        if not shares or not isinstance(result, Tensor):
+        views = any(t is view for t in tensors for view in self._views)
+        if not isinstance(result, Tensor) or not (shares or views):
             return
-        if not any(t is self._out for t in tensors):
+        if not views:
             self._shares.append(result)
             return
-        if name in MULTIPLY and shares[0].shape == (*self._out.shape[:3], 1):
+        if not shares:
+            if name in VIEWS:
+                self._views.append(result)
+            return
+        is_out = any(t is self._out for t in tensors)
+        if is_out and name in MULTIPLY and shares[0].shape == (*self._out.shape[:3], 1):
             self._scale_weights(shares[0].detach())
-            self._out = result
+            self._out, self._views = result, [result]
         else:
             self.unknown = f"its output is combined with its log-sum-exp by {name}"
 

@@ -1,7 +1,7 @@
 """Which axis of an attention call holds the heads, and how that is known.
 
 Weights are (T, S), (N, T, S) with texts and heads in one axis, (B, H, T, S), or have further axes, such as windows of an
-image. The axis is told by the module that makes the call (num_heads and the like), by the memory of its queries (a
+image, or heads in groups that share keys. The axis is told by the module that makes the call (num_heads and the like), by the memory of its queries (a
 projection's heads lie side by side), by a later view of the weights, or by the number of texts.
 """
 
@@ -30,12 +30,14 @@ HEAD_COUNTS = (
 class HeadAxis(NamedTuple):
     """The leading axes of a call as texts and heads.
 
-    axis: which of them holds the heads; all others are texts. split: (B, H), where the only one holds both.
+    axis: which of them holds the heads; all others are texts. split: (B, H), where the first one holds both; a second
+    one are windows. grouped: the last two of them are heads.
     """
 
     axis: int | None = None
     split: tuple[int, int] | None = None
     fact: Fact = FROM_CALL
+    grouped: bool = False
 
     @property
     def reorders(self) -> bool:
@@ -48,6 +50,11 @@ class HeadAxis(NamedTuple):
             return t[None, None]
         if t.dim() == 3:
             return t[:, None] if self.split is None else t.unflatten(0, self.split)
+        if self.split is not None:
+            windows: Tensor = t.unflatten(0, self.split)  # (B, H, windows, x, y)
+            return windows.transpose(1, 2).flatten(0, 1)
+        if self.grouped:
+            t = t.flatten(-4, -3)
         if self.axis is not None and self.axis != -3:
             t = t.movedim(self.axis, -3)
         return t.flatten(0, -4)
@@ -70,9 +77,11 @@ def find_head_axis(
     viewed: tuple[int, int] | None = None,
     q: Memory | None = None,
     by_convention: bool = False,
+    given: int | None = None,
 ) -> HeadAxis:
     """The heads of a call (…, T, S): declared: by a module. batch: how many texts. viewed: (B, H), by a later view.
     q: how its queries lie in memory. by_convention: the function that was called has heads in the axis before the queries.
+    given: how many texts of T tokens the module around the call was given, windows of an image among them.
 
     >>> find_head_axis((2, 4, 9, 7, 7), declared=4, batch=2).axis
     -4
@@ -83,9 +92,11 @@ def find_head_axis(
     if not lead:
         return HeadAxis()
     if len(lead) == 1:
-        return _of_one_axis(lead[0], declared, batch, viewed)
+        return _of_one_axis(lead[0], declared, batch, viewed, given)
     if len(lead) == 2:
-        return HeadAxis(-3, None, _of_two_axes(shape, declared, batch))
+        return _of_two_axes(shape, declared, batch, by_convention)
+    if declared == shape[-4] * shape[-3] and declared not in shape[1:-2]:
+        return HeadAxis(-3, grouped=True)
     axes = range(-len(shape) + 1, -2)
     by_memory = None if q is None or len(q.shape) != len(shape) else q.heads_axis
     if by_memory is not None and by_memory in axes:
@@ -103,10 +114,14 @@ def find_head_axis(
     )
 
 
-def _of_one_axis(N: int, declared: int | None, batch: int | None, viewed: tuple[int, int] | None) -> HeadAxis:
+def _of_one_axis(
+    N: int, declared: int | None, batch: int | None, viewed: tuple[int, int] | None, given: int | None
+) -> HeadAxis:
     """(N, T, S): texts and heads in one axis."""
     if viewed is not None and viewed[0] * viewed[1] == N:
         return HeadAxis(None, viewed)
+    if given == N != batch:  # windows, of one head
+        return HeadAxis(None, (N, 1))
     if declared and batch and N % (batch * declared) == 0:  # more than one window for each text, perhaps
         return HeadAxis(None, (N // declared, declared))
     if batch == N:
@@ -120,9 +135,14 @@ def _of_one_axis(N: int, declared: int | None, batch: int | None, viewed: tuple[
     return HeadAxis(None, (batch, heads), assumed(f"{N} matrices are {heads} heads for each of {batch} texts"))
 
 
-def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None) -> Fact:
-    """(B, H, T, S), as nearly every model has it."""
-    _B, H, T, _ = shape
-    if declared in (None, H) or declared != T:
-        return FROM_CALL
-    return unknown(f"its weights are {tuple(shape)} and it has {declared} heads, which are not in the second axis")
+def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None, by_convention: bool) -> HeadAxis:
+    """(B, H, T, S), as nearly every model has it; or windows in the second axis, and heads with the texts in the first."""
+    B, H, T, _ = shape
+    if declared is None or declared == H:
+        return HeadAxis(-3)
+    if declared == 1 or declared * (batch or 0) == B:
+        return HeadAxis(None, (B // declared, declared))
+    if by_convention:
+        return HeadAxis(-3)
+    what = f"its weights are {tuple(shape)} and it has {declared} heads, which are not in the second axis"
+    return HeadAxis(-3, None, unknown(what) if declared == T else assumed(what))

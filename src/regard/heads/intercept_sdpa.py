@@ -151,7 +151,9 @@ def call_of(
 def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
     """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
     lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-    return (*lead, query.shape[-2], key.shape[-2]), Memory(tuple(query.shape), query.stride())
+    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
+    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
+    return (*lead, query.shape[-2], key.shape[-2]), queries
 
 
 def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
@@ -163,6 +165,9 @@ def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
 
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    if q.dim() == k.dim() == 4 and axis.split is not None:
+        mask = None if mask is None else to_four_axes(mask).expand(q.shape[0], q.shape[1], -1, -1)
+        return axis.apply(q), axis.apply(k), None if mask is None else axis.apply(mask)
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
         return q, k, None if mask is None else to_four_axes(mask)
     axes = max(q.dim(), k.dim())
@@ -175,6 +180,10 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tup
     if axis.reorders and axes > 4 and axis.axis is not None:
         q, k = q.movedim(axis.axis, -3), k.movedim(axis.axis, -3)
         mask = None if mask is None else mask.movedim(axis.axis, -3)
+    if axis.grouped:
+        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = (t.expand(*lead, -1, -1).flatten(-4, -3) for t in (q, k))
+        mask = None if mask is None else mask.expand(*lead, -1, -1).flatten(-4, -3)
     return _flatten_batch(q, k, mask)
 
 

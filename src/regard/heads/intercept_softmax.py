@@ -206,12 +206,8 @@ class SoftmaxTracker:
         if not args or not isinstance(args[0], str):
             return out
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        if not self.tracked:
-            if len(tensors) == 2:
-                self.scores.product(tensors[0], tensors[1], out)
-            return out
         terms, result = _einsum_terms(args[0])
-        for i, tensor in enumerate(tensors):
+        for i, tensor in enumerate(tensors if self.tracked else ()):
             softmax = self._softmax_of(tensor)
             others = "".join(terms[:i] + terms[i + 1 :])
             values = [other for other in tensors if other is not tensor]
@@ -222,8 +218,12 @@ class SoftmaxTracker:
                 other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
                 product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
-        if len(tensors) == 2:
-            self.scores.product(tensors[0], tensors[1], out)
+        if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
+            left, right = (
+                t if (term[-1] in result) is is_last else t.mT
+                for t, term, is_last in zip(tensors, terms, (False, True), strict=True)
+            )
+            self.scores.product(left, right, out)
         return out
 
     def _add_tensors(

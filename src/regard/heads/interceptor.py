@@ -20,24 +20,20 @@ from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
 from regard.heads import functorch, intercept_flex, intercept_sdpa, intercept_torch_nn
-from regard.heads.basis import How
+from regard.heads.attention_kind import kind_of_sdpa, kind_of_softmax
 from regard.heads.call import WatchedCall
 from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.flex_sinks import FlexSinks
 from regard.heads.function_mode import FunctionMode
-from regard.heads.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
 from regard.heads.outside_forward import OwnComputation, in_backward, is_recomputed
 from regard.heads.products import WeightedProduct, without_edges
 from regard.heads.same_keys import fingerprint_of_values
-from regard.heads.score_origin import Memory
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 
 _NO_FUNCTION_MODE = torch._C.DisableTorchFunction
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
-_HEADS_SECOND = HeadAxis(-3)
-_MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 
 
 class Interceptor:
@@ -147,6 +143,10 @@ class Interceptor:
                 model.leave(output)
             if not model.running:
                 self._find_running()
+        for model in models:
+            reason, model.uncuttable = model.uncuttable, ""
+            if reason and output is not None:
+                raise ValueError(reason)
 
     def _refuse_lost_softmaxes(self) -> None:
         """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
@@ -233,36 +233,22 @@ class Interceptor:
         if self.is_vmapped():
             return function(*args, **kwargs)
         edits = self.edits()
-        if not edits and not any(model.needs_calls for model in self.running):
+        query = args[0] if args else kwargs["query"]
+        if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in self.running):
             for model in self.running:
                 model.count()
             return function(*args, **kwargs)
         out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
-        query = args[0] if args else kwargs["query"]
         with self.errors_naming_the_module():
             key = args[1] if len(args) > 1 else kwargs["key"]
-            known = query.dim() == key.dim() == 4 or query.is_nested
-            axis = _HEADS_SECOND if known else self._head_axis(*intercept_sdpa.layout_of(query, key), None, True)
-            if axis.fact.how is How.UNKNOWN:
-                self._refuse(axis.fact.reason)
+            axis, unknown, _ = kind_of_sdpa(self.running[0], self.multihead, query, key)
+            if unknown:
+                self._refuse(unknown)
                 return out
             if axis.reorders and (edits or self.needs_contexts):
                 raise ValueError("its heads are not in the axis before the queries, where they can be reached")
             call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
         return self.finish(call, self.edit_of(call, edits), out)
-
-    def _head_axis(
-        self,
-        shape: tuple[int, ...],
-        q: Memory | None,
-        viewed: tuple[int, int] | None,
-        by_convention: bool = False,
-    ) -> HeadAxis:
-        """Which axis of a call, (…, T, S), holds its heads."""
-        if self.multihead is not None:
-            viewed = viewed or (self.multihead.batch, self.multihead.heads)
-        declared = declared_heads(self.running[0].modules[: -_MODULES_AROUND - 1 : -1])
-        return find_head_axis(shape, declared, self._batch_size(shape[-2]), viewed, q, by_convention)
 
     def _refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
@@ -311,15 +297,12 @@ class Interceptor:
         """A softmax was multiplied with values."""
         if self.is_vmapped():
             return product.out
-        if not self._is_attention(softmax):
+        kind = kind_of_softmax(self.running[0], self.multihead, softmax)
+        if kind.unknown:
+            self._refuse(kind.unknown)
+        if kind.unknown or not kind.is_attention:
             return product.out
-        axis = self._head_axis(tuple(softmax.weights.shape), softmax.queries, softmax.heads)
-        unknown = softmax.unknown or (axis.fact.reason if axis.fact.how is How.UNKNOWN else "")
-        if not unknown and softmax.is_fragment:
-            unknown = f"only {softmax.weights.shape[-1]} of its {softmax.columns} columns are multiplied at once"
-        if unknown:
-            self._refuse(unknown)
-            return product.out
+        axis = kind.axis
         call = softmax.call(axis)
         with functorch.off():
             call = call.changed(fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
@@ -336,16 +319,6 @@ class Interceptor:
             context = product.context(out, rows)
         self.report(call, None, context)
         return out
-
-    def _is_attention(self, softmax: TrackedSoftmax) -> bool:
-        """Is this softmax over keys? Without scores it may be over experts or features: keys are as many as tokens."""
-        if softmax.queries is not None or self.multihead is not None:
-            return True
-        N, (_, S) = len(softmax.weights), softmax.weights.shape[-2:]
-        inputs = self.running[0].inputs
-        if softmax.one_query and inputs.batch_size(1) != N:
-            return False
-        return inputs.may_be_tokens(S)
 
     def attend(self, call: Call, route: Route) -> Edit | None:
         """regard's own attend(), which calls this as its observer."""
@@ -379,9 +352,6 @@ class Interceptor:
 
     def _module_name(self) -> str:
         return self.running[0].running[-1] or "the model itself"
-
-    def _batch_size(self, T: int) -> int | None:
-        return self.multihead.batch if self.multihead is not None else self.running[0].inputs.batch_size(T)
 
 
 class _AttendEdit:

@@ -19,11 +19,18 @@ KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # argume
 
 
 class KeySource(NamedTuple):
-    """The argument with which a module was given another text for its keys ("" if none), its length and its value."""
+    """The argument with which a module was given another text for its keys ("" if none), its length and its value.
+
+    twin: the text may also be the same, or its positions: it is as long, and nothing says what it is.
+    """
 
     name: str = ""
     length: int = 0
     states: Tensor | None = None
+    twin: bool = False
+
+
+NO_SOURCE = KeySource()
 
 
 class EncoderTexts:
@@ -65,9 +72,17 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
         key = args[1] if len(args) > 1 else kwargs.get("key")
         if isinstance(key, Tensor) and not key.is_nested:
-            return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key)
-    other = next((other for other in args[1:] if _are_two_texts(args[0], other)), None)
-    return KeySource() if other is None else KeySource("position", other.shape[1], other)
+            length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
+            return KeySource("key", length, key, twin=True)
+    others = [other for other in args[1:] if _are_two_texts(args[0], other)]
+    other = next((other for other in others if _length(other) != _length(args[0])), None)
+    if other is None:
+        return KeySource(twin=len(others) == 1)  # two more are keys and values
+    return KeySource("position", _length(other), other)
+
+
+def _length(text: Tensor) -> int:
+    return 0 if text.is_nested else text.shape[1]
 
 
 def _are_two_texts(one: Any, other: Any) -> bool:
@@ -78,7 +93,7 @@ def _are_two_texts(one: Any, other: Any) -> bool:
         and one.dim() == other.dim() == 3
         and one.is_floating_point()
         and other.is_floating_point()
-        and (one.shape[0], one.shape[1] != other.shape[1]) == (other.shape[0], True)
+        and (one.is_nested or other.is_nested or one.shape[0] == other.shape[0])
     )
 
 

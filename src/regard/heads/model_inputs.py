@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, unknown
-from regard.heads.cached_texts import CachedText, CachedTexts, without_unused_slots
+from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
@@ -44,6 +44,7 @@ class CallInputs:
     ids: Tensor | None = None  # (B, n), new in this call
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
+    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
     past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
     read: CachedText | None = None  # what the first attention inside has read by now
     layer: str | None = None  # that attention
@@ -118,8 +119,8 @@ class InputTracker:
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
-        given = self._given()
-        positions = positions_of(call, given, call.tokens is not None or inputs.is_cached)
+        is_known = call.tokens is not None or inputs.is_cached
+        positions = positions_of(call, self.given, is_known, *self._sources())
         if positions.how is How.UNKNOWN and call.tokens is not None:
             call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.basis.padding
@@ -133,7 +134,8 @@ class InputTracker:
         basis = Basis(call.basis.weights, call.basis.heads, positions, padding, token_fact)
         return call.changed(seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
 
-    def _given(self) -> Given:
+    @property
+    def given(self) -> Given:
         """What the innermost module that was called with tensors was given."""
         cached = any(call.given.cached for call in self.calls)
         shape = next((call.given.shape for call in reversed(self.calls) if call.given.shape), ())
@@ -149,7 +151,7 @@ class InputTracker:
 
     def is_whole(self, call: WatchedCall) -> bool:
         """Are the queries of this call all tokens that its module was given?"""
-        return call.across or call.tokens is not None or whole_text(call, self._given())
+        return call.across or call.tokens is not None or whole_text(call, self.given)
 
     def may_be_tokens(self, count: int) -> bool:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
@@ -171,11 +173,10 @@ class InputTracker:
     def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
         """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
         _, _, T, S = call.sizes
-        total = None if inputs.real is None else inputs.real.shape[1]
         for length in (S, *(past + T for past in self.cached_texts.lengths(module))) if S > T else ():
             used = without_unused_slots(call, length)
             if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
-                inputs.past = self.cached_texts.before(module, marks, T, total)
+                inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
                 if inputs.past is not None:
                     return used
         return call
@@ -227,6 +228,7 @@ class InputTracker:
         if arguments.get("inputs_embeds") is None:
             _inherit_ids(inputs, outer)
         inputs.source_length = source_length
+        inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknown
 from regard.heads.call import WatchedCall
+from regard.heads.key_source import NO_SOURCE, KeySource
+from regard.heads.score_origin import Memory
 from regard.heads.visibility import row_tiles, visible_tile
 
 
@@ -25,7 +27,10 @@ class Given(NamedTuple):
     cached: bool = False
 
     def texts_of(self, T: int) -> int | None:
-        """How many texts of T tokens this is; None where it is none."""
+        """How many texts of T tokens this is; None where it is none.
+
+        (T, E), (B, T, E), (T, B, E), an image (B, rows, columns, E) or (B, E, rows, columns), or heads (B, H, T, D).
+        """
         match self.shape:
             case ():
                 return None
@@ -39,10 +44,17 @@ class Given(NamedTuple):
                 return texts
         return None
 
+    def is_image_of(self, S: int) -> bool:
+        """Is this an image of S places, (B, rows, columns, E) or (B, E, rows, columns)?"""
+        return len(self.shape) == 4 and S in (math.prod(self.shape[1:3]), math.prod(self.shape[2:]))
+
     @property
     def rows(self) -> int:
         """How many tokens it has in all."""
         return math.prod(self.shape[:-1])
+
+    def __str__(self) -> str:
+        return " × ".join(map(str, self.shape))
 
 
 CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
@@ -70,33 +82,71 @@ def has_length(value: Any, count: int) -> bool:
 def is_given_image(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Is a module called with an image and with no token ids?"""
     if not IMAGES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in IMAGES):
-        values = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested]
+        values = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested)
         return not any(value.dtype in (torch.int64, torch.int32) for value in values)
-    first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and not v.is_nested), None)
-    return first is not None and first.dim() == 4 and first.shape[1] in (1, 3) and first.shape[2] == first.shape[3]
+    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if first is None or first.is_nested or first.dim() != 4:
+        return False
+    return first.shape[1] in (1, 3) and first.shape[2] == first.shape[3]
+
+
+def are_features(shape: tuple[int, ...], queries: Memory, given: Given) -> bool:
+    """Are the rows and columns of weights (…, T, S) the features of a head, each a vector over the tokens of a text?
+
+    Where a head has as many features as the text has tokens, memory tells: features lie side by side.
+
+    >>> are_features((2, 4, 8, 8), Memory((2, 4, 8, 16), (512, 8, 1, 32)), Given((2, 16, 32)))  # 4 heads of 8 features
+    True
+    """
+    heads, (T, S) = shape[-3] if len(shape) > 2 else 1, shape[-2:]
+    width, strides = queries.shape[-1], queries.strides[-2:]
+    if T != S or heads * T not in given.shape[1:]:
+        return False
+    if width == T:
+        return len(given.shape) == 3 and heads * T == given.shape[-1] and strides[0] == 1 < strides[1]
+    return given.texts_of(width) is not None and given.texts_of(T) is None
 
 
 def whole_text(call: WatchedCall, given: Given) -> bool:
     """Are the queries of this call all tokens that its module was given? True where nothing tells."""
-    B, _, T, _ = call.sizes
-    return not given.shape or given.texts_of(T) == B
+    B, _, T, S = call.sizes
+    return not given.shape or (given.texts_of(T) == B and (T == S or not given.is_image_of(S)))
 
 
-def positions_of(call: WatchedCall, given: Given, is_known: bool) -> Fact:
-    """How the positions of queries among keys are known; is_known: from the token ids of the call."""
+def positions_of(
+    call: WatchedCall,
+    given: Given,
+    is_known: bool,
+    source: KeySource = NO_SOURCE,
+    outer: KeySource = NO_SOURCE,
+) -> Fact:
+    """How the positions of queries among keys are known.
+
+    is_known: from the token ids of the call. source, outer: other texts that the module, and the one around it, were given.
+    """
     B, _, T, S = call.sizes
     S -= call.extra
-    if call.across or is_known or call.extra:
+    if call.across or call.extra:
+        return FROM_CALL
+    if source.twin and S == T:
+        return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
+    if is_known:
         return FROM_CALL
     if whole_text(call, given):
         if S == T or (S > T and given.cached):
             return FROM_CALL
+        if S > T and (source.name or outer.name):
+            return unknown(f"{_attend(T, S)}, which may be of two texts")
         if S > T:
             return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
-        return unknown(f"{T} queries attend to {S} keys")
+        return unknown(_attend(T, S))
     if S == T and given.rows == B * T:
         return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
-    return unknown(f"a text of {given.rows} tokens is computed as {B} × {T} queries and {S} keys")
+    return unknown(f"{B} × {_attend(T, S)}, computed from an input of {given}")
+
+
+def _attend(T: int, S: int) -> str:
+    return f"{T} {'query attends' if T == 1 else 'queries attend'} to {S} key{'s' * (S != 1)}"
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:

@@ -18,7 +18,7 @@ _ENDS = {
     *("layer_norm", "rms_norm", "group_norm", "batch_norm", "embedding", "scaled_dot_product_attention", "bilinear"),
 }
 
-_MIX_HEADS = {"linear", "conv2d"}  # talking heads: each score is a mixture of those of all heads
+_MIX_HEADS = {"linear", "conv2d", "einsum", "matmul", "__matmul__"}  # talking heads: learned mixtures of all heads
 
 
 class Memory(NamedTuple):
@@ -58,11 +58,16 @@ class ScoreOrigins:
         target = args[0] if name == "__setitem__" else out
         if not isinstance(target, Tensor) or target.dim() < 2 or not target.is_floating_point():
             return
-        if name in _ENDS and not (name in _MIX_HEADS and target.dim() > 3 and target.shape == args[0].shape):
+        ends = name in _ENDS
+        if ends and (name not in _MIX_HEADS or target.dim() < 4):
             return
-        for value in _tensors((*args, *kwargs.values())):
+        values = list(_tensors((*args, *kwargs.values())))
+        for value in values:
             if (memory := self.of(value)) is not None:
-                self._add(target, memory)
+                if not ends or (
+                    target.shape == value.shape and (name in ("linear", "conv2d") or any(map(learned, values)))
+                ):
+                    self._add(target, memory)
                 return
 
     def of(self, tensor: Tensor) -> Memory | None:

@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
 
-COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")  # the second one compiles by itself
+COMPILER = "torch._dynamo"
 
 
 class Patch(NamedTuple):
@@ -50,9 +51,30 @@ class Patches:
                     self._undo.close()
 
     def _apply(self) -> None:
-        if any(name in sys.modules for name in COMPILERS):
-            self._undo.enter_context(torch.compiler.set_stance("force_eager"))
-        for owner, name, wrap in self.patches:
+        patches = self.patches
+        if COMPILER in sys.modules:
+            self._run_eagerly()
+        else:  # importing it takes seconds
+            patches = (*patches, Patch(torch, "compile", self._compiling))
+        for owner, name, wrap in patches:
             original = getattr(owner, name)
             self._undo.callback(setattr, owner, name, original)
             setattr(owner, name, wrap(original))
+
+    def _run_eagerly(self) -> None:
+        self._undo.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def _compiling(self, original: Any) -> Any:
+        """torch.compile, for the first time: by the model, or by FlexAttention, which compiles itself."""
+        first = True
+
+        @wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            nonlocal first
+            with self._lock:
+                if first and self._users:
+                    self._run_eagerly()
+                first = False
+            return original(*args, **kwargs)
+
+        return compile

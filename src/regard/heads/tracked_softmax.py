@@ -183,6 +183,11 @@ class TrackedSoftmax:
         return (float(sums.min()), float(sums.max())) if sums.numel() else (1.0, 1.0)
 
     @property
+    def is_signed(self) -> bool:
+        """Are some of its weights below 0?"""
+        return self.changed and bool((self.weights < 0).any())
+
+    @property
     def is_fragment(self) -> bool:
         """Are some of its keys left out of the product, and the weights on them not 0? One may be an attention sink."""
         return self.columns > self.weights.shape[-1] + 1 and self._sums()[0] < 1 - NEAR

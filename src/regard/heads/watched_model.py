@@ -13,11 +13,15 @@ from torch import Tensor, nn
 from regard.attention.masks import Mask
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.head_axis import declared_heads
 from regard.heads.leaves import is_leaf
 from regard.heads.model_inputs import InputTracker
 from regard.heads.names import names_in_short
+from regard.heads.positions import whole_text
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+IN_PIECES = "it is computed in pieces, which are not joined"
+MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 
 
@@ -63,10 +67,21 @@ class WatchedModel:
         self.pieces: list[tuple[int, Report]] = []  # calls with some rows of a text, by how many modules run
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.broken: set[int] = set()  # how many modules ran where a part of the attention was refused
+        self.cut_pieces: set[int] = set()  # how many modules ran where a call with some rows was cut
+        self.uncuttable = ""  # why a cut that was made was none
         self._warned: set[str] = set()
+        self._heads: dict[int, int | None] = {}  # by id() of the module
         self.forwards = Forwards()
         self.layer = 0
         self.times: Counter[str] = Counter()  # calls in this forward, by module
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads the module that runs has, by its own account or by that of the modules around it."""
+        innermost = id(self.modules[-1])
+        if innermost not in self._heads:
+            self._heads[innermost] = declared_heads(self.modules[: -MODULES_AROUND - 1 : -1])
+        return self._heads[innermost]
 
     @property
     def needs_calls(self) -> bool:
@@ -97,6 +112,7 @@ class WatchedModel:
         if self.pieces and self.pieces[-1][0] == len(self.running):
             self._report_pieces()
         self.broken.discard(len(self.running))
+        self.cut_pieces.discard(len(self.running))
         self.running.pop()
         self.modules.pop()
         self.inputs.leave(output)
@@ -109,7 +125,9 @@ class WatchedModel:
             self._pass_on(*pieces[0])
             return
         for name in dict.fromkeys(report.call.module for report in pieces):
-            self.refuse("it is computed in pieces, which are not joined", name)
+            self.refuse(IN_PIECES, name)
+            if len(self.running) in self.cut_pieces:
+                self.uncuttable = f"cannot cut the attention in {name or 'the model itself'}: {IN_PIECES}"
 
     def refuse(self, reason: str, name: str | None = None) -> None:
         """The attention in this module is not reported; the first reason is enough."""
@@ -140,14 +158,21 @@ class WatchedModel:
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
         call = self.inputs.annotate(call, self._name(call.module))
+        if not self.inputs.is_whole(call):
+            self.cut_pieces.add(len(self.running))
         return PlacedEdit(edit, call, self.inputs.positions(call))
+
+    def may_be_piece(self, query: Tensor) -> bool:
+        """May a call of SDPA have other queries than the tokens that its module was given?"""
+        given = self.inputs.given
+        return not query.is_nested and bool(given.shape) and given.texts_of(query.shape[-2]) is None
 
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
         name = self._name(call.module)
-        if self.needs_calls:
+        if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
-            if self.editor is None and not self.inputs.is_whole(call):
+            if not self.inputs.is_whole(call):
                 self.pieces.append((len(self.running), Report(call, removed, context)))
                 return
         self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
