@@ -10,6 +10,7 @@ import dis
 import math
 from functools import lru_cache
 from types import CodeType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +56,7 @@ def is_leaf(module: nn.Module) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _values_of(kind: type[nn.Module]) -> tuple[str, ...] | None:
+def _values_of(kind: Any) -> tuple[str, ...] | None:
     """The names in the code of forward() that must be values of the module; None where it may call anything else."""
     code = getattr(kind.forward, "__code__", None)
     if code is None or code.co_freevars or any(isinstance(one, CodeType) for one in code.co_consts):
