@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.utils.checkpoint
 
 
+@runtime_checkable
 class HasCallback(Protocol):
     """Whoever must not intercept what is computed in a callback."""
 

@@ -33,9 +33,9 @@ class Tile(NamedTuple):
 
 
 def rows_of(attention: Call) -> int:
-    """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
+    """The rows of a tile: few on a CPU, for its cache, half as many again for shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
-    return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
+    return max(ROWS, min(3 * ROWS // 2, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
 
 def tiles(attention: Call, head: int | None = None, batch: int | None = None) -> Iterator[Tile]:
