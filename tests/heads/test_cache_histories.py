@@ -179,8 +179,18 @@ def expect_plain(seen, history, model):
     assert found == sum(size for _, size in history.texts)
 
 
-@pytest.mark.parametrize("keep", [None, False])
-@pytest.mark.parametrize("name", SUBJECTS)
+QUICK = {("gpt2", False), ("llama, eager", None), ("a window that drops keys", None), ("ours", None)}
+QUICK |= {("a window that drops keys, eager", False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        pytest.param(name, keep, marks=() if (name, keep) in QUICK else pytest.mark.slow)
+        for name in SUBJECTS
+        for keep in (None, False)
+    ],
+)
 @torch.no_grad()
 def test_whatever_happens_to_a_cache_every_query_is_reported_as_in_one_plain_forward(name, keep):
     torch.manual_seed(11)

@@ -13,7 +13,7 @@ from heads.models import calls, watched
 from regard.attention.masks import causal, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.call import WatchedCall
-from regard.heads.padded_queries import by_evidence, hides_keys, real_queries
+from regard.heads.padded_queries import by_evidence, hides_keys, in_blocks, last_queries, real_queries
 
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 CAUSAL = torch.ones(5, 5).bool().tril()
@@ -141,3 +141,18 @@ def test_padding_of_a_text_beside_an_image_is_found_though_its_mask_is_shorter(h
     padded = F.pad(~KEEP, (0, 5))[:, None].expand(2, 3, 10)
     for layer in seen:
         assert torch.equal(layer.entropy.isnan(), padded)
+
+
+def test_blocks_of_a_text_have_the_padding_of_their_tokens():
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    call = WatchedCall("", weights=torch.rand(2 * 2, 1, 3, 7))
+    expected = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]]).bool()
+    assert torch.equal(in_blocks(mask, call), expected)
+    assert in_blocks(mask, WatchedCall("", weights=torch.rand(3, 1, 3, 7))) is None
+
+
+def test_the_padding_of_the_last_queries_is_that_of_the_whole_text():
+    mask = torch.tensor([[1, 0, 1, 1, 0]]).bool()
+    call = WatchedCall("", weights=torch.rand(2, 1, 2, 5))
+    assert last_queries(mask, 2, call).tolist() == [[True, False]] * 2
+    assert last_queries(mask, 3, call) is None

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.heads.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, unknown
+from regard.heads.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
 from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
 from regard.heads.module_call import ModuleCall
-from regard.heads.padded_queries import hides_keys, real_queries
+from regard.heads.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.positions import Given, has_length, positions_of, whole_text
 from regard.heads.same_keys import fingerprint_of
 from regard.heads.target_keys import first_visible
@@ -119,8 +119,9 @@ class InputTracker:
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
-        is_known = call.tokens is not None or inputs.is_cached
-        positions = positions_of(call, self.given, is_known, *self._sources())
+        own, outer = self._sources()
+        is_known = (call.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
+        positions = positions_of(call, self.given, is_known, own, outer)
         if positions.how is How.UNKNOWN and call.tokens is not None:
             call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.basis.padding
@@ -167,6 +168,10 @@ class InputTracker:
         if real is not None:
             return call.changed(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
+            if (real := in_blocks(inputs.real, call)) is not None:
+                return call.changed(real=real), assumed(
+                    f"the text is in blocks of {call.sizes[2]} tokens, in their order"
+                )
             return call, unknown("the padding mask is of the text, not of these queries")
         return call, FROM_CALL
 
@@ -225,7 +230,8 @@ class InputTracker:
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
-        if arguments.get("inputs_embeds") is None:
+        embedded = arguments.get("inputs_embeds")
+        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
             _inherit_ids(inputs, outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
@@ -267,7 +273,7 @@ class InputTracker:
 
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if inputs.real is not None and (real := _last_queries(inputs.real, inputs.length, call)) is not None:
+        if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
             return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
@@ -380,15 +386,6 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
         inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
         call = call.changed(fingerprint=marks)
     return call
-
-
-def _last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
-    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
-    B, _, T, _ = call.sizes
-    fitted = for_batch(real, B)
-    if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
-        return None
-    return fitted[:, fitted.shape[1] - T :]
 
 
 def _holds_integers(t: Any) -> bool:

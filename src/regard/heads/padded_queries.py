@@ -14,10 +14,12 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.masks import And, Causal, Documents, Everything, Mask, Padding, Window, to_four_axes
 from regard.heads.call import WatchedCall
+from regard.heads.user_texts import for_batch
 from regard.heads.visibility import may_see, row_tiles, visible_tile
 
 _SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
@@ -71,6 +73,22 @@ def hides_keys(arguments: Iterable[Any], columns: Tensor) -> bool:
             if not (mask > 1).any() and any(torch.equal(columns, one) for one in (mask > 0, mask <= 0, mask >= 0)):
                 return True
     return False
+
+
+def last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
+    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
+    B, _, T, _ = call.sizes
+    fitted = for_batch(real, B)
+    if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
+        return None
+    return fitted[:, fitted.shape[1] - T :]
+
+
+def in_blocks(real: Tensor, call: WatchedCall) -> Tensor | None:
+    """The model's padding mask, (B, n), for a call with its text in blocks, which are filled up at the end."""
+    (B, _, T, _), (texts, n) = call.sizes, real.shape
+    blocks = -(-n // T) if T else 0
+    return F.pad(real, (0, blocks * T - n)).reshape(B, T) if texts * blocks == B else None
 
 
 def _of_one_row(rules: list[Mask], call: WatchedCall) -> Tensor | None:

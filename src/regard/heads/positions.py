@@ -128,10 +128,10 @@ def positions_of(
     S -= call.extra
     if call.across or call.extra:
         return FROM_CALL
-    if source.twin and S == T:
-        return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
     if is_known:
         return FROM_CALL
+    if source.twin and S == T:
+        return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
     if whole_text(call, given):
         if S == T or (S > T and given.cached):
             return FROM_CALL

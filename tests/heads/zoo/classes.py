@@ -103,6 +103,7 @@ class Animal:
     can_pad: bool = True
     more: dict[str, Any] = field(default_factory=dict)  # further arguments of the config
     partial: bool = False  # the model's output has only some of its layers
+    refused: tuple[str, ...] = ()  # fields of its output whose layers are not reported
     double: bool = True  # can it run in float64?
     spread: float = 1.0  # how large its random weights are
 
@@ -165,7 +166,7 @@ DECODERS = (
 ENCODERS = (
     "bert roberta distilbert albert electra camembert deberta deberta-v2 mpnet xlm flaubert roformer layoutlm convbert "
     "modernbert megatron-bert ibert rembert splinter ernie data2vec-text nomic_bert eurobert luke "
-    "roberta-prelayernorm bert-generation nystromformer yoso"
+    "roberta-prelayernorm bert-generation nystromformer"
 )
 WITH_DECODERS = (
     "t5 mt5 umt5 bart mbart pegasus marian blenderbot blenderbot-small m2m_100 switch_transformers plbart fsmt"
@@ -253,9 +254,15 @@ ANIMALS = (
     Animal("squeezebert", text, (Stack("attentions", "input_ids", of_scores=True),)),
     Animal("mobilebert", text, spread=0.3),
     Animal("canine", text, double=False),
-    Animal("longformer", long_text, sizes={"attention_window": [4, 4]}),
-    Animal("longformer with global attention", text_with_global_attention, sizes={"attention_window": [4, 4]}),
-    Animal("big_bird", long_text, more=BLOCKS),
+    Animal("longformer", long_text, sizes={"attention_window": [4, 4]}, refused=("attentions",)),
+    Animal(
+        "longformer with global attention",
+        text_with_global_attention,
+        sizes={"attention_window": [4, 4]},
+        refused=("attentions",),
+    ),
+    Animal("big_bird", long_text, more=BLOCKS, refused=("attentions",)),
+    Animal("yoso", text, refused=("attentions",)),
     *(Animal(name, two_texts, BOTH) for name in WITH_DECODERS.split()),
     Animal(
         "prophetnet",
@@ -268,7 +275,7 @@ ANIMALS = (
         ),
         can_pad=False,  # the scores in its output are those before its mask
     ),
-    Animal("bigbird_pegasus", long_text_and_text, BOTH, more=BLOCKS),
+    Animal("bigbird_pegasus", long_text_and_text, BOTH, more=BLOCKS, refused=("encoder_attentions",)),
     Animal(
         "longt5",
         long_text_and_text,

@@ -39,6 +39,10 @@ class Truth:
     across: bool
     has_positions: bool
 
+    @property
+    def stack(self) -> str:
+        return self.place.partition(" ")[0]
+
 
 @dataclass
 class Result:
@@ -91,6 +95,9 @@ def _of_stack(stack: Stack, out: Any, arguments: dict[str, Tensor]) -> Iterator[
         pads = mask is not None and stack.queries == "input_ids" and not stack.across
         tokens = None if stack.across or ids is None or weights.shape[-1] != ids.shape[-1] else ids
         real = mask.bool() if pads and mask is not None and mask.shape[1] == weights.shape[-2] else None
+        if mask is not None and stack.layout == "BnHTS":  # blocks of the text, filled up at the end
+            T = weights.shape[-2]
+            real = torch.nn.functional.pad(mask.bool(), (0, -mask.shape[1] % T)).view(-1, T)
         if mask is not None and stack.with_image:
             real = torch.nn.functional.pad(mask.bool(), (0, weights.shape[-2] - mask.shape[1]), value=True)
         yield Truth(f"{stack.field} {number}", weights.double(), real, tokens, stack.across, stack.has_positions)
@@ -119,13 +126,14 @@ def examine(animal: Animal, implementation: str, padding: bool) -> Result:
     except ValueError as error:
         if "no attention that can be seen" not in str(error):
             raise
-        return Result(refused=[str(error)])
+        missing = [truth.place for truth in expected if truth.stack not in animal.refused]
+        return Result(refused=[str(error)], wrong=[f"{place} is missing" for place in missing])
     result = Result(refused=sorted({str(w.message) for w in said if "not reported" in str(w.message)}))
     layers = list(seen)
     for truth in expected:
         match = _match(truth, layers)
         if match is None:
-            if not result.refused:
+            if not result.refused or truth.stack not in animal.refused:
                 result.wrong.append(f"{truth.place} {tuple(truth.weights.shape)} is missing")
             continue
         layers.remove(match)
@@ -166,7 +174,7 @@ def _compare(truth: Truth, layer: Any, result: Result) -> None:
             expected[name] = torch.full_like(expected["entropy"], torch.nan)
     for name, right in expected.items():
         if not layer.record.has(name):
-            if not (name in NEED_TOKENS and layer.basis.tokens.how is How.UNKNOWN) and name != "received_mean":
+            if not (name in NEED_TOKENS and truth.tokens is None) and name != "received_mean":
                 result.wrong.append(f"{layer.name}: {name} is missing")
             continue
         mine = layer.record.read(name).double()
