@@ -46,7 +46,7 @@ def is_leaf(module: nn.Module) -> bool:
     >>> is_leaf(Scale()), is_leaf(nn.Softmax(-1)), is_leaf(nn.Sequential(Scale()))
     (True, False, False)
     """
-    kind = type(module)
+    kind: Any = type(module)
     if kind in KNOWN:
         return True
     if module._modules or "forward" in module.__dict__:

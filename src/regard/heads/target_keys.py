@@ -116,7 +116,7 @@ def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
 def earlier_from_first_key(call: WatchedCall) -> Tensor:
     """earlier_occurrence() with key 0 as the first, int32, computed once for all layers of a forward."""
     assert call.tokens is not None
-    if call.tokens.device != call.device or call.dropped is not None:
+    if call.tokens.device != call.device or call.dropped is not None or call.tokens.is_inference():
         return earlier_occurrence(call, 0).int()
     text, sizes = _remembered(call.tokens), (call.sizes, call.extra)
     if sizes not in text.earlier:
