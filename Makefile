@@ -29,7 +29,7 @@ torture: $(VENV)/.dev ## Run 500 hostile submissions, twice (half an hour)
 	$(BIN)/python tests/grading/torture.py --exercise --count 100
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
 
-zoo: $(VENV)/.dev ## Watch many models of transformers and others, against their own weights
+zoo: $(VENV)/.dev ## Watch many models of other libraries, against their own weights
 	$(BIN)/python -m pytest -n $(JOBS) tests/heads/zoo
 
 lint: $(VENV)/.dev ## Check rules and formatting with ruff

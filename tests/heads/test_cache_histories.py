@@ -179,27 +179,30 @@ def expect_plain(seen, history, model):
     assert found == sum(size for _, size in history.texts)
 
 
-QUICK = {("gpt2", False), ("llama, eager", None), ("a window that drops keys", None), ("ours", None)}
-QUICK |= {("a window that drops keys, eager", False)}
+QUICK = [("llama, eager", None), ("a window that drops keys, eager", False), ("ours", None)]
+CASES = [(name, keep) for name in SUBJECTS for keep in (None, False)]
 
 
-@pytest.mark.parametrize(
-    ("name", "keep"),
-    [
-        pytest.param(name, keep, marks=() if (name, keep) in QUICK else pytest.mark.slow)
-        for name in SUBJECTS
-        for keep in (None, False)
-    ],
-)
+@pytest.mark.parametrize(("name", "keep", "seed"), [(*case, 1) for case in QUICK])
+def test_whatever_happens_to_a_cache_every_query_is_reported_as_in_one_plain_forward(name, keep, seed):
+    expect_history(name, keep, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "keep"), CASES)
+def test_more_histories_of_more_caches(name, keep):
+    for seed in range(3):
+        expect_history(name, keep, seed)
+
+
 @torch.no_grad()
-def test_whatever_happens_to_a_cache_every_query_is_reported_as_in_one_plain_forward(name, keep):
+def expect_history(name, keep, seed):
     torch.manual_seed(11)
     subject = SUBJECTS[name]()
-    for seed in range(2):
-        history = History(subject, seed)
-        with regard.watch(subject.model, collect=("default", "histogram"), keep=keep) as seen:
-            history.run(7)
-        expect_plain(seen, history, subject.model)
+    history = History(subject, seed)
+    with regard.watch(subject.model, collect=("default", "histogram"), keep=keep) as seen:
+        history.run(7)
+    expect_plain(seen, history, subject.model)
 
 
 @pytest.mark.parametrize("how", ["sdpa", "eager"])

@@ -8,7 +8,7 @@ from regard.attention.masks import Causal, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.intercept_sdpa import CausalFromFirstKey
-from regard.heads.reorder import call_in_order
+from regard.heads.reorder import call_in_order, latest_orders
 
 ORDER = torch.tensor([2, 2, 0])
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2], [0, 0, 0, 0, 1]])
@@ -43,3 +43,12 @@ def test_what_a_call_has_for_each_text_is_reordered_and_what_it_has_for_all_is_n
     assert torch.equal(new.query_text.real, (ids > 3)[ORDER])
     same = call_in_order(WatchedCall("", q=call.q, k=call.k, bias=bias[:1]), ORDER)
     assert torch.equal(same.bias, bias[:1])
+
+
+def test_several_orders_one_after_the_other_are_those_of_the_last_step():
+    orders = [(1, torch.tensor([1, 1, 0])), (3, torch.tensor([2, 0, 1]))]
+    texts = {0: ["a", "b", "c"], 1: ["b", "b", "a"], 2: ["b", "b", "a"], 3: ["a", "b", "b"]}  # by what they begin with
+    reordered = dict(latest_orders(4, orders))
+    assert sorted(reordered) == [0, 1, 2]
+    for step, order in reordered.items():
+        assert [texts[step][i] for i in order] == texts[3]

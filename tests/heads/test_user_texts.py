@@ -8,6 +8,8 @@ import regard
 from heads import models
 from heads.models import ids
 from helpers import Textbook
+from regard.heads.call import WatchedCall
+from regard.heads.user_texts import UserTexts
 
 E = 8
 
@@ -90,3 +92,12 @@ def test_a_dict_that_fits_nothing_is_refused(given, message):
     model.forward = lambda x: model["one"](x)
     with pytest.raises(ValueError, match=message), regard.watch(model, tokens=given):
         model(torch.randn(1, 5, E))
+
+
+def test_padding_that_is_shorter_than_a_text_is_not_that_of_the_text():
+    call = WatchedCall("", weights=torch.rand(2, 1, 7, 7))
+    prompt = WatchedCall("", weights=torch.rand(2, 1, 2, 7))  # with a cache: 5 tokens before
+    padding = UserTexts(torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]), "padding")
+    assert padding.real(call, of_image=False) is None
+    assert padding.real(prompt, of_image=False).tolist() == [[True, True], [True, True]]
+    assert padding.unused == set()

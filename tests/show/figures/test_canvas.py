@@ -97,3 +97,14 @@ def test_drawing_text_and_importing_show_do_not_import_matplotlib():
     code = "import sys, regard.show, regard.show.figures; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_note_that_is_longer_than_a_line_is_broken_between_its_words():
+    axes = canvas.axes_for(None, 3.0, canvas.COLUMN)
+    words = "positions unknown: 14 × 5 queries attend to 15 keys, computed from an input of 2 × 31 × 32"
+    written = canvas.note(axes, f"{words}   padding assumed").get_text()
+    lines = written.split("\n")
+    assert " ".join(lines).split() == f"{words} padding assumed".split()
+    wide = canvas.size_of(axes)[0]
+    assert all(canvas.text_width(axes, line) <= wide for line in lines)
+    assert len(lines) > 1

@@ -78,8 +78,15 @@ def note(ax: Any, text: str) -> Any:
         longer = f"{lines[-1]}   {part}".strip()
         if text_width(ax, longer) <= wide:
             lines[-1] = longer
-        else:
-            lines.append(part)
+            continue
+        lines.append("")
+        for word in part.split():  # one that is longer than a line is broken between its words
+            longer = f"{lines[-1]} {word}".strip()
+            if not lines[-1] or text_width(ax, longer) <= wide:
+                lines[-1] = longer
+            else:
+                lines.append(word)
+    lines = lines if lines[0] else lines[1:]
     offset = matplotlib("transforms").ScaledTranslation(0, -4 / 72, ax.figure.dpi_scale_trans)
     return write(ax, 0.0, 0.0, "\n".join(lines), transform=ax.transAxes + offset, va="top", color=QUIET)
 

@@ -2,7 +2,14 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { byLayer, columnsFor, inOrder, layerText, sharing } from "../../../../src/regard/show/page/js/headgrid.js";
+import {
+  byLayer,
+  columnsFor,
+  inOrder,
+  layerText,
+  markNotes,
+  sharing,
+} from "../../../../src/regard/show/page/js/headgrid.js";
 
 const layer = (/** @type {number} */ heads, /** @type {number} */ kv_heads, more = {}) =>
   /** @type {any} */ ({
@@ -67,6 +74,16 @@ test("layers that read different texts are named", () => {
     ["0 · attn: 5 tokens", "1 · cross: 3 tokens look at 5 of another text"],
   );
   assert.equal(layerText(report(layer(2, 2), layer(2, 2)), 0), "");
+});
+
+test("what is assumed or unknown is said once, with its layers", () => {
+  const marks = ["positions unknown: 3 queries attend to 5 keys"];
+  const marked = report(layer(2, 2, { marks }), layer(2, 2), layer(2, 2, { marks: [...marks, "padding assumed: so"] }));
+  assert.deepEqual(markNotes(marked), [
+    "* layers 0, 2: positions unknown: 3 queries attend to 5 keys",
+    "* layer 2: padding assumed: so",
+  ]);
+  assert.deepEqual(markNotes(report(layer(2, 2))), []);
 });
 
 test("columns do not tear groups apart where they can be avoided", () => {

@@ -39,10 +39,23 @@ export function sharedText(first, count) {
 export function layerText(report, layer) {
   const kind = (/** @type {LayerInfo} */ { queries, keys, across, T, S }) => [queries, keys, across, T, S].join(" ");
   const info = report.layers[layer];
-  const marks = (info.marks ?? []).map((mark) => ` * ${mark}`).join("");
-  if (report.layers.every((one) => kind(one) === kind(info))) return marks ? `${layer} · ${info.name}${marks}` : "";
+  if (report.layers.every((one) => kind(one) === kind(info))) return "";
   const reads = info.across ? `: ${info.T} tokens look at ${info.S} of another text` : `: ${info.T} tokens`;
-  return `${layer} · ${info.name}${reads}${marks}`;
+  return `${layer} · ${info.name}${reads}`;
+}
+
+/**
+ * What is assumed or unknown, each thing once, with the layers that it is said of.
+ * @param {Report} report
+ * @returns {string[]}
+ */
+export function markNotes(report) {
+  /** @type {Map<string, number[]>} */
+  const layers = new Map();
+  report.layers.forEach((layer, l) => {
+    for (const mark of layer.marks ?? []) layers.set(mark, [...(layers.get(mark) ?? []), l]);
+  });
+  return [...layers].map(([mark, those]) => `* layer${those.length > 1 ? "s" : ""} ${those.join(", ")}: ${mark}`);
 }
 
 /**

@@ -4,7 +4,7 @@
 import { askHeads, chosen } from "./ask.js";
 import { css, signedColor, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "./dom.js";
-import { byLayer, columnsFor, inOrder, sharedText, sharing } from "./headgrid.js";
+import { byLayer, columnsFor, inOrder, markNotes, sharedText, sharing } from "./headgrid.js";
 import { abs, ceil, floor, max, min } from "./numbers.js";
 import { drawPicture } from "./pictures.js";
 import { roleMark, Strips } from "./side.js";
@@ -34,7 +34,9 @@ export class HeadsView {
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": true }));
     this.cells = h("div.heads", { role: "listbox", "aria-label": "heads" });
     this.titles = h("div.head-titles");
-    this.el = h("div.columns", side, h("div.main", h("div.heads-stage", this.canvas, this.titles, this.cells)));
+    this.marks = h("div.marks");
+    const stage = h("div.heads-stage", this.canvas, this.titles, this.cells);
+    this.el = h("div.columns", side, h("div.main", stage, this.marks));
     this.cells.addEventListener("keydown", (event) => this.#key(event));
     /** The names of the tokens of each text, or of so many positions. @type {Map<object | number, string[]>} */
     this.names = new Map();
@@ -73,11 +75,12 @@ export class HeadsView {
     this.list = places.map(({ layer, head, x, y }) => {
       const info = report.layers[layer].heads[head];
       const shared = sharing(report.layers[layer]);
+      const marks = report.layers[layer].marks ?? [];
       const first = head - (head % shared);
       const to = h("span.to");
       const caption = h(
         "span.caption",
-        h("span.num.id", `${layer}.${head}`),
+        h("span.num.id", `${layer}.${head}${marks.length ? "*" : ""}`),
         h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull" }, shortRole(info.role)),
         small || sort !== "layer" ? null : roleMark(info.role),
         sort === "layer" || small ? null : h("span.num.value", value(info) === null ? "–" : number(value(info) ?? 0)),
@@ -90,7 +93,7 @@ export class HeadsView {
           role: "option",
           "aria-selected": chosen,
           title:
-            [small ? `${layer}.${head} ${info.role}` : "", shared > 1 ? sharedText(first, shared) : ""]
+            [small ? `${layer}.${head} ${info.role}` : "", shared > 1 ? sharedText(first, shared) : "", ...marks]
               .filter(Boolean)
               .join("; ") || null,
           "data-below": below > 0,
@@ -116,6 +119,7 @@ export class HeadsView {
         h("p", { class: kind, title: text, style: { left: x, top: y, width } }, h("span", text)),
       ),
     );
+    fill(this.marks, ...markNotes(report).map((note) => h("p.note", note)));
     styles(this.cells, { height: height + 10 });
     const context = sizedContext(this.canvas, width, height + 10);
     context.clearRect(0, 0, width, height + 10);
