@@ -1,7 +1,5 @@
 """Leaves make no attention, whatever they are called with; what may make one is no leaf."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -10,90 +8,29 @@ from torch.overrides import _get_current_function_mode_stack
 import regard
 from helpers import Textbook
 from regard.heads.function_mode import FunctionMode
-from regard.heads.leaves import KNOWN, is_leaf
+from regard.heads.leaves import LEAVES, is_leaf
 
 
-class RootMeanSquare(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.epsilon = nn.Parameter(torch.ones(7)), 1e-6
+class Mixer(nn.Linear):
+    """A subclass may do anything."""
 
     def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon))
+        return F.scaled_dot_product_attention(x, x, x)
 
 
-class Tanh(nn.Module):
-    def forward(self, x):
-        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
-
-
-class Product(nn.Module):
-    def forward(self, q, k):
-        return q @ k.view(k.shape)
-
-
-class Softmax(nn.Module):
-    def forward(self, scores):
-        return F.softmax(scores, -1)
-
-
-class Hidden(nn.Module):
-    """Attention behind a name of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.mix = F.scaled_dot_product_attention
-
-    def forward(self, q, k, v):
-        return self.mix(q, k, v)
-
-
-class Method(nn.Module):
-    """Attention behind the name of an elementary function."""
-
-    def view(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v)
-
-    def forward(self, q, k, v):
-        return self.view(q, k, v)
-
-
-class Global(nn.Module):
-    def forward(self, q, k, v):
-        return attend(q, k, v)
-
-
-class Inner(nn.Module):
-    def forward(self, q, k, v):
-        return (lambda: attend(q, k, v))()
-
-
-def attend(q, k, v):
-    return F.scaled_dot_product_attention(q, k, v)
-
-
-def test_elementwise_modules_are_leaves():
-    assert all(is_leaf(module) for module in (RootMeanSquare(), Tanh(), nn.Linear(3, 5), nn.Dropout(0.1)))
-    assert all(issubclass(kind, nn.Module) for kind in KNOWN)
+def test_modules_of_torch_without_attention_are_leaves():
+    assert all(is_leaf(module) for module in (nn.Linear(3, 5), nn.LayerNorm(3), nn.Dropout(0.1), nn.GELU()))
+    assert all(kind.__module__.startswith("torch.nn") for kind in LEAVES)
 
 
 def test_what_may_attend_is_no_leaf():
-    modules = (
-        Product(),
-        Softmax(),
-        Hidden(),
-        Method(),
-        Global(),
-        Inner(),
-        nn.Sequential(nn.Linear(3, 5)),
-        nn.Softmax(-1),
-    )
+    modules = (Mixer(3, 5), Textbook(8, 8, 16, 0.0, 2), nn.Sequential(nn.Linear(3, 5)), nn.Softmax(-1))
     assert not any(is_leaf(module) for module in modules)
 
 
 def test_a_forward_that_was_replaced_makes_it_no_leaf():
-    module = Tanh()
-    module.forward = attend
+    module = nn.Linear(3, 5)
+    module.forward = lambda x: F.scaled_dot_product_attention(x, x, x)
     assert not is_leaf(module)
 
 

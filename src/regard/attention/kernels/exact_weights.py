@@ -33,9 +33,9 @@ class Tile(NamedTuple):
 
 
 def rows_of(attention: Call) -> int:
-    """The rows of a tile: few on a CPU, for its cache, half as many again for shorter texts; more on a GPU, to fill it."""
+    """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
-    return max(ROWS, min(3 * ROWS // 2, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
+    return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
 
 def tiles(attention: Call, head: int | None = None, batch: int | None = None) -> Iterator[Tile]:
@@ -50,28 +50,6 @@ def tiles(attention: Call, head: int | None = None, batch: int | None = None) ->
                 yield Tile(b, h, first, last, low, max(high, low))
 
 
-class Patterns:
-    """Matrices of positions that are the same in nearly all tiles of all heads: each is made once."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, int, int, torch.device, torch.dtype], Tensor] = {}
-
-    def ahead(self, rows: int, cols: int, shift: int, device: torch.device) -> Tensor:
-        """(rows, cols) bool: is column j after row i, j > i + shift?"""
-        return self._of(rows, cols, shift, device, torch.bool)
-
-    def apart(self, rows: int, cols: int, shift: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """(rows, cols): how far apart they are, |i + shift − j|."""
-        return self._of(rows, cols, shift, device, dtype)
-
-    def _of(self, rows: int, cols: int, shift: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        key = rows, cols, shift, device, dtype
-        if key not in self._made:
-            i, j = torch.arange(rows, device=device)[:, None] + shift, torch.arange(cols, device=device)
-            self._made[key] = j > i if dtype is torch.bool else (i - j).abs().to(dtype)
-        return self._made[key]
-
-
 class HeadScores:
     """The scores of one head: queries and keys are prepared once, so that a tile is one matrix product.
 
@@ -79,9 +57,7 @@ class HeadScores:
     units of log 2, because exp2 is faster than exp.
     """
 
-    def __init__(
-        self, attention: Call, b: int, h: int, lse: Tensor | None = None, patterns: Patterns | None = None
-    ) -> None:
+    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None = None) -> None:
         q, k = attention.q, attention.k
         assert q is not None
         assert k is not None
@@ -93,7 +69,7 @@ class HeadScores:
             k = torch.cat([k, k.new_ones(k.shape[0], 1)], dim=-1)
         self.q, self.k, self.shift = q, k.mT, k.shape[0] - q.shape[0]
         self.parts = attention.mask.parts()
-        self.patterns = patterns or Patterns()
+        self.future: dict[tuple[int, int, int], Tensor] = {}
 
     def scores(self, tile: Tile, hidden: float = -torch.inf, out: Tensor | None = None) -> Tensor:
         """The scores of a tile ÷ log 2, minus the rows' lse where that was given; those of hidden keys are `hidden`."""
@@ -118,8 +94,11 @@ class HeadScores:
             # Only columns after the first query can be in the future of a row.
             edge = max(min(tile.first + self.shift + 1, tile.high), tile.low) - tile.low
             if self.parts.causal and edge < x.shape[1]:
-                first = tile.first + self.shift - tile.low - edge
-                x[:, edge:].masked_fill_(self.patterns.ahead(x.shape[0], x.shape[1] - edge, first, x.device), hidden)
+                future = (x.shape[0], x.shape[1] - edge, tile.first + self.shift - tile.low - edge)
+                if future not in self.future:  # the same in nearly all tiles
+                    rows, cols = torch.arange(future[0]), torch.arange(future[1])
+                    self.future[future] = (cols > rows[:, None] + future[2]).to(x.device)
+                x[:, edge:].masked_fill_(self.future[future], hidden)
             return x
         seen = self.attention.mask.tile(*self._places(tile), self.shift)
         while seen.dim() > 2:
@@ -189,11 +168,11 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
     sums["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
     sums["chosen"] = torch.zeros(targets.shape[0], B, H, T, **new)
     sums["received"] = torch.zeros(B, H, S, **new)
-    lse, patterns = torch.where(counted, lse, 0), Patterns()
+    lse = torch.where(counted, lse, 0)
     buffers = None if attention.weights is not None else torch.empty(2, rows_of(attention) * S, **new)  # for all tiles
     for b in range(B):
         for h in range(H):
-            head = None if buffers is None else HeadScores(attention, b, h, lse[b, h], patterns)
+            head = None if buffers is None else HeadScores(attention, b, h, lse[b, h])
             all_count = bool(counted[b, h].all())
             for tile in tiles(attention, h, b):
                 if tile.high <= tile.low:
@@ -203,8 +182,7 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
                     rest = ~counted[b, h, tile.first : tile.last, None]
                     # A model's own weights must stay as they are: its backward needs them.
                     p = p.masked_fill(rest, 0) if head is None else p.masked_fill_(rest, 0)
-                sums["distance"][b, h, tile.first : tile.last] = _distance(p, tile, attention.shift, patterns)
-                _add_tile(sums, x, p, tile, targets[:, b], columns)
+                _add_tile(sums, x, p, tile, attention.shift, targets[:, b], columns)
     sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     sums["largest"].exp2_()
     return sums
@@ -223,10 +201,13 @@ def _from_scores(head: HeadScores, tile: Tile, buffers: Tensor | None) -> tuple[
     return x, torch.exp2(x, out=buffers[1, : x.numel()].view_as(x))
 
 
-def _add_tile(sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, targets: Tensor, columns: bool) -> None:
+def _add_tile(
+    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, targets: Tensor, columns: bool
+) -> None:
     """Add the log₂ weights x and weights p of one tile to the statistics; x is overwritten."""
     b, h, first, last, low, high = tile
     here = (b, h, slice(first, last))
+    sums["distance"][here] = _distance(p, tile, shift)
     sums["largest"][here], place = _largest(x)
     sums["largest_key"][here] = place + low
     if len(targets):
@@ -306,7 +287,7 @@ def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
     return most, place
 
 
-def _distance(p: Tensor, tile: Tile, shift: int, patterns: Patterns) -> Tensor:
+def _distance(p: Tensor, tile: Tile, shift: int) -> Tensor:
     """Σ p · |at − j|: left and right of all rows as one product each, in between element by element."""
     first, last, low, high = tile.first + shift, tile.last + shift, tile.low, tile.high
     left, right = max(min(first, high), low) - low, max(min(last, high), low) - low
@@ -318,8 +299,7 @@ def _distance(p: Tensor, tile: Tile, shift: int, patterns: Patterns) -> Tensor:
     if left > 0:
         total += at * p[:, :left].sum(-1) - p[:, :left] @ cols[:left]
     if right > left:
-        apart = patterns.apart(len(at), right - left, first - low - left, p.device, p.dtype)
-        total += (p[:, left:right] * apart).sum(-1)
+        total += (p[:, left:right] * (at[:, None] - cols[left:right]).abs()).sum(-1)
     if right < p.shape[1]:
         total += p[:, right:] @ cols[right:] - at * p[:, right:].sum(-1)
     return total
