@@ -115,7 +115,8 @@ def _first_uninitialised(module: nn.Module) -> nn.Module | None:
             return module
         if id(module) not in seen:
             seen.add(id(module))
-            todo += reversed(list(module.children()))  # the first one is looked at first
+            children = [child for child in module._modules.values() if child is not None]
+            todo += reversed(children)  # the first one is looked at first
     return None
 
 

@@ -1,5 +1,7 @@
 """A watched call: an attention call, and what is known about its text."""
 
+from dataclasses import replace
+
 import torch
 
 from helpers import random_qkv
@@ -40,3 +42,10 @@ def test_a_detached_call_has_no_gradients_and_no_values():
     assert call.v is None
     assert not any(t.requires_grad for t in (call.q, call.k, call.bias))
     assert call.detached() is call
+
+
+def test_changed_replaces_fields_and_nothing_else():
+    q = torch.randn(2, 3, 5, 7)
+    call = WatchedCall("a", q=q, k=q, scale=0.5)
+    assert call.changed(module="b", scale=0.25) == replace(call, module="b", scale=0.25)
+    assert (call.module, call.scale) == ("a", 0.5)

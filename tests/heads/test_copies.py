@@ -5,6 +5,7 @@ from torch.testing import assert_close
 
 from heads.dense import random_call
 from regard.attention.masks import causal, padding
+from regard.heads.call import TextIds
 from regard.heads.copies import Copies, copy_of
 from regard.heads.report import Seen
 
@@ -57,3 +58,20 @@ def test_lists_and_dictionaries_keep_their_kind():
     assert type(inside["a"]) is list
     assert inside["a"][1] == 3
     assert type(inside["b"]) is tuple
+
+
+def test_token_ids_of_all_layers_are_copied_once_and_again_after_a_change():
+    ids, copies = torch.tensor([[3, 5, 7, 5, 3]]), Copies()
+    first, second = (copies.texts(random_call(tokens=ids))["tokens"] for _ in range(2))
+    ids[0, 0] = 2
+    third = copies.texts(random_call(tokens=ids))["tokens"]
+    assert first is second
+    assert (first.tolist(), third.tolist()) == ([[3, 5, 7, 5, 3]], [[2, 5, 7, 5, 3]])
+
+
+def test_texts_of_cross_attention_are_copied_with_their_padding():
+    ids, real = torch.tensor([[3, 5]]), torch.tensor([[True, False]])
+    text = Copies().texts(random_call(key_text=TextIds(ids, real)))["key_text"]
+    ids.zero_()
+    real.fill_(True)
+    assert (text.ids.tolist(), text.real.tolist()) == ([[3, 5]], [[True, False]])

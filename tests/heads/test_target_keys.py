@@ -9,7 +9,14 @@ from heads.test_statistics import masks
 from regard.attention.masks import causal
 from regard.heads.call import WatchedCall
 from regard.heads.registry import Start, Target
-from regard.heads.target_keys import NONE, earlier_occurrence, first_visible, locate, target_keys
+from regard.heads.target_keys import (
+    NONE,
+    earlier_from_first_key,
+    earlier_occurrence,
+    first_visible,
+    locate,
+    target_keys,
+)
 
 FIRST = torch.tensor([[0], [2]])
 
@@ -68,3 +75,15 @@ def test_an_earlier_occurrence_before_the_first_key_does_not_exist():
     call = random_call(1, 1, 3, 5, tokens=tokens, mask=causal())  # queries stand at keys 2, 3 and 4
     assert earlier_occurrence(call, 0).tolist() == [[0, 2, 1]]
     assert earlier_occurrence(call, 2).tolist() == [[NONE, 2, NONE]]
+
+
+def test_earlier_occurrences_are_computed_once_for_all_layers_and_again_for_other_ids():
+    ids = torch.tensor([[3, 5, 3, 3, 7]])
+    first, second = (earlier_from_first_key(random_call(B=1, tokens=ids)) for _ in range(2))
+    assert first is second
+    assert first.dtype is torch.int32
+    assert first.tolist() == earlier_occurrence(random_call(B=1, tokens=ids), 0).tolist()
+    ids[0, 1] = 3
+    assert earlier_from_first_key(random_call(B=1, tokens=ids)).tolist() == [[NONE, 0, 1, 2, NONE]]
+    later = earlier_from_first_key(random_call(B=1, T=2, S=5, tokens=ids))
+    assert later.tolist() == [[2, NONE]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,14 +51,20 @@ class WatchedCall(Call):
         """Does each query stand at a key, as far as is known?"""
         return not self.across and self.basis.positions.how is not How.UNKNOWN
 
+    def changed(self, **values: Any) -> WatchedCall:
+        """The same call with other values for some fields: what dataclasses.replace() does, in a tenth of the time."""
+        call = object.__new__(WatchedCall)
+        call.__dict__.update(self.__dict__, **values)
+        return call
+
     def detached(self) -> WatchedCall:
         """The same call without gradients and without v."""
         if self.v is None:
             return self
         names = ("q", "k", "bias", "alibi", "weights")
-        return replace(self, v=None, **{n: t.detach() for n in names if (t := getattr(self, n)) is not None})
+        return self.changed(v=None, **{n: t.detach() for n in names if (t := getattr(self, n)) is not None})
 
     def moved(self, device: torch.device | str) -> WatchedCall:
         """The same call with its tensors on another device."""
         names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens", "fingerprint", "context")
-        return replace(self, **{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})
+        return self.changed(**{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})

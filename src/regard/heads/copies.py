@@ -19,6 +19,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], Tensor] = {}
+        self._small_ones: dict[int, tuple[Tensor, int, Tensor]] = {}  # by id: tensor, version, copy
         self._functions: dict[FunctionType, FunctionType] = {}
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -45,6 +46,24 @@ class Copies:
             return self._function(thing)
         return thing
 
+    def texts(self, call: WatchedCall) -> dict[str, Any]:
+        """The token ids of a call, which are kept in any case: they are few."""
+        texts: dict[str, Any] = {} if call.tokens is None else {"tokens": self._small(call.tokens)}
+        for name in ("query_text", "key_text"):
+            if (text := getattr(call, name)) is not None:
+                texts[name] = TextIds(self._small(text.ids), None if text.real is None else self._small(text.real))
+        return texts
+
+    def _small(self, tensor: Tensor) -> Tensor:
+        """The copy of a small tensor, one for all layers that have this very tensor, as long as it is not changed."""
+        if tensor.is_inference():  # which counts no changes
+            return copy_of(tensor)
+        original, version, made = self._small_ones.get(id(tensor), (None, -1, tensor))
+        if original is not tensor or version != tensor._version:
+            made = copy_of(tensor)
+            self._small_ones[id(tensor)] = tensor, tensor._version, made
+        return made
+
     def _function(self, function: FunctionType) -> FunctionType:
         if function not in self._functions:
             cells = tuple(CellType() for _ in function.__closure__ or ())
@@ -61,18 +80,9 @@ class Copies:
 def copy_of(tensor: Tensor) -> Tensor:
     """A copy as small as the tensor: axes that were expanded are expanded again."""
     small = tensor.detach()
+    if 0 not in tensor.stride():
+        return small.clone()
     for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if size > 1 and stride == 0:
             small = small.narrow(axis, 0, 1)
     return small.clone().expand(tensor.shape)
-
-
-def copied_texts(call: WatchedCall) -> dict[str, Any]:
-    """The token ids of a call, which are kept in any case: they are few."""
-    texts = {name: getattr(call, name) for name in ("query_text", "key_text")}
-    copied: dict[str, Any] = {
-        name: TextIds(copy_of(text.ids), None if text.real is None else copy_of(text.real))
-        for name, text in texts.items()
-        if text is not None
-    }
-    return copied if call.tokens is None else copied | {"tokens": copy_of(call.tokens)}

@@ -31,19 +31,6 @@ INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
     "and softmax over the last axis of a (…, T, S) tensor followed by a matrix product"
 )
-# Modules without submodules that make no attention. They are half of all calls, and need no bookkeeping.
-LEAVES = {
-    nn.Linear,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.Dropout,
-    nn.Embedding,
-    nn.Identity,
-    nn.GELU,
-    nn.ReLU,
-    nn.SiLU,
-    nn.Tanh,
-}
 
 
 @contextmanager
@@ -63,15 +50,15 @@ def intercept(
     within one. tokens: (B, T) ids, where the model's own arguments do not contain them. padding: (B, T), True = a real
     token. Both may be dicts of such tensors by the names of modules.
     """
-    _refuse_torchscript(model)
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
+    _refuse_torchscript(watched)
     interceptor = _interceptor_of_this_thread()
     with _patches.applied():
         interceptor.models.append(watched)
         try:
             yield watched.forwards
         finally:
-            interceptor.models.remove(watched)
+            interceptor.remove(watched)
     if not watched.forwards.count:
         raise ValueError(
             "the model was not called inside the block; call it there, in the same thread (or asyncio task)"
@@ -112,8 +99,8 @@ def _intercepting_call(original: Any) -> Any:
         interceptor = _existing_interceptor()
         if interceptor is None or not interceptor.models or interceptor.in_callback:
             return original(self, *args, **kwargs)
-        if type(self) in LEAVES and interceptor.running:
-            return original(self, *args, **kwargs)
+        if id(self) in interceptor.leaves:
+            return interceptor.call_leaf(original, self, args, kwargs)
         return interceptor.call_module(original, self, args, kwargs)
 
     return __call__
@@ -125,7 +112,7 @@ def _with_mode_on(original: Any) -> Any:
         interceptor = _active_interceptor()
         if interceptor is None:
             return original(*args, **kwargs)
-        with interceptor.switch_mode(on=True):  # the fast path was not taken
+        with interceptor.mode.switch(on=True):  # the fast path was not taken
             return original(*args, **kwargs)
 
     return multi_head_attention_forward
@@ -157,8 +144,8 @@ _patches = Patches(
 )
 
 
-def _refuse_torchscript(model: nn.Module) -> None:
-    for name, module in model.named_modules():
+def _refuse_torchscript(watched: WatchedModel) -> None:
+    for module, name in watched.names.values():
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
                 f"{name or 'the model'} is TorchScript, which cannot be intercepted; watch the module it was made from"

@@ -30,6 +30,9 @@ KERNELS: dict[Any, int | None] = {
 }
 
 
+_EMPTY = WatchedCall("")
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class CausalFromFirstKey(Mask):
     """Causal with query 0 at key 0, like SDPA's is_causal; in causal() the last query is at the last key."""
@@ -131,8 +134,7 @@ def call_of(
     mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
     if is_causal and S > T:
         k, v = k[:, :, :T], None if v is None else v[:, :, :T]
-    return WatchedCall(
-        "",
+    return _EMPTY.changed(
         q=q,
         k=k,
         v=v,

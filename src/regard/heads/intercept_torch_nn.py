@@ -26,6 +26,9 @@ FAST_PATHS = {
 }
 
 
+WITH_FAST_PATH = tuple(FAST_PATHS)
+
+
 class MultiheadShape(NamedTuple):
     """What a call of F.multi_head_attention_forward says about the attention inside."""
 

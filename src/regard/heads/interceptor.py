@@ -7,17 +7,13 @@ take its fast path, which it does not take under a mode.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
@@ -30,12 +26,13 @@ from regard.heads.edits import CallEdit, LayerEdit
 from regard.heads.flex_sinks import FlexSinks
 from regard.heads.function_mode import FunctionMode
 from regard.heads.intercept_softmax import Handler, SoftmaxTracker
+from regard.heads.outside_forward import OwnComputation, in_backward, is_recomputed
 from regard.heads.products import WeightedProduct, without_edges
 from regard.heads.same_keys import fingerprint_of_values
 from regard.heads.tracked_softmax import TrackedSoftmax
 from regard.heads.watched_model import WatchedModel
 
-_UNCHANGED = nullcontext()
+_NO_FUNCTION_MODE = torch._C.DisableTorchFunction
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
@@ -45,12 +42,13 @@ class Interceptor:
     def __init__(self) -> None:
         self.thread = get_ident()
         self.models: list[WatchedModel] = []
-        self.mode = FunctionMode(self)
-        self.mode_is_on = False  # is the mode on torch's stack?
+        self.running: list[WatchedModel] = []  # those of the models that are being called
+        self.leaves: set[int] = set()  # id() of those of their modules that make no attention
         self.in_callback = False
         self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
         self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
+        self.mode = FunctionMode(self)
         self.handlers: dict[str, Handler] = {  # by name of the torch function
             **self.softmaxes.handlers,
             "scaled_dot_product_attention": self.sdpa,
@@ -58,47 +56,93 @@ class Interceptor:
             "multi_head_attention_forward": self.multi_head_attention,
         }
 
-    @property
-    def running(self) -> list[WatchedModel]:
-        """The watched models that are being called."""
-        return [model for model in self.models if model.running]
+    def remove(self, model: WatchedModel) -> None:
+        """Watch this model no longer."""
+        self.models.remove(model)
+        self._find_running()
+
+    def _find_running(self) -> None:
+        self.running = [model for model in self.models if model.running]
+        self.leaves = {key for model in self.running for key in model.leaves}
+        self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
     def call_module(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module, with each watched model knowing that it runs."""
-        is_outermost = not self.running
-        if is_outermost and _in_backward():
+        if not self.running:
+            return self._call_outermost(original, module, args, kwargs)
+        entered: list[WatchedModel] = []
+        output = None
+        try:
+            self._enter(module, args, kwargs, entered)
+            if self.mode.is_on and not isinstance(module, intercept_torch_nn.WITH_FAST_PATH):
+                output = original(module, *args, **kwargs)
+            else:
+                with self.mode_for(module):
+                    output = original(module, *args, **kwargs)
+            return output
+        finally:
+            self._leave(entered, output)
+
+    def call_leaf(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module that makes no attention, without our mode where no tensor is followed."""
+        patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+        if patched or not self.mode.may_be_off:
+            return original(module, *args, **kwargs)
+        self.mode.set(on=False)
+        try:
+            return original(module, *args, **kwargs)
+        except RuntimeError:
+            pass  # under the mode, its error is explained
+        finally:
+            self.mode.set(on=True)
+        return original(module, *args, **kwargs)
+
+    def _call_outermost(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module while no watched model runs."""
+        if in_backward():
             self._refuse_recomputation(module)
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
         output = None
         try:
-            readable = functorch.plain_arguments(args, kwargs)
-            entered.extend(model for model in self.models if model.enter(module, *readable))
-            if is_outermost and not entered:  # no part of a watched model
+            self._enter(module, args, kwargs, entered)
+            if not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
-            self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
-            with observe(self.attend) if is_outermost else _UNCHANGED, self.mode_for(module):
+            with observe(self.attend), self.mode_for(module):
                 output = original(module, *args, **kwargs)
-                if is_outermost:
-                    self._refuse_lost_softmaxes()
+                self._refuse_lost_softmaxes()
                 return output
         finally:
             self._leave(entered, output)
-            if is_outermost:
-                self.softmaxes.forget()
-                for model in entered if output is not None else ():
-                    model.warn_of_refused()
+            self.softmaxes.forget()
+            for model in entered if output is not None else ():
+                model.warn_of_refused()
+
+    def _enter(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], entered: list[WatchedModel]
+    ) -> None:
+        """The models that this module is part of know that it runs; they are added to `entered`."""
+        with _NO_FUNCTION_MODE():  # every property of a tensor would pass through our own mode
+            if functorch.is_active():
+                args, kwargs = functorch.plain_arguments(args, kwargs)
+            for model in self.models:
+                if model.enter(module, args, kwargs):
+                    entered.append(model)
+                    if len(model.running) == 1:
+                        self._find_running()
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
         if self.flex is not None and models and self.flex.depth >= len(models[0].running):
             self._report_flex()
         for model in models:
-            if not model.pieces:
+            if model.pieces:
+                with OwnComputation(self, model.pieces[-1][1].call.device.type), torch.no_grad():
+                    model.leave(output)
+            else:
                 model.leave(output)
-                continue
-            with self.own_computation(model.pieces[-1][1].call.device.type), torch.no_grad():
-                model.leave(output)
+            if not model.running:
+                self._find_running()
         for model in models:
             reason, model.uncuttable = model.uncuttable, ""
             if reason and output is not None:
@@ -113,30 +157,12 @@ class Interceptor:
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
         each_step = any(model.needs_each_step for model in self.running)
-        return self.switch_mode(on=each_step or not intercept_torch_nn.may_take_fast_path(module))
-
-    def switch_mode(self, on: bool) -> AbstractContextManager[None]:
-        """Switch the function mode on or off. It stays on under other modes: these prevent fast paths anyway."""
-        if on is self.mode_is_on or (not on and _get_current_function_mode_stack() != [self.mode]):
-            return _UNCHANGED
-        return self._switched_mode(on)
-
-    @contextmanager
-    def _switched_mode(self, on: bool) -> Iterator[None]:
-        self._set_mode(on)
-        try:
-            yield
-        finally:
-            self._set_mode(not on)
-
-    def _set_mode(self, on: bool) -> None:
-        _push_mode(self.mode) if on else _pop_mode()
-        self.mode_is_on = on
+        return self.mode.switch(on=each_step or not intercept_torch_nn.may_take_fast_path(module))
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
         edits = [(model, edit) for model in self.running if (edit := model.edit(part)) is not None]
-        if edits and _is_recomputed():
+        if edits and is_recomputed():
             raise ValueError(
                 f"the attention in {self._module_name()} runs in torch.utils.checkpoint, which computes it again in "
                 "backward, uncut; switch gradient checkpointing off to cut it"
@@ -153,7 +179,7 @@ class Interceptor:
         if not edits:
             return None
         call = self._with_extra_keys(call.detached())
-        with self.own_computation(call.device.type), torch.no_grad():
+        with OwnComputation(self, call.device.type), torch.no_grad():
             return CallEdit([model.place(edit, call) for model, edit in edits])
 
     def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
@@ -164,7 +190,7 @@ class Interceptor:
         if edit is None and not self.needs_contexts:
             self.report(call.detached())
             return out
-        with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+        with OwnComputation(self, call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
             if out.is_nested:
                 raise ValueError("its texts are nested tensors; pad them to one length")
             context = out.reshape(*call.sizes[:3], out.shape[-1])
@@ -181,8 +207,10 @@ class Interceptor:
         """Pass a call to the running models."""
         if self.is_vmapped():
             return
-        call, context = self._with_extra_keys(functorch.plain(call)), functorch.plain(context)
-        with self.own_computation(call.device.type), functorch.off(), torch.no_grad():
+        if functorch.is_active():
+            call, context = functorch.plain(call), functorch.plain(context)
+        call = self._with_extra_keys(call)
+        with OwnComputation(self, call.device.type), functorch.off(), torch.no_grad():
             for model in self.running:
                 model.report(call, removed, context)
 
@@ -198,17 +226,7 @@ class Interceptor:
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
         extra = self.multihead.extra_keys if self.multihead is not None else 0
-        return replace(call, extra=extra) if extra and extra == S - T else call
-
-    @contextmanager
-    def own_computation(self, device_type: str) -> Iterator[None]:
-        """What is computed inside the block is not the model's, nor in its precision."""
-        before, self.in_callback = self.in_callback, True
-        try:
-            with _without_autocast(device_type):
-                yield
-        finally:
-            self.in_callback = before
+        return call.changed(extra=extra) if extra and extra == S - T else call
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
@@ -268,12 +286,12 @@ class Interceptor:
     def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
         shape, self.multihead = self.multihead, intercept_torch_nn.shape_of(args, kwargs)
-        was_on, self.mode_is_on = self.mode_is_on, False  # torch takes a mode off while it handles a function
+        was_on, self.mode.is_on = self.mode.is_on, False  # torch takes a mode off while it handles a function
         try:
-            with self.switch_mode(on=True):
+            with self.mode.switch(on=True):
                 return intercept_torch_nn.without_dispatch(function)(*args, **kwargs)
         finally:
-            self.multihead, self.mode_is_on = shape, was_on
+            self.multihead, self.mode.is_on = shape, was_on
 
     def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         """A softmax was multiplied with values."""
@@ -287,12 +305,12 @@ class Interceptor:
         axis = kind.axis
         call = softmax.call(axis)
         with functorch.off():
-            call = replace(call, fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
+            call = call.changed(fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
             return out
-        with self.own_computation(call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+        with OwnComputation(self, call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
             rows = product.rows(softmax, axis)
             if edit is not None:
                 if edit.removed is not None:
@@ -348,23 +366,5 @@ class _AttendEdit:
     def weights(self, weights: Tensor) -> Tensor:
         if self.edit is None:
             return weights
-        with self.interceptor.own_computation(self.call.device.type):
+        with OwnComputation(self.interceptor, self.call.device.type):
             return self.edit.replace_weights(weights, self.call)
-
-
-def _is_recomputed() -> bool:
-    """Does the model run inside torch.utils.checkpoint?"""
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    return torch.autocast(device_type, enabled=False) if torch.is_autocast_enabled(device_type) else nullcontext()

@@ -63,7 +63,7 @@ def _states(output: Any) -> Tensor | None:
 
 def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
     """The argument that holds another text for the keys."""
-    sources = {name: kwargs.get(name) for name in KEY_SOURCES} if kwargs else {}
+    sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
     if isinstance(module, MultiHeadAttention) and len(args) > 1:
         sources["context"] = args[1]
     for name, states in sources.items():

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.heads.basis import FROM_CALL, FROM_MASK, Fact, How, assumed, unknown
+from regard.heads.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
 from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
-from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention, key_source
+from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.module_call import ModuleCall
 from regard.heads.padded_queries import hides_keys, in_blocks, last_queries, real_queries
-from regard.heads.positions import Given, given_to, has_length, is_given_image, positions_of, whole_text
+from regard.heads.positions import Given, has_length, positions_of, whole_text
 from regard.heads.same_keys import fingerprint_of
 from regard.heads.target_keys import first_visible
 from regard.heads.user_texts import Given as GivenTexts
@@ -30,6 +31,7 @@ from regard.heads.user_texts import UserTexts, for_batch
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
+TELLING = {*INPUT_NAMES, "key_padding_mask", "encoder_hidden_states"}  # arguments that say something of inputs
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
 INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
@@ -55,25 +57,14 @@ class CallInputs:
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
-@dataclass
-class ModuleCall:
-    """A module call in progress."""
-
-    module: int  # id()
-    inputs: CallInputs | None  # None where its arguments say nothing about them
-    source: KeySource
-    given: Given  # the shape of its first tensor
-    of_image: bool = False  # it was called with an image, and with no token ids
-    arguments: tuple[Any, ...] = ()
-
-
 class InputTracker:
     """The module calls in progress, innermost last, and the ids that each module has read so far."""
 
     def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
-        self.calls: list[ModuleCall] = []
+        self.calls: list[ModuleCall[CallInputs]] = []
+        self._told = 0  # how many of them were given inputs
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
@@ -85,16 +76,16 @@ class InputTracker:
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
             self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
-        inputs = self._inputs_of(module, args, kwargs)
-        of_image = is_given_image(args, kwargs)
-        source = key_source(module, args, kwargs)
-        self.calls.append(
-            ModuleCall(id(module), inputs, source, given_to(args, kwargs), of_image, (*args, *kwargs.values()))
-        )
+        may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
+        is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
+        inputs = self._inputs_of(module, args, kwargs) if is_asked else None
+        self._told += inputs is not None
+        self.calls.append(ModuleCall(module, args, kwargs, inputs))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
         call = self.calls.pop()
+        self._told -= call.inputs is not None
         if call.inputs is not None and call.inputs.ids is not None:
             self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
             if call.inputs.layer is not None and call.inputs.read is not None:
@@ -122,7 +113,7 @@ class InputTracker:
         tokens = None
         if is_own and not across:
             call, tokens = used, _token_ids(inputs, used)
-        call = replace(call, module=module, tokens=tokens, across=across)
+        call = call.changed(module=module, tokens=tokens, across=across)
         token_fact = FROM_CALL if tokens is not None else call.basis.tokens
         if self.tokens and not across and inputs.source_length != call.sizes[3]:
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
@@ -132,7 +123,7 @@ class InputTracker:
         is_known = (call.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
         positions = positions_of(call, self.given, is_known, own, outer)
         if positions.how is How.UNKNOWN and call.tokens is not None:
-            call, token_fact = replace(call, tokens=None), unknown("where queries stand among keys is not known")
+            call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.basis.padding
         if call.real is None:
             call, padding = self._with_padding(call, inputs)
@@ -141,8 +132,8 @@ class InputTracker:
             self.modules.add(module)
         if tokens is not None and call.tokens is tokens:
             call = _with_text(call, inputs, module)
-        basis = replace(call.basis, positions=positions, padding=padding, tokens=token_fact)
-        return replace(call, seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+        basis = Basis(call.basis.weights, call.basis.heads, positions, padding, token_fact)
+        return call.changed(seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
 
     @property
     def given(self) -> Given:
@@ -172,13 +163,13 @@ class InputTracker:
         if self.padding and self.padding.part(call.module) is not None:
             real = self.padding.real(call, self._of_image)
             if real is not None or self.padding.by_name:
-                return replace(call, real=real), FROM_CALL
+                return call.changed(real=real), FROM_CALL
         real = self._real_queries(inputs, call)
         if real is not None:
-            return replace(call, real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+            return call.changed(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
             if (real := in_blocks(inputs.real, call)) is not None:
-                return replace(call, real=real), assumed(
+                return call.changed(real=real), assumed(
                     f"the text is in blocks of {call.sizes[2]} tokens, in their order"
                 )
             return call, unknown("the padding mask is of the text, not of these queries")
@@ -214,7 +205,7 @@ class InputTracker:
         source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
         keys = self.encoder_texts.of(source.states)
         fits = keys is not None and keys.ids.shape == (B, S)
-        return replace(call, query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
+        return call.changed(query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
@@ -258,7 +249,7 @@ class InputTracker:
 
     def _may_receive_ids(self, module: nn.Module) -> bool:
         """May this module, inside the model, be the first to be called with ids?"""
-        return bool(module._modules) and len(self.calls) < ID_DEPTH and all(c.inputs is None for c in self.calls)
+        return bool(module._modules) and len(self.calls) < ID_DEPTH and not self._told
 
     def _sources(self) -> tuple[KeySource, KeySource]:
         """Where the innermost module, and the one around it, have their keys from."""
@@ -273,10 +264,10 @@ class InputTracker:
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()
-        named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
+        named = _named_cross_attention(module)
         if own.name:
             return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
-        if named is not None and named.group() != "multihead_attn":
+        if named is not None and named != "multihead_attn":
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
@@ -348,6 +339,13 @@ def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
+@lru_cache(maxsize=4096)
+def _named_cross_attention(module: str) -> str | None:
+    """The part of a module's name by which it is cross-attention."""
+    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
+    return None if named is None else named.group()
+
+
 @lru_cache(maxsize=64)
 def _positional_names(function: Any) -> tuple[str, ...]:
     try:
@@ -380,13 +378,13 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
         before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
         first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
         dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
-        call = replace(call, first=first - before, dropped=dropped if before else None)
+        call = call.changed(first=first - before, dropped=dropped if before else None)
     if inputs.layer is None and (marks := fingerprint_of(call)) is not None:
         if first is None:
             counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
             first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
         inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
-        call = replace(call, fingerprint=marks)
+        call = call.changed(fingerprint=marks)
     return call
 
 

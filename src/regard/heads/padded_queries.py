@@ -92,9 +92,10 @@ def in_blocks(real: Tensor, call: WatchedCall) -> Tensor | None:
 
 
 def _of_one_row(rules: list[Mask], call: WatchedCall) -> Tensor | None:
+    if not rules:
+        return None
     keys = torch.arange(call.sizes[3], device=call.device)
-    visible = [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules]
-    return reduce(torch.logical_and, visible) if visible else None
+    return reduce(torch.logical_and, [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules])
 
 
 def _all_of(mask: Mask) -> list[Mask]:

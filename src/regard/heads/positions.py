@@ -57,13 +57,13 @@ class Given(NamedTuple):
         return " × ".join(map(str, self.shape))
 
 
-CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "kv_cache")
-IMAGES = ("pixel_values", "pixel_values_videos", "images", "image")
+CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
+IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
 def given_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     """The shape of the first tensor among the arguments; token ids count as vectors of one number."""
-    cached = any(kwargs.get(name) is not None for name in CACHES) if kwargs else False
+    cached = not CACHES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
     for value in args or kwargs.values():
         if isinstance(value, Tensor) and value.dim() and not value.is_nested:
             shape = tuple(value.shape)
@@ -81,7 +81,7 @@ def has_length(value: Any, count: int) -> bool:
 
 def is_given_image(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Is a module called with an image and with no token ids?"""
-    if kwargs and any(kwargs.get(name) is not None for name in IMAGES):
+    if not IMAGES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in IMAGES):
         values = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and not value.is_nested)
         return not any(value.dtype in (torch.int64, torch.int32) for value in values)
     first = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
 from regard.heads.call import WatchedCall
-from regard.heads.copies import Copies, copied_texts, copy_of
+from regard.heads.copies import Copies, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.reorder import call_in_order, latest_orders, take_texts
@@ -122,7 +122,7 @@ class Record:
         elif (new := step.call.k) is not None:
             self.shared = new
             for one in (newest, step):
-                one.call, one.shares_keys = replace(one.call, k=new.new_empty(*new.shape[:2], one.keys, 0)), True
+                one.call, one.shares_keys = one.call.changed(k=new.new_empty(*new.shape[:2], one.keys, 0)), True
         if order is not None:
             self.orders.append((len(self.steps), order))
         self.steps.append(step)
@@ -162,7 +162,7 @@ class Record:
         if not step.shares_keys:
             return step.call
         assert self.shared is not None
-        return replace(step.call, k=self.shared[:, :, : step.keys])
+        return step.call.changed(k=self.shared[:, :, : step.keys])
 
     def calls(self) -> list[tuple[WatchedCall, Tensor]]:
         """The call of each step, and its lse."""
@@ -371,22 +371,24 @@ class Record:
 
 def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copies: Copies) -> RecordedCall:
     """Record a call and its statistics; what is kept of it is a copy."""
-    measured = {name: value.detach() for name, value in measured.items()}
-    call = call if call.context is None else replace(call, context=copy_of(call.context))
-    call = replace(call, first=None, dropped=None, fingerprint=call.fingerprint if keep else fingerprint_of(call))
+    measured = {name: value.detach() if value.requires_grad else value for name, value in measured.items()}
+    kept: dict[str, Any] = {"first": None, "dropped": None, "lse": None, **copies.texts(call)}
+    if call.context is not None:
+        kept["context"] = copy_of(call.context)
     if keep:
-        copied: dict[str, Any] = {"lse": None, "mask": copies.inside(call.mask)}
+        kept["mask"] = copies.inside(call.mask)
         for name in ("q", "k", "weights", "bias", "alibi", "real"):
             if (value := getattr(call, name)) is not None:
-                copied[name] = copies.of(value) if name == "bias" else copy_of(value)
-        return RecordedCall(replace(call, **copied, **copied_texts(call)), True, measured)
+                kept[name] = copies.of(value) if name == "bias" else copy_of(value)
+        return RecordedCall(call.changed(**kept), True, measured)
+    kept["fingerprint"] = fingerprint_of(call)
     (B, H, T, S), device = call.sizes, call.device
     if call.weights is not None or call.bias is not None or not is_plain(call.mask):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
         measured["visible"], measured["even_distance"] = visible_key_counts(call)
         if "received_mean" in measured:
             measured["queries"] = queries_per_key(call)
-        call = replace(call, mask=EVERYTHING)
-    empty: dict[str, Any] = dict.fromkeys(("bias", "alibi", "weights", "lse"))
-    empty |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(replace(call, **empty, **copied_texts(call)), False, measured)
+        kept["mask"] = EVERYTHING
+    kept |= dict.fromkeys(("bias", "alibi", "weights"))
+    kept |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
+    return RecordedCall(call.changed(**kept), False, measured)

@@ -19,7 +19,13 @@ from regard.heads import on_demand
 from regard.heads.call import WatchedCall
 from regard.heads.on_demand import counted, result_dtype
 from regard.heads.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
-from regard.heads.target_keys import dropped_targets, earlier_occurrence, first_visible, target_keys
+from regard.heads.target_keys import (
+    dropped_targets,
+    earlier_from_first_key,
+    earlier_occurrence,
+    first_visible,
+    target_keys,
+)
 from regard.heads.visibility import queries_per_key
 
 __all__ = ["COLUMNS", "DEFAULT", "MAP", "ROWS", "TOP", "WatchedCall", "measure"]
@@ -64,8 +70,13 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
     if not call.has_positions:
         undefined = [one.name for one in STATISTICS if one.name in result and (one.positional or _is_first(one, call))]
         result |= {name: torch.full_like(result[name], torch.nan) for name in undefined}
-    stored = [name for one in STATISTICS if one.name in collect for name in one.stored]
-    return {name: result[name] for name in stored if name in result}
+    return {name: result[name] for name in _stored(collect) if name in result}
+
+
+@cache
+def _stored(collect: frozenset[str]) -> list[str]:
+    """The names of the tensors of these statistics."""
+    return [name for one in STATISTICS if one.name in collect for name in one.stored]
 
 
 def _is_first(statistic: Statistic, call: WatchedCall) -> bool:
@@ -128,7 +139,7 @@ def _by_kernels(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]
     first = None if sees_first else first_visible(call, counted(call, lse))
     names, earlier = _measurable_targets(call), None
     if NEED_TOKENS & set(names):
-        earlier = earlier_occurrence(call, 0 if first is None else first[:, None]).int()
+        earlier = earlier_from_first_key(call) if first is None else earlier_occurrence(call, first[:, None]).int()
     real = None if call.real is None else call.real.to(call.device).contiguous()
     received = torch.zeros(B, H, S, dtype=torch.int64, device=call.device) if collect & set(COLUMNS) else None
     targets = [(int(TARGETS[name].start), TARGETS[name].step) for name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -108,25 +109,45 @@ def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
     if call.dropped is not None:
         dropped = call.dropped.shape[1]
         tokens = torch.cat([call.dropped.to(call.device), tokens], 1)
-    last = _remembered(tokens).expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
+    last = _remembered(tokens).last.expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
     return torch.where((last >= first) & (last >= -dropped) & (at >= 0), last, NONE)
 
 
-_latest: tuple[Tensor, int, Tensor] | None = None
+def earlier_from_first_key(call: WatchedCall) -> Tensor:
+    """earlier_occurrence() with key 0 as the first, int32, computed once for all layers of a forward."""
+    assert call.tokens is not None
+    if call.tokens.device != call.device or call.dropped is not None or call.tokens.is_inference():
+        return earlier_occurrence(call, 0).int()
+    text, sizes = _remembered(call.tokens), (call.sizes, call.extra)
+    if sizes not in text.earlier:
+        text.earlier[sizes] = earlier_occurrence(call, 0).int()
+    return text.earlier[sizes]
 
 
-def _remembered(tokens: Tensor) -> Tensor:
-    """_last_occurrence, computed once for all layers of a forward. Holding the tensor keeps its memory from reuse."""
+class RememberedText(NamedTuple):
+    """The text that was read last, and what was computed from it. Holding the ids keeps their memory from reuse."""
+
+    tokens: Tensor
+    version: int
+    last: Tensor  # _last_occurrence()
+    earlier: dict[tuple[tuple[int, ...], int], Tensor]  # earlier_from_first_key(), by sizes
+
+
+_latest: RememberedText | None = None
+
+
+def _remembered(tokens: Tensor) -> RememberedText:
+    """What is computed from these ids, once for all layers of a forward."""
     global _latest
-    if _latest is not None:
-        text, version, last = _latest
-        same = text.data_ptr() == tokens.data_ptr() and text.shape == tokens.shape and text.stride() == tokens.stride()
-        if same and text.device == tokens.device and not tokens.is_inference() and version == tokens._version:
-            return last
-    last = _last_occurrence(tokens)
-    if not tokens.is_inference():  # an inference tensor counts no versions
-        _latest = tokens, tokens._version, last
-    return last
+    if _latest is not None and _latest.tokens.data_ptr() == tokens.data_ptr() and not tokens.is_inference():
+        text = _latest.tokens
+        same = text.shape == tokens.shape and text.stride() == tokens.stride() and text.device == tokens.device
+        if same and _latest.version == tokens._version:
+            return _latest
+    if tokens.is_inference():  # which counts no versions
+        return RememberedText(tokens, 0, _last_occurrence(tokens), {})
+    _latest = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
+    return _latest
 
 
 def _last_occurrence(tokens: Tensor) -> Tensor:

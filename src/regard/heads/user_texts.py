@@ -7,7 +7,6 @@ its length whose own text is not known otherwise; a dict, {module name: tensor},
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +63,7 @@ class UserTexts:
         if tokens is None:
             return call, fact
         by_length = assumed("the ids given to watch() are those of this text, as their length is")
-        return replace(call, tokens=tokens), by_length if several else FROM_CALL
+        return call.changed(tokens=tokens), by_length if several else FROM_CALL
 
     def tokens(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, S): the ids of the keys of this call, if they are given."""

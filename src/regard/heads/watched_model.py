@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from regard.attention.masks import Mask
 from regard.heads.call import WatchedCall
 from regard.heads.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.head_axis import declared_heads
+from regard.heads.leaves import is_leaf
 from regard.heads.model_inputs import InputTracker
 from regard.heads.names import names_in_short
 from regard.heads.positions import whole_text
@@ -58,7 +59,8 @@ class WatchedModel:
         contexts: bool = False,
     ) -> None:
         # The modules are kept alive with their names: an id may be used again otherwise.
-        self.names = {id(m): (m, _without_wrappers(name)) for name, m in model.named_modules()}
+        self.names = _names_of(model)
+        self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.running: list[str] = []  # names of the modules, innermost last
         self.modules: list[nn.Module] = []  # the modules themselves
@@ -173,16 +175,16 @@ class WatchedModel:
             if not self.inputs.is_whole(call):
                 self.pieces.append((len(self.running), Report(call, removed, context)))
                 return
-        self._pass_on(call if self.needs_calls else replace(call, module=name), removed, context)
+        self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
 
     def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         name = call.module
         if self.callback is not None:
             if removed is not None and call.weights is None:
-                call = replace(call, mask=call.mask & removed, lse=None)
+                call = call.changed(mask=call.mask & removed, lse=None)
             if self.contexts:
                 assert context is not None
-                call = replace(call, context=context.detach())
+                call = call.changed(context=context.detach())
             self.callback(self.forwards.count - 1, self.layer, call)
         self.count(name)
 
@@ -203,5 +205,15 @@ def _refusal(names: list[str], reason: str) -> str:
     return f"the attention in {where} is not reported: {reason}"
 
 
-def _without_wrappers(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+def _names_of(model: nn.Module) -> dict[int, tuple[nn.Module, str]]:
+    """All modules and their names, by id; as named_modules(), without the wrappers that torch inserts."""
+    names: dict[int, tuple[nn.Module, str]] = {}
+    todo = [(model, "")]
+    while todo:
+        module, name = todo.pop()
+        if id(module) not in names:
+            names[id(module)] = module, name
+            prefix = f"{name}." if name else ""
+            children = [(c, name if n in WRAPPERS else prefix + n) for n, c in module._modules.items() if c is not None]
+            todo += reversed(children)
+    return names

@@ -33,6 +33,8 @@ class KernelMask:
 
     def part(self, first: int, last: int, rest: Mask | None, S: int, device: torch.device) -> KernelMask:
         """The mask of queries [first, last), with `rest`, which kernels cannot compute, written out as a tensor."""
+        if first == 0 and rest is None and self.bias is None:
+            return self
         dense = None
         if rest is not None:
             rows, cols = torch.arange(first, last, device=device), torch.arange(S, device=device)
