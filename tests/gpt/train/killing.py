@@ -18,11 +18,13 @@ import torch
 import torch._dynamo  # the optimizer asks for it: once, here, and not in every child
 from safetensors import safe_open
 
+from regard import files
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.fit import fit
 from regard.gpt.train.state import read_log
 
 STEPS = 24
+WRITES = 15  # fewer than a run has
 
 
 def train(out):
@@ -36,16 +38,33 @@ def train(out):
     )  # fmt: skip
 
 
-def child(out):
+def child(out, dies_at=0):
+    """A process that trains. It kills itself at this write of a temporary file, of which some bytes are missing then."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
+            if dies_at:
+                files._sync = dying_sync(dies_at)
             train(out)
             code = 0
         finally:
             os._exit(code)
     return pid
+
+
+def dying_sync(dies_at):
+    sync, count = files._sync, 0
+
+    def die(path):
+        nonlocal count
+        count += 1
+        if count == dies_at:
+            os.truncate(path, path.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(path)
+
+    return die
 
 
 def finish(out):
@@ -62,23 +81,19 @@ def finish(out):
         "log": [[x["step"], x["loss"], x["grad_norm"], x.get("val_loss")] for x in read_log(out / "log.jsonl")],
         "state": digest.hexdigest(),
         "model": hashlib.sha256((out / "model" / "model.safetensors").read_bytes()).hexdigest(),
-        "left": [path.name for path in out.glob(".*.partial")],
+        "left": [path.name for path in out.rglob(".*.partial")],
     }
 
 
 def killed(out, chance, seconds, while_writing):
-    """Start a run and kill it: at a random moment, or at a random one of its checkpoints while it is being written."""
-    pid = child(out)
-    until = time.monotonic() + chance.uniform(0, seconds)
-    while time.monotonic() < until:
-        time.sleep(0.0005)
-    while while_writing and not any(out.glob(".checkpoint*.partial")):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return {"writing": False, "done": True}
-    writing = any(out.glob(".*.partial")) if out.exists() else False
-    os.kill(pid, signal.SIGKILL)
+    """Start a run and kill it: at a random moment, or in the midst of a random one of its writes."""
+    pid = child(out, dies_at=chance.randint(1, WRITES) if while_writing else 0)
+    if not while_writing:
+        time.sleep(chance.uniform(0, seconds))
+        os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return {"writing": writing, "done": False, "logged": len(read_log(out / "log.jsonl"))}
+    writing = any(out.rglob(".*.partial")) if out.exists() else False
+    return {"writing": writing, "logged": len(read_log(out / "log.jsonl"))}
 
 
 def main(directory, how_many):

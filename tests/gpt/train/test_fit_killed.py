@@ -1,4 +1,4 @@
-"""kill −9 at 20 random moments: every run goes on, and none can be told from the unbroken one."""
+"""kill −9 at 20 random moments, ten of them in the midst of a write: every run goes on, and none can be told from the unbroken one."""
 
 import json
 import os
@@ -46,5 +46,5 @@ def test_nothing_half_written_is_left(runs):
 
 def test_the_moments_were_hard_ones(runs):
     killed = runs[1:]
-    assert sum(run["writing"] for run in killed) >= 5  # in the midst of a write
+    assert sum(run["writing"] for run in killed) >= KILLS // 2  # in the midst of a write
     assert len({run.get("logged") for run in killed}) >= 5  # early and late

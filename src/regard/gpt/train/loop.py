@@ -27,7 +27,8 @@ from regard.gpt.train.optimizer import adamw, learning_rate_at
 from regard.gpt.train.options import FitOptions
 from regard.gpt.train.processes import Processes, SingleProcess
 from regard.gpt.train.progress import ProgressBar
-from regard.gpt.train.resume import BEST, MODEL, Resumption
+from regard.gpt.train.resume import Resumption
+from regard.gpt.train.state import BEST, MODEL
 from regard.gpt.train.tokens import Tokens
 
 SAMPLE_TOKENS = 60

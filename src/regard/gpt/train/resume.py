@@ -17,8 +17,7 @@ from regard.gpt.train.hashes import HASHES, FileHashes, check_types
 from regard.gpt.train.optimizer import learning_rate_at
 from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
 from regard.gpt.train.processes import check_full_state
-
-MODEL, BEST = "model", "best"
+from regard.gpt.train.state import BEST, MODEL
 
 
 @dataclass

@@ -25,6 +25,7 @@ from regard.printable import printable, readable
 FORMAT = "2"  # increased when the file format changes
 WITHOUT_HASH = "1"  # the format before it, which can still be read
 LOG, LOCK = "log.jsonl", ".lock"
+MODEL, BEST = "model", "best"  # directories
 FILES = (LOCK, LOG, HASHES, "tokenizer.json", "tokens.bin", "tokens.json", "loss.png")  # beside checkpoints and models
 
 
@@ -205,8 +206,9 @@ def locked(out: Path) -> Iterator[None]:
     check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
     with (out / LOCK).open("a+") as file:
         _lock(file, out)
-        for temporary in out.glob(".*.partial"):
-            temporary.unlink(missing_ok=True)
+        for directory in (out, out / MODEL, out / BEST):
+            for temporary in directory.glob(".*.partial"):
+                temporary.unlink(missing_ok=True)
         yield
 
 
