@@ -49,7 +49,10 @@ def test_a_trace_keeps_to_the_terminal_and_cuts_no_text(arguments, columns, wide
     assert not [line for line in ended.lines if "…" in line and " × …" not in line and "more channels" not in line]
 
 
-@pytest.mark.parametrize("arguments", TRACES, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(one, marks=() if one == (SENTENCE,) else pytest.mark.slow, id=" ".join(one)) for one in TRACES],
+)
 def test_a_trace_without_unicode_is_ascii_that_means_the_same(arguments):
     ended = in_terminal("trace", *arguments, columns=60, **C_LOCALE)
     assert (ended.status, ended.width <= 60) == (0, True), ended.out

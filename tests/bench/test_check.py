@@ -40,6 +40,7 @@ def test_nothing_is_said_of_bars_that_are_reached(few, monkeypatch, capsys):
     assert "Below the bar" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_wrong_is_refused_at_every_size(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "SEEDS", (1,))
     found = refused("single", right_layers()["single"].replace("** 0.5", "** 0.25"), tmp_path)

@@ -8,6 +8,7 @@ import torch
 from checking.learner import checked
 from regard.checking.extensions import Extension
 from regard.mistakes.formula import Case
+from sampled import quick_every
 
 HELD_OUT = Path(__file__).parent / "held_out"
 NOTES = [
@@ -33,12 +34,15 @@ def test_what_can_be_known_beside_the_formula_is_right_and_noted(layer, note, tm
 
 @pytest.mark.parametrize(
     ("layer", "old", "new", "problem"),
-    [
-        ("rotary", "10000 **", "500 **", "by which angles, nothing here says. Everything else in it is right"),
-        ("relative_bias", "x", "x", "by how much, nothing here says. Everything else in it is right"),
-        ("sliding_window", "window", "reach", "how many, nothing here says. Everything else in it is right"),
-        ("rotary", "k = k * emb.cos() + rotate_half(k) * emb.sin()", "pass", "it has positions beside the formula"),
-    ],
+    quick_every(
+        3,
+        [
+            ("rotary", "10000 **", "500 **", "by which angles, nothing here says. Everything else in it is right"),
+            ("relative_bias", "x", "x", "by how much, nothing here says. Everything else in it is right"),
+            ("sliding_window", "window", "reach", "how many, nothing here says. Everything else in it is right"),
+            ("rotary", "k = k * emb.cos() + rotate_half(k) * emb.sin()", "pass", "it has positions beside the formula"),
+        ],
+    ),
 )
 def test_what_cannot_be_known_is_not_checked(layer, old, new, problem, tmp_path):
     verdict = checked(source(layer, old, new), tmp_path)
@@ -48,14 +52,17 @@ def test_what_cannot_be_known_is_not_checked(layer, old, new, problem, tmp_path)
 
 @pytest.mark.parametrize(
     ("layer", "old", "new", "name"),
-    [
-        ("rotary", "is_causal=True)", "is_causal=True, scale=1.0)", "no scale"),
-        ("rotary", "y.transpose(1, 2).reshape", "y.reshape", "merge without transposing back"),
-        ("alibi", "[None, :] > pos", "[None, :] >= pos", "mask off by one: the token itself hidden"),
-        ("alibi", "/ math.sqrt(e // self.h)", "", "no scale"),
-        ("qk_norm", "x.transpose(1, 2).reshape", "x.reshape", "merge without transposing back"),
-        ("residual_inside", "/ (E // self.num_heads) ** 0.5", "", "no scale"),
-    ],
+    quick_every(
+        3,
+        [
+            ("rotary", "is_causal=True)", "is_causal=True, scale=1.0)", "no scale"),
+            ("rotary", "y.transpose(1, 2).reshape", "y.reshape", "merge without transposing back"),
+            ("alibi", "[None, :] > pos", "[None, :] >= pos", "mask off by one: the token itself hidden"),
+            ("alibi", "/ math.sqrt(e // self.h)", "", "no scale"),
+            ("qk_norm", "x.transpose(1, 2).reshape", "x.reshape", "merge without transposing back"),
+            ("residual_inside", "/ (E // self.num_heads) ** 0.5", "", "no scale"),
+        ],
+    ),
 )
 def test_a_mistake_does_not_hide_behind_an_extension(layer, old, new, name, tmp_path):
     assert [one.name for one in checked(source(layer, old, new), tmp_path).mistakes] == [name]

@@ -1,5 +1,10 @@
 """Leaves make no attention, whatever they are called with; what may make one is no leaf."""
 
+import importlib
+import inspect
+import re
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,7 +13,7 @@ from torch.overrides import _get_current_function_mode_stack
 import regard
 from helpers import Textbook
 from regard.heads.function_mode import FunctionMode
-from regard.heads.leaves import LEAVES, is_leaf
+from regard.heads.leaves import LEAVES, NAMES, is_leaf
 
 
 class Mixer(nn.Linear):
@@ -21,6 +26,26 @@ class Mixer(nn.Linear):
 def test_modules_of_torch_without_attention_are_leaves():
     assert all(is_leaf(module) for module in (nn.Linear(3, 5), nn.LayerNorm(3), nn.Dropout(0.1), nn.GELU()))
     assert all(kind.__module__.startswith("torch.nn") for kind in LEAVES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_leaf_of_transformers_is_there_and_its_code_names_neither_softmax_nor_attention(name):
+    pytest.importorskip("transformers")
+    module, _, kind = name.rpartition(".")
+    source = inspect.getsource(getattr(importlib.import_module(module), kind))
+    assert not re.search(r"softmax|attention|matmul|bmm|einsum|@ ", source)
+
+
+def test_the_modules_around_attention_in_gpt2_and_llama_are_leaves():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 31, "hidden_size": 8}
+    gpt2 = transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=31))
+    llama = transformers.LlamaModel(transformers.LlamaConfig(intermediate_size=7, **sizes))
+    others = {type(m).__name__ for model in (gpt2, llama) for m in model.modules() if not is_leaf(m)}
+    assert others == {
+        *("GPT2Model", "ModuleList", "GPT2Block", "GPT2Attention", "GPT2MLP"),
+        *("LlamaModel", "LlamaDecoderLayer", "LlamaAttention", "LlamaMLP", "LlamaRotaryEmbedding"),
+    }
 
 
 def test_what_may_attend_is_no_leaf():

@@ -219,6 +219,7 @@ def test_an_error_of_one_process_ends_all_with_its_message(messages):
         assert "ValueError: process 1 has lost its text" in text
 
 
+@pytest.mark.slow
 def test_the_command_trains_with_two_processes_and_goes_on_with_one(tmp_path, capsys):
     from regard.commands.train import train_on_files
 
