@@ -194,6 +194,7 @@ class LineParts {
       this.sum.dataset.text = shown;
       fill(this.sum, ...(power ? ["e", h("sup", power[1]), `${power[2]} `] : [shown]));
     }
+    attributes(this.sum, { title: sum && number ? `${sum} ${number}` : null });
     attributes(this.number, { text: number, hidden: !number });
     attributes(this.note, { text: note, title: note });
     attributes(this.label, { text: part.kind === "none" ? "" : part.whose });
