@@ -4,8 +4,6 @@ import importlib
 import importlib.util
 import sys
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from torch import nn
@@ -47,12 +45,11 @@ def of_timm(fused, width, heads):
 def timm_attention():
     """timm's file with attention. The package itself asks for torchvision, which this file does not need."""
     if "timm.layers.attention" not in sys.modules:
-        spec = importlib.util.find_spec("timm")
-        if spec is None:
-            pytest.skip("timm is not installed")
-        folder = Path(spec.origin).parent
-        for name, path in (("timm", folder), ("timm.layers", folder / "layers")):
-            sys.modules.setdefault(name, ModuleType(name)).__path__ = [str(path)]
+        for name in ("timm", "timm.layers"):
+            spec = importlib.util.find_spec(name)
+            if spec is None:
+                pytest.skip("timm is not installed")
+            sys.modules.setdefault(name, importlib.util.module_from_spec(spec))  # its __init__.py is not run
     return importlib.import_module("timm.layers.attention")
 
 

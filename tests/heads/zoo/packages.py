@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,12 +97,17 @@ def _bare(name: str, folder: Path | None = None) -> Any:
     return module
 
 
+def _spec(package: str) -> ModuleSpec | None:
+    with _clean_modules():  # a part of it may be loaded, by other tests
+        return importlib.util.find_spec(package)
+
+
 def is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package.replace("-", "_")) is not None
+    return _spec(package.replace("-", "_")) is not None
 
 
 def _folder(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
+    spec = _spec(package)
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
