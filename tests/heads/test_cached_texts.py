@@ -2,11 +2,14 @@
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from regard.attention.masks import dense, padding
-from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
+from regard.heads import cached_texts
+from regard.heads.cached_texts import CachedText, CachedTexts, text_read, total_length, without_unused_slots
 from regard.heads.call import WatchedCall
+from regard.heads.same_keys import fingerprint
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
 MARKS = 100 * torch.tensor([[1], [2]]) + torch.arange(4)  # as if keys knew their positions
@@ -92,12 +95,28 @@ def test_a_cache_says_how_many_tokens_it_has_read():
 def test_a_text_that_went_on_is_remembered_once_and_old_ones_are_forgotten():
     cached = known()
     cached.remember("a", CachedText(new(IDS), FIRST, new(MARKS)))
-    assert len(cached._known["a"]) == 1
+    assert cached.lengths("a") == [5]
     assert torch.equal(cached.before("a", new(MARKS), 1).ids, IDS)
     for number in range(20):
         cached.remember("a", CachedText(IDS, FIRST, MARKS + 1000 * number + 1000))
-    assert len(cached._known["a"]) == 16
+    assert len(cached._settle("a")) == 16
     assert cached.before("a", new(MARKS), 1) is None
+
+
+@pytest.mark.parametrize("held", [0, 1 << 20])
+def test_fingerprints_are_computed_when_a_text_goes_on_or_when_its_keys_are_large(held, monkeypatch):
+    monkeypatch.setattr(cached_texts, "HELD", held)
+    computed = []
+    monkeypatch.setattr(cached_texts, "fingerprint", lambda keys: computed.append(keys) or fingerprint(keys))
+    cached, keys = CachedTexts(), torch.randn(3, 2, 2, 4, 5)
+    for k in keys:
+        call = WatchedCall("a", q=k, k=k)
+        cached.remember("a", text_read(call, IDS, FIRST))
+    assert len(computed) == (0 if held else 3)
+    kept = keys[1].clone()
+    keys.zero_()  # the model may do with its own keys what it likes
+    assert torch.equal(cached.before("a", new(fingerprint(kept)), 1).ids, IDS)
+    assert len(computed) == 3
 
 
 def test_slots_of_a_static_cache_that_no_query_may_see_are_left_out():

@@ -62,16 +62,16 @@ def test_lists_and_dictionaries_keep_their_kind():
 
 def test_token_ids_of_all_layers_are_copied_once_and_again_after_a_change():
     ids, copies = torch.tensor([[3, 5, 7, 5, 3]]), Copies()
-    first, second = (copies.texts(random_call(tokens=ids))["tokens"] for _ in range(2))
+    first, second = (copies.of_call(random_call(tokens=ids), False).tokens for _ in range(2))
     ids[0, 0] = 2
-    third = copies.texts(random_call(tokens=ids))["tokens"]
+    third = copies.of_call(random_call(tokens=ids), False).tokens
     assert first is second
     assert (first.tolist(), third.tolist()) == ([[3, 5, 7, 5, 3]], [[2, 5, 7, 5, 3]])
 
 
 def test_texts_of_cross_attention_are_copied_with_their_padding():
     ids, real = torch.tensor([[3, 5]]), torch.tensor([[True, False]])
-    text = Copies().texts(random_call(key_text=TextIds(ids, real)))["key_text"]
+    text = Copies().of_call(random_call(key_text=TextIds(ids, real)), False).key_text
     ids.zero_()
     real.fill_(True)
     assert (text.ids.tolist(), text.real.tolist()) == ([[3, 5]], [[True, False]])

@@ -18,7 +18,7 @@ def run(number, T, keys, name="h.0", keep=True, **options):
     """A forward of one layer with T queries and these keys."""
     B, H, _, D = keys.shape
     call = WatchedCall(name, q=torch.randn(B, H, T, D), k=keys, **options)
-    return Forward(number, in_slots([Record(name, [record_call(call, {}, keep, Copies())])]))
+    return Forward(number, in_slots([Record(name, [record_call(Copies().of_call(call, keep), {}, keep)])]))
 
 
 @pytest.mark.parametrize("keep", [True, False])

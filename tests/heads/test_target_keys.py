@@ -85,5 +85,7 @@ def test_earlier_occurrences_are_computed_once_for_all_layers_and_again_for_othe
     assert first.tolist() == earlier_occurrence(random_call(B=1, tokens=ids), 0).tolist()
     ids[0, 1] = 3
     assert earlier_from_first_key(random_call(B=1, tokens=ids)).tolist() == [[NONE, 0, 1, 2, NONE]]
+    two = random_call(B=2, tokens=ids.expand(2, -1))
+    assert earlier_from_first_key(two).tolist() == earlier_occurrence(two, 0).tolist()
     later = earlier_from_first_key(random_call(B=1, T=2, S=5, tokens=ids))
     assert later.tolist() == [[2, NONE]]

@@ -14,9 +14,12 @@ from torch import Tensor
 
 from regard.attention.masks import Dense, Padding
 from regard.heads.call import WatchedCall
+from regard.heads.copies import copy_of
 from regard.heads.positions import CACHES
+from regard.heads.same_keys import fingerprint
 
 KEPT = 16  # how many texts are remembered for each layer
+HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place
 
 
 def total_length(kwargs: dict[str, Any], new: int | None, mask: Tensor | None) -> int | None:
@@ -37,22 +40,56 @@ class CachedText(NamedTuple):
     marks: Tensor  # (B, S): fingerprints of the last S keys
 
 
+class UnmarkedText(NamedTuple):
+    """The same with a copy of the keys: most texts are never read on, and their fingerprints never needed."""
+
+    ids: Tensor
+    first: Tensor
+    keys: Tensor  # (B, H, S, D)
+
+    def marked(self) -> CachedText:
+        """With fingerprints in place of the keys."""
+        return CachedText(self.ids, self.first, fingerprint(self.keys))
+
+
+ReadText = CachedText | UnmarkedText
+
+
+def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText:
+    """What a call has read, with the fingerprints of its keys where they are known, or with the keys."""
+    if call.fingerprint is not None:
+        return CachedText(ids, first, call.fingerprint)
+    assert call.k is not None
+    return UnmarkedText(ids, first, copy_of(call.k))
+
+
 class CachedTexts:
     """What was read so far, by layer."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[CachedText]] = {}
+        self._new: dict[str, list[ReadText]] = {}  # read since somebody asked
 
-    def remember(self, layer: str, text: CachedText) -> None:
-        """The layer has read this; the texts that it goes on with, if they are all in it, are known with it."""
-        size = text.marks.shape[1]
-        begun = text.marks if size == text.ids.shape[1] else None
-        texts = [one for one in self._known.get(layer, []) if begun is None or not _begins(begun, one.marks)]
-        self._known[layer] = [*texts, text][-KEPT:]
+    def remember(self, layer: str, text: ReadText) -> None:
+        """The layer has read this."""
+        new = self._new.setdefault(layer, [])
+        new.append(text)
+        held = sum(one.keys.numel() * one.keys.element_size() for one in new if isinstance(one, UnmarkedText))
+        if len(new) > KEPT or held > HELD:
+            self._settle(layer)
+
+    def _settle(self, layer: str) -> list[CachedText]:
+        """All that the layer has read. The texts that another one goes on with, if they are all in it, are known with it."""
+        for new in self._new.pop(layer, []):
+            text = new.marked() if isinstance(new, UnmarkedText) else new
+            begun = text.marks if text.marks.shape[1] == text.ids.shape[1] else None
+            texts = [one for one in self._known.get(layer, []) if begun is None or not _begins(begun, one.marks)]
+            self._known[layer] = [*texts, text][-KEPT:]
+        return self._known.get(layer, [])
 
     def lengths(self, layer: str) -> list[int]:
         """How long the texts are that the layer has read, the latest first."""
-        return list(dict.fromkeys(text.ids.shape[1] for text in self._known.get(layer, [])[::-1]))
+        return list(dict.fromkeys(text.ids.shape[1] for text in self._settle(layer)[::-1]))
 
     def before(self, layer: str, marks: Tensor, T: int, total: int | None = None) -> CachedText | None:
         """The texts of the keys before the last T, whose fingerprints these are; None where one is unknown.
@@ -61,7 +98,7 @@ class CachedTexts:
         length with the same last keys may differ in the first ones: then these are unknown.
         """
         past, before = marks[:, : marks.shape[1] - T], None if total is None else total - T
-        texts = self._known.get(layer, [])[::-1]
+        texts = self._settle(layer)[::-1]
         same = [t for t in texts if t.marks.shape[0] == past.shape[0]]
         if found := _of_length([one for t in same if (one := _beginning(t, past, before)) is not None], before):
             return _only(found)

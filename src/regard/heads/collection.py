@@ -17,6 +17,7 @@ from regard.heads.forward import Forward
 from regard.heads.pieces import TextReader
 from regard.heads.record import Record, record_call
 from regard.heads.registry import DEFAULT, check_collected
+from regard.heads.together import WaitingCalls
 
 RECENT = 16  # how many of the latest forwards may be continued
 REPEATED = "equal to those of the call before, in the same module; the values may differ"
@@ -39,6 +40,7 @@ class Collection:
         self._layers: set[int] = set()
         self._modules: Counter[str] = Counter()
         self._copies = Copies()
+        self._waiting = WaitingCalls()
         self._weights_kept = 0
 
     @classmethod
@@ -58,19 +60,34 @@ class Collection:
 
     @torch.no_grad()
     def add(self, forward: int, layer: int, call: WatchedCall) -> None:
-        """Measure one call, and keep of it what was asked for."""
-        measured = statistics.measure(call, self.collect)
+        """Keep of a call what was asked for, and measure it: now, or soon, together with others."""
         if self._number != forward or layer in self._layers:
             self._close()
             self._number, self._layers, self._modules, self._copies = forward, set(), Counter(), Copies()
-        self._open = self._open or Forward(forward)
+        self._layers.add(layer)
+        keep = self._keeps(call)
+        call = self._copies.of_call(call, keep)
+        if not keep:
+            self.measure()
+            self._record(call, statistics.measure(call, self.collect), keep)
+        elif not self._waiting.add(call):
+            self.measure()
+            self._waiting.add(call)
+
+    @torch.no_grad()
+    def measure(self) -> None:
+        """Measure the calls that wait for it."""
+        for call, measured in self._waiting.measured(self.collect):
+            self._record(call, measured, keep=True)
+
+    def _record(self, call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> None:
+        self._open = self._open or Forward(self._number)
         before = self._open.records.get((call.module, self._modules[call.module] - 1))
         is_plain = call.basis.weights == FROM_CALL and call.sizes[3] > 1
         if is_plain and before is not None and _equal(measured, before.steps[0].measured):
             call = replace(call, basis=replace(call.basis, weights=Fact(How.CALL, REPEATED)))
-        step = record_call(call, measured, self._keeps(call), self._copies)
+        step = record_call(call, measured, keep)
         self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
-        self._layers.add(layer)
         self._modules[call.module] += 1
 
     def _keeps(self, call: WatchedCall) -> bool:
@@ -84,6 +101,7 @@ class Collection:
 
     def _close(self) -> None:
         """The running forward is over: it becomes part of the one before, or a forward of its own."""
+        self.measure()
         done, self._open = self._open, None
         if done is None:
             return

@@ -13,6 +13,8 @@ from torch import Tensor
 from regard.attention.masks import Mask
 from regard.heads.call import TextIds, WatchedCall
 
+KEPT = ("q", "k", "weights", "bias", "alibi", "real")  # tensors of a call
+
 
 class Copies:
     """Makes one copy of each mask and bias, T × S numbers that a model often uses in many layers."""
@@ -46,8 +48,20 @@ class Copies:
             return self._function(thing)
         return thing
 
-    def texts(self, call: WatchedCall) -> dict[str, Any]:
-        """The token ids of a call, which are kept in any case: they are few."""
+    def of_call(self, call: WatchedCall, keep: bool) -> WatchedCall:
+        """The call with copies of what is recorded of it: its texts, its context, and all the rest where that is kept."""
+        own = self._texts(call)
+        if call.context is not None:
+            own["context"] = copy_of(call.context)
+        if keep:
+            own["mask"] = self.inside(call.mask)
+            for name in KEPT:
+                if (value := getattr(call, name)) is not None:
+                    own[name] = self.of(value) if name == "bias" else copy_of(value)
+        return call.changed(**own)
+
+    def _texts(self, call: WatchedCall) -> dict[str, Any]:
+        """The token ids of a call, which are recorded in any case: they are few."""
         texts: dict[str, Any] = {} if call.tokens is None else {"tokens": self._small(call.tokens)}
         for name in ("query_text", "key_text"):
             if (text := getattr(call, name)) is not None:

@@ -255,7 +255,9 @@ def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
     if lse is None or lse.dim() not in (3, 4):
         return None
     dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
-    if lse.shape == q.shape[:3] and lse.dtype is dtype:
-        return lse.detach()
-    lse = (lse.squeeze(-1) if lse.dim() == 4 else lse)[..., : q.shape[2]]
-    return lse.detach().to(dtype) if lse.shape == q.shape[:3] else None
+    lse = lse.detach()
+    if lse.dim() == 4:
+        lse = lse.squeeze(-1)
+    if lse.shape != q.shape[:3]:
+        lse = lse[..., : q.shape[2]]
+    return lse.to(dtype) if lse.shape == q.shape[:3] else None

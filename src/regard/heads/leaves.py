@@ -6,6 +6,9 @@ function mode where no tensor is followed: the mode would take longer than many 
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from torch import nn
 
 LEAVES = {
@@ -29,5 +32,10 @@ def is_leaf(module: nn.Module) -> bool:
     >>> is_leaf(nn.Linear(3, 5)), is_leaf(nn.Softmax(-1)), is_leaf(nn.Sequential(nn.Linear(3, 5)))
     (True, False, False)
     """
-    kind = type(module)
-    return (kind in LEAVES or f"{kind.__module__}.{kind.__qualname__}" in NAMES) and "forward" not in module.__dict__
+    kind: Any = type(module)
+    return _are_leaves(kind) and "forward" not in module.__dict__
+
+
+@lru_cache(maxsize=1024)
+def _are_leaves(kind: Any) -> bool:
+    return kind in LEAVES or f"{kind.__module__}.{kind.__qualname__}" in NAMES

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.cached_texts import CachedText, CachedTexts, total_length, without_unused_slots
+from regard.heads.cached_texts import CachedText, CachedTexts, ReadText, text_read, total_length, without_unused_slots
 from regard.heads.call import TextIds, WatchedCall
 from regard.heads.edits import Positions
 from regard.heads.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
@@ -46,7 +46,7 @@ class CallInputs:
     length: int | None = None  # n
     total: int | None = None  # tokens of the text so far, those of this call included, where that is said
     past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: CachedText | None = None  # what the first attention inside has read by now
+    read: ReadText | None = None  # what the first attention inside has read by now
     layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
@@ -183,7 +183,7 @@ class InputTracker:
             if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
                 inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
                 if inputs.past is not None:
-                    return used
+                    return used.changed(fingerprint=marks)
         return call
 
     def positions(self, call: WatchedCall) -> Positions:
@@ -379,12 +379,11 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
         first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
         dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
         call = call.changed(first=first - before, dropped=dropped if before else None)
-    if inputs.layer is None and (marks := fingerprint_of(call)) is not None:
+    if inputs.layer is None and (call.fingerprint is not None or call.k is not None):
         if first is None:
             counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
             first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
-        inputs.layer, inputs.read = module, CachedText(ids.detach().clone(), first.to(ids.device), marks)
-        call = call.changed(fingerprint=marks)
+        inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
     return call
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
 from regard.heads.call import WatchedCall
-from regard.heads.copies import Copies, copy_of
 from regard.heads.pieces import TextReader
 from regard.heads.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.reorder import call_in_order, latest_orders, take_texts
@@ -369,17 +368,11 @@ class Record:
         return out
 
 
-def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool, copies: Copies) -> RecordedCall:
-    """Record a call and its statistics; what is kept of it is a copy."""
+def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> RecordedCall:
+    """Record a call, of which copies were made, and its statistics."""
     measured = {name: value.detach() if value.requires_grad else value for name, value in measured.items()}
-    kept: dict[str, Any] = {"first": None, "dropped": None, "lse": None, **copies.texts(call)}
-    if call.context is not None:
-        kept["context"] = copy_of(call.context)
+    kept: dict[str, Any] = {"first": None, "dropped": None, "lse": None}
     if keep:
-        kept["mask"] = copies.inside(call.mask)
-        for name in ("q", "k", "weights", "bias", "alibi", "real"):
-            if (value := getattr(call, name)) is not None:
-                kept[name] = copies.of(value) if name == "bias" else copy_of(value)
         return RecordedCall(call.changed(**kept), True, measured)
     kept["fingerprint"] = fingerprint_of(call)
     (B, H, T, S), device = call.sizes, call.device

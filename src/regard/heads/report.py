@@ -68,11 +68,15 @@ class Seen(ShownAsWidget):
         return seen
 
     def add(self, forward: int, layer: int, call: WatchedCall) -> None:
-        """Measure one call, and keep of it what was asked for."""
+        """Keep of a call what was asked for, and measure it: now, or soon, together with others."""
         self._collection.add(forward, layer, call)
         self._tallies.clear()
         if self.on_call is not None:
             self.on_call(forward, layer)
+
+    def measure(self) -> None:
+        """Measure the calls that wait for others of their form; reading the report does that, too."""
+        self._collection.measure()
 
     @property
     def collect(self) -> frozenset[str]:

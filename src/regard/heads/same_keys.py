@@ -27,24 +27,29 @@ def fingerprint(keys: Tensor) -> Tensor:
     >>> one == three, one == two
     (True, False)
     """
-    keys = _without_repeated_heads(keys)
     B, H, S, D = keys.shape
     bits = keys.detach().view(_INTEGERS[keys.element_size()])
     factors = _factors(H * D, keys.device).view(H, 1, D)
+    if H > 1 and S:
+        factors = _once_for_repeated_heads(bits, factors)
     step = max(1, _AT_ONCE.get(keys.device.type, 1 << 26) // max(B * H * D, 1))
     parts = [(part.long() * factors).sum((1, 3)) for part in bits.split(step, dim=2)] if S else []
     return torch.cat(parts, 1) if parts else torch.zeros(B, 0, dtype=torch.long, device=keys.device)
 
 
-def _without_repeated_heads(keys: Tensor) -> Tensor:
-    """Keys that query heads share are sometimes written out for each, and sometimes not, by the same model."""
-    if keys.shape[1] < 2 or not keys.shape[2]:
-        return keys
-    repeated = (keys[:, 1:] == keys[:, :-1]).transpose(0, 1).flatten(1).all(1).tolist()
-    times = (repeated.index(False) if False in repeated else len(repeated)) + 1
-    if times == 1 or keys.shape[1] % times or repeated != [bool((i + 1) % times) for i in range(len(repeated))]:
-        return keys
-    return keys[:, ::times]
+def _once_for_repeated_heads(bits: Tensor, factors: Tensor) -> Tensor:
+    """(H, 1, D): the factors of each head; where every head is there n times, those of H / n heads, and 0 for the rest.
+
+    Keys that query heads share are sometimes written out for each, and sometimes not, by the same model. Which heads are
+    repeated is not read back, as a GPU would have to finish all its work before.
+    """
+    H = len(factors)
+    at, is_new = torch.arange(H, device=bits.device), torch.ones(H, dtype=torch.bool, device=bits.device)
+    is_new[1:] = (bits[:, 1:] != bits[:, :-1]).any(3).any(2).any(0)
+    times = torch.where(is_new & (at > 0), at, H).amin()
+    is_first = at % times == 0
+    is_first |= (is_new != is_first).any() | (H % times != 0)  # not all of them as often
+    return factors[is_first.cumsum(0) - 1] * is_first[:, None, None]
 
 
 @cache

@@ -119,7 +119,9 @@ def earlier_from_first_key(call: WatchedCall) -> Tensor:
     if call.tokens.device != call.device or call.dropped is not None or call.tokens.is_inference():
         return earlier_occurrence(call, 0).int()
     text, sizes = _remembered(call.tokens), (call.sizes, call.extra)
-    if sizes not in text.earlier:
+    if sizes not in text.earlier and call.sizes[2] == call.sizes[3] and not call.extra:  # each query is at its own key
+        text.earlier[sizes] = torch.where(text.last < 0, NONE, text.last).int().expand(call.sizes[0], -1)
+    elif sizes not in text.earlier:
         text.earlier[sizes] = earlier_occurrence(call, 0).int()
     return text.earlier[sizes]
 

@@ -14,7 +14,7 @@ from regard.heads.intercept import intercept
 from regard.heads.pieces import TextReader, WordReader, reader_of
 from regard.heads.report import Seen, load_seen
 from regard.heads.user_texts import Given
-from regard.super_init import check_initialised, missing_init_explained
+from regard.super_init import missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
 
@@ -71,16 +71,16 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
-    check_initialised(model)
     if "transformers" in sys.modules:
         from regard.heads.transformers_backend import register
 
         register()
-    ids, reader = _read_tokens(model, tokenizer, tokens)
-    seen = Seen(collect=collect, keep=keep, reader=reader)
-    options: dict[str, Any] = {"tokens": ids, "padding": padding, "contexts": values}
-    with missing_init_explained(), intercept(model, seen.add, **options):
-        yield seen
+    with missing_init_explained():
+        ids, reader = _read_tokens(model, tokenizer, tokens)
+        seen = Seen(collect=collect, keep=keep, reader=reader)
+        with intercept(model, seen.add, tokens=ids, padding=padding, contexts=values):
+            yield seen
+            seen.measure()
 
 
 def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, TextReader | None]:

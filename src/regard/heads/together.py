@@ -1,0 +1,105 @@
+"""Calls of one form are measured together, as more texts of one batch: operations cost as much for one call as for ten.
+
+All layers of most models have the same form. The calls wait until the forward is over, another form comes, or they are
+many; what waits are copies, which are kept in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.kernels.exact_weights import FEW
+from regard.attention.masks import CAUSAL, EVERYTHING, Mask
+from regard.heads import statistics
+from regard.heads.call import WatchedCall
+
+AT_ONCE = 32 * 2**20  # bytes of queries and keys that are joined, on a GPU; on a CPU, only short texts are
+
+
+class Form(NamedTuple):
+    """What calls that are measured together have in common."""
+
+    queries: torch.Size
+    keys: torch.Size
+    dtypes: tuple[torch.dtype, torch.dtype]
+    device: torch.device
+    scale: float
+    mask: Mask
+    known: tuple[bool, ...]  # which optional tensors there are
+    has_positions: bool
+    across: bool
+    extra: int
+
+    @property
+    def room(self) -> int:
+        """How many calls may be measured together."""
+        B, H, T, D = self.queries
+        if self.device.type == "cpu":
+            return FEW // max(B * H * T * self.keys[2], 1)
+        size = (B * H * T * D + self.keys.numel()) * self.dtypes[0].itemsize
+        return min(AT_ONCE // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
+
+
+def form_of(call: WatchedCall) -> Form | None:
+    """The form of a call; None where it is measured by itself."""
+    q, k = call.q, call.k
+    alone = call.weights, call.bias, call.alibi, call.dropped
+    if (
+        q is None
+        or k is None
+        or any(t is not None for t in alone)
+        or not (call.mask is CAUSAL or call.mask is EVERYTHING)
+    ):
+        return None
+    known = tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first))
+    dtypes = q.dtype, k.dtype
+    return Form(
+        q.shape, k.shape, dtypes, q.device, call.scale, call.mask, known, call.has_positions, call.across, call.extra
+    )
+
+
+class WaitingCalls:
+    """Calls of one form, or one call of any."""
+
+    def __init__(self) -> None:
+        self.calls: list[WatchedCall] = []
+        self._form: Form | None = None
+
+    def add(self, call: WatchedCall) -> bool:
+        """Let this call wait; False where it cannot be measured together with those that do."""
+        form = form_of(call)
+        if self.calls and (form is None or form != self._form or len(self.calls) >= form.room):
+            return False
+        self.calls.append(call)
+        self._form = form
+        return True
+
+    def measured(self, collect: frozenset[str]) -> list[tuple[WatchedCall, dict[str, Tensor]]]:
+        """All calls with their statistics, as statistics.measure() has them; after that, none waits."""
+        calls, self.calls = self.calls, []
+        if not calls:
+            return []
+        if len(calls) == 1:
+            return [(calls[0], statistics.measure(calls[0], collect))]
+        together = statistics.measure(_joined(calls), collect)
+        parts = [value.unflatten(0, (len(calls), -1)).unbind() for value in together.values()]
+        return [
+            (call, dict(zip(together, own, strict=True)))
+            for call, own in zip(calls, zip(*parts, strict=True), strict=True)
+        ]
+
+
+def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
+    """One call with the texts of all."""
+    first, joined = calls[0], dict[str, Any]()
+    for name in ("q", "k", "lse", "real", "first"):
+        if getattr(first, name) is not None:
+            joined[name] = torch.cat([getattr(call, name) for call in calls])
+    if first.tokens is not None:
+        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)  # one text for all rows
+        joined["tokens"] = first.tokens if shared else torch.cat([t for c in calls if (t := c.tokens) is not None])
+    return first.changed(**joined)

@@ -1,0 +1,118 @@
+"""Calls that are measured together have the statistics that they have alone."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from heads.dense import random_call
+from regard.attention.kernels.exact_weights import FEW
+from regard.attention.masks import causal, padding, window
+from regard.heads import statistics, together
+from regard.heads.basis import Basis, unknown
+from regard.heads.registry import COLUMNS, DEFAULT, ROWS
+from regard.heads.together import WaitingCalls
+
+EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS, "histogram", "top", "map"})
+IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 9, 2]])
+REAL = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+
+
+@pytest.mark.parametrize(
+    "sizes, known",
+    [
+        ({"B": 1, "Hkv": 1}, {"mask": causal(), "tokens": IDS[:1]}),
+        ({}, {"mask": causal(), "tokens": IDS}),
+        ({}, {"mask": causal(), "real": REAL}),
+        ({"S": 11}, {"mask": causal(), "first": torch.tensor([0, 2])}),
+        ({"S": 11}, {"across": True}),
+        ({}, {"basis": Basis(positions=unknown("blocks"))}),
+    ],
+)
+def test_calls_of_one_form_are_measured_as_they_would_be_alone(sizes, known):
+    waiting, calls = WaitingCalls(), [random_call(**sizes, **known) for _ in range(3)]
+    assert all(waiting.add(call) for call in calls)
+    found = waiting.measured(EVERY)
+    assert [call for call, _ in found] == calls
+    for call, measured in found:
+        right = statistics.measure(call, EVERY)
+        assert measured.keys() == right.keys()
+        for name, value in right.items():
+            assert_close(measured[name], value, rtol=1e-6, atol=1e-6, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}")
+    assert waiting.measured(EVERY) == []
+
+
+def test_each_call_has_its_own_ids_and_lse():
+    waiting, calls = WaitingCalls(), [random_call(mask=causal(), tokens=ids) for ids in (IDS, IDS.flip(1), IDS % 3)]
+    calls = [call.changed(lse=statistics.measure(call, frozenset({"lse"}))["lse"]) for call in calls]
+    assert all(waiting.add(call) for call in calls)
+    for call, measured in waiting.measured(frozenset()):
+        right = statistics.measure(call, frozenset())
+        assert set(right) == {"induction", "duplicate"}
+        for name, value in right.items():
+            assert_close(measured[name], value, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        random_call(mask=causal(), T=7),
+        random_call(mask=causal(), Hkv=1),
+        random_call(),
+        random_call(mask=causal() & window(3)),
+        random_call(mask=causal() & padding(REAL)),
+        random_call(mask=causal(), real=REAL),
+        random_call(mask=causal(), tokens=IDS),
+        random_call(mask=causal(), bias=torch.zeros(2, 3, 5, 5)),
+        random_call(mask=causal(), alibi=torch.ones(3)),
+        random_call(mask=causal(), dropped=IDS, first=torch.tensor([-1, 0])),
+        random_call(mask=causal(), extra=1),
+        random_call(mask=causal()).changed(scale=3.0),
+        random_call(mask=causal(), basis=Basis(positions=unknown("blocks"))),
+        random_call(mask=causal()).changed(q=torch.randn(2, 3, 5, 7).double()),
+    ],
+)
+def test_a_call_of_another_form_does_not_wait_with_the_others(other):
+    for one, two in [(random_call(mask=causal()), other), (other, random_call(mask=causal()))]:
+        waiting = WaitingCalls()
+        assert waiting.add(one)
+        assert not waiting.add(two)
+        assert [call for call, _ in waiting.measured(EVERY)] == [one]
+
+
+def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
+    monkeypatch.setattr(together, "FEW", 5 * 2 * 3 * 5 * 5)
+    waiting = WaitingCalls()
+    assert [waiting.add(random_call(mask=causal())) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_long_texts_are_measured_one_by_one():
+    waiting, T = WaitingCalls(), int(FEW**0.5)
+    assert waiting.add(random_call(1, 1, T, D=1))
+    assert not waiting.add(random_call(1, 1, T, D=1))
+
+
+def model_of(layers):
+    return regard.GPT(regard.GPTConfig(vocab_size=11, context_length=7, num_layers=layers, num_heads=2, d_model=8))
+
+
+def test_all_layers_of_a_model_are_measured_at_once_before_the_block_ends(monkeypatch):
+    model, ids = model_of(layers=5), IDS[:, :3]
+    sizes, measure = [], statistics.measure
+    monkeypatch.setattr(statistics, "measure", lambda call, collect: sizes.append(call.sizes) or measure(call, collect))
+    with regard.watch(model) as seen:
+        model(ids)
+        assert sizes == []
+    assert sizes == [(5 * 2, 2, 3, 3)]
+    assert len(seen) == 5
+
+
+def test_a_report_that_is_read_in_between_has_all_calls_so_far():
+    model = model_of(layers=3)
+    with regard.watch(model) as seen:
+        model(IDS)
+        assert len(seen) == 3
+        before = seen[2, 1].entropy
+        model(IDS)
+    assert torch.equal(seen.forwards[0][2, 1].entropy, before)
+    assert torch.equal(seen.forwards[1][2, 1].entropy, before)
