@@ -81,3 +81,16 @@ def test_the_innermost_module_with_a_number_of_heads_is_asked():
     assert declared_heads([inner, outer]) == 3
     inner.n_heads = True
     assert declared_heads([inner]) is None
+
+
+def test_a_number_of_heads_may_be_an_attribute_or_a_property_of_the_class():
+    class Fixed(nn.Linear):
+        num_heads = 5
+
+    class Computed(nn.Linear):
+        @property
+        def num_heads(self):
+            return self.in_features // 2
+
+    assert declared_heads([Fixed(2, 2)]) == 5
+    assert declared_heads([Computed(14, 2)]) == 7

@@ -11,7 +11,7 @@ from regard.attention.masks import causal, padding, window
 from regard.heads import statistics, together
 from regard.heads.basis import Basis, unknown
 from regard.heads.registry import COLUMNS, DEFAULT, ROWS
-from regard.heads.together import WaitingCalls
+from regard.heads.together import WaitingCalls, form_of
 
 EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS, "histogram", "top", "map"})
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 9, 2]])
@@ -84,6 +84,18 @@ def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
     monkeypatch.setattr(together, "FEW", 5 * 2 * 3 * 5 * 5)
     waiting = WaitingCalls()
     assert [waiting.add(random_call(mask=causal())) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_on_a_gpu_calls_are_joined_while_launching_takes_longer_than_computing():
+    call = random_call(mask=causal())
+    form = form_of(call)._replace(device=torch.device("cuda"), dtypes=(torch.bfloat16, torch.bfloat16))
+
+    def room(B, H, T):
+        sizes = torch.Size((B, H, T, 64))
+        return form._replace(queries=sizes, keys=sizes).room
+
+    assert [room(1, 12, 64), room(16, 12, 1024), room(1, 12, 16384)] == [1365, 5, 0]
+    assert room(1, 40_000, 2) == 1  # B · H of one launch
 
 
 def test_long_texts_are_measured_one_by_one():

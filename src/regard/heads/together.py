@@ -17,7 +17,8 @@ from regard.attention.masks import CAUSAL, EVERYTHING, Mask
 from regard.heads import statistics
 from regard.heads.call import WatchedCall
 
-AT_ONCE = 32 * 2**20  # bytes of queries and keys that are joined, on a GPU; on a CPU, only short texts are
+# Up to so many weights, and bytes of queries and keys: beyond, computing takes longer than launching, on a GPU.
+WEIGHTS, BYTES = 1 << 30, 256 * 2**20
 
 
 class Form(NamedTuple):
@@ -37,11 +38,12 @@ class Form(NamedTuple):
     @property
     def room(self) -> int:
         """How many calls may be measured together."""
-        B, H, T, D = self.queries
+        B, H, T, _ = self.queries
+        weights = max(B * H * T * self.keys[2], 1)
         if self.device.type == "cpu":
-            return FEW // max(B * H * T * self.keys[2], 1)
-        size = (B * H * T * D + self.keys.numel()) * self.dtypes[0].itemsize
-        return min(AT_ONCE // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
+            return FEW // weights
+        size = (self.queries.numel() + self.keys.numel()) * self.dtypes[0].itemsize
+        return min(WEIGHTS // weights, BYTES // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
 
 
 def form_of(call: WatchedCall) -> Form | None:
