@@ -73,11 +73,10 @@ def test_each_call_has_its_own_ids_and_lse():
     ],
 )
 def test_a_call_of_another_form_does_not_wait_with_the_others(other):
-    for one, two in [(random_call(mask=causal()), other), (other, random_call(mask=causal()))]:
-        waiting = WaitingCalls()
-        assert waiting.add(one)
-        assert not waiting.add(two)
-        assert [call for call, _ in waiting.measured(EVERY)] == [one]
+    waiting, one = WaitingCalls(), random_call(mask=causal())
+    assert waiting.add(one)
+    assert not waiting.add(other)
+    assert [call for call, _ in waiting.measured(EVERY)] == [one]
 
 
 def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
@@ -98,10 +97,9 @@ def test_on_a_gpu_calls_are_joined_while_launching_takes_longer_than_computing()
     assert room(1, 40_000, 2) == 1  # B · H of one launch
 
 
-def test_long_texts_are_measured_one_by_one():
-    waiting, T = WaitingCalls(), int(FEW**0.5)
-    assert waiting.add(random_call(1, 1, T, D=1))
-    assert not waiting.add(random_call(1, 1, T, D=1))
+def test_long_texts_and_those_with_a_bias_do_not_wait():
+    assert not WaitingCalls().add(random_call(1, 1, int(FEW**0.5), D=1))
+    assert not WaitingCalls().add(random_call(mask=causal(), bias=torch.zeros(2, 3, 5, 5)))
 
 
 def model_of(layers):

@@ -67,12 +67,11 @@ class Collection:
         self._layers.add(layer)
         keep = self._keeps(call)
         call = self._copies.of_call(call, keep)
-        if not keep:
-            self.measure()
+        if keep and self._waiting.add(call):
+            return
+        self.measure()
+        if not (keep and self._waiting.add(call)):
             self._record(call, statistics.measure(call, self.collect), keep)
-        elif not self._waiting.add(call):
-            self.measure()
-            self._waiting.add(call)
 
     @torch.no_grad()
     def measure(self) -> None:

@@ -1,12 +1,13 @@
 """Calls of one form are measured together, as more texts of one batch: operations cost as much for one call as for ten.
 
 All layers of most models have the same form. The calls wait until the forward is over, another form comes, or they are
-many; what waits are copies, which are kept in any case.
+many; what waits are copies, which are kept in any case. Long texts do not wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +35,7 @@ class Form(NamedTuple):
     has_positions: bool
     across: bool
     extra: int
+    stream: torch.cuda.Stream | None  # on which the copies are made
 
     @property
     def room(self) -> int:
@@ -48,33 +50,37 @@ class Form(NamedTuple):
 
 def form_of(call: WatchedCall) -> Form | None:
     """The form of a call; None where it is measured by itself."""
-    q, k = call.q, call.k
-    alone = call.weights, call.bias, call.alibi, call.dropped
-    if (
-        q is None
-        or k is None
-        or any(t is not None for t in alone)
-        or not (call.mask is CAUSAL or call.mask is EVERYTHING)
-    ):
+    q, k, mask = call.q, call.k, call.mask
+    if q is None or k is None or q.device.type not in ("cpu", "cuda") or not (mask is CAUSAL or mask is EVERYTHING):
         return None
-    known = tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first))
-    dtypes = q.dtype, k.dtype
+    if any(t is not None for t in (call.weights, call.bias, call.alibi, call.dropped)):
+        return None
     return Form(
-        q.shape, k.shape, dtypes, q.device, call.scale, call.mask, known, call.has_positions, call.across, call.extra
+        queries=q.shape,
+        keys=k.shape,
+        dtypes=(q.dtype, k.dtype),
+        device=q.device,
+        scale=call.scale,
+        mask=mask,
+        known=tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first)),
+        has_positions=call.has_positions,
+        across=call.across,
+        extra=call.extra,
+        stream=torch.cuda.current_stream(q.device) if q.is_cuda else None,
     )
 
 
 class WaitingCalls:
-    """Calls of one form, or one call of any."""
+    """Calls of one form that are not measured yet."""
 
     def __init__(self) -> None:
         self.calls: list[WatchedCall] = []
         self._form: Form | None = None
 
     def add(self, call: WatchedCall) -> bool:
-        """Let this call wait; False where it cannot be measured together with those that do."""
+        """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
         form = form_of(call)
-        if self.calls and (form is None or form != self._form or len(self.calls) >= form.room):
+        if form is None or form.room < 2 or (self.calls and (form != self._form or len(self.calls) >= form.room)):
             return False
         self.calls.append(call)
         self._form = form
@@ -83,16 +89,13 @@ class WaitingCalls:
     def measured(self, collect: frozenset[str]) -> list[tuple[WatchedCall, dict[str, Tensor]]]:
         """All calls with their statistics, as statistics.measure() has them; after that, none waits."""
         calls, self.calls = self.calls, []
-        if not calls:
+        if not calls or self._form is None:
             return []
-        if len(calls) == 1:
-            return [(calls[0], statistics.measure(calls[0], collect))]
-        together = statistics.measure(_joined(calls), collect)
+        with torch.cuda.stream(self._form.stream) if self._form.stream is not None else nullcontext():
+            together = statistics.measure(_joined(calls), collect)
         parts = [value.unflatten(0, (len(calls), -1)).unbind() for value in together.values()]
-        return [
-            (call, dict(zip(together, own, strict=True)))
-            for call, own in zip(calls, zip(*parts, strict=True), strict=True)
-        ]
+        each = zip(*parts, strict=True)
+        return [(call, dict(zip(together, own, strict=True))) for call, own in zip(calls, each, strict=True)]
 
 
 def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
