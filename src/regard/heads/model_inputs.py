@@ -80,7 +80,7 @@ class InputTracker:
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
-        self.calls.append(ModuleCall(module, args, kwargs, inputs))
+        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
@@ -138,9 +138,7 @@ class InputTracker:
     @property
     def given(self) -> Given:
         """What the innermost module that was called with tensors was given."""
-        cached = any(call.given.cached for call in self.calls)
-        shape = next((call.given.shape for call in reversed(self.calls) if call.given.shape), ())
-        return Given(shape, cached)
+        return self.calls[-1].given if self.calls else Given()
 
     @property
     def _of_image(self) -> bool:
@@ -213,7 +211,7 @@ class InputTracker:
             given.check_used(self.unmatched, self.modules)
 
     def _innermost_inputs(self) -> CallInputs:
-        return next((call.inputs for call in reversed(self.calls) if call.inputs is not None), CallInputs())
+        return (self.calls[-1].known if self.calls else None) or CallInputs()
 
     def _inputs_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallInputs | None:
         """What the arguments of a module say about its inputs, and what is known from the call around it."""

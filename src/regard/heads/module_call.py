@@ -19,14 +19,24 @@ Inputs = TypeVar("Inputs")
 class ModuleCall(Generic[Inputs]):
     """A module call in progress; inputs: what it was given, None where its arguments say nothing about that.
 
+    outer: the call around it.
+
     >>> import torch
     >>> call = ModuleCall(nn.Identity(), (torch.zeros(2, 5, 7),), {}, None)
     >>> call.given.shape, call.of_image
     ((2, 5, 7), False)
     """
 
-    def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Inputs | None) -> None:
-        self.module, self.args, self.kwargs, self.inputs = module, args, kwargs, inputs
+    def __init__(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: Inputs | None,
+        outer: ModuleCall[Inputs] | None = None,
+    ) -> None:
+        self.module, self.args, self.kwargs, self.inputs, self.outer = module, args, kwargs, inputs, outer
+        self.known: Inputs | None = inputs if inputs is not None or outer is None else outer.known
 
     @cached_property
     def source(self) -> KeySource:
@@ -35,8 +45,11 @@ class ModuleCall(Generic[Inputs]):
 
     @cached_property
     def given(self) -> Given:
-        """The shape of its first tensor."""
-        return given_to(self.args, self.kwargs)
+        """The shape of its first tensor, or of the one of the call around it; is there a cache in any of them?"""
+        own = given_to(self.args, self.kwargs)
+        if self.outer is None:
+            return own
+        return Given(own.shape or self.outer.given.shape, own.cached or self.outer.given.cached)
 
     @cached_property
     def of_image(self) -> bool:
