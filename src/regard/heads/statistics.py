@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels import exact_weights as tiles
+from regard.attention.kernels import tile_statistics
 from regard.attention.kernels.kernel_mask import mask_for_kernels
 from regard.attention.masks import Mask
 from regard.heads import on_demand
@@ -94,7 +95,7 @@ def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
         keys = target_keys(call, counts, [TARGETS[name] for name in names])
         B, _, T, _ = call.sizes
         targets = torch.stack(keys) if keys else torch.zeros(0, B, T, dtype=torch.int64, device=call.device)
-        result |= tiles.one_pass(call, lse, counts, targets, bool(collect & set(COLUMNS)))
+        result |= tile_statistics.one_pass(call, lse, counts, targets, bool(collect & set(COLUMNS)))
         for name, key, weight in zip(names, keys, result.pop("chosen"), strict=True):
             result[name] = torch.where((key >= 0)[:, None], weight, torch.nan)
         result["largest_key"] = result["largest_key"].masked_fill(~counts, -1)
