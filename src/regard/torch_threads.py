@@ -18,14 +18,14 @@ import torch
 Item = TypeVar("Item")
 
 _lock = threading.Lock()
-_inside = threading.local()  # .here: has this thread a limit already?
+_inside = threading.local()  # .depth: how many limits this thread has already
 _limits: list[int] = []  # of all threads that have one now
 _usual = 1  # the number of threads before the first of them began
 
 
 @contextmanager
 def limit_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads within the block; afterwards as many as before. Inside such a block, does nothing.
+    """Let torch use `count` threads within the block; afterwards as many as before.
 
     >>> before = torch.get_num_threads()
     >>> with limit_threads(1):
@@ -35,7 +35,7 @@ def limit_threads(count: int) -> Iterator[None]:
     True
     """
     # Other backends than OpenMP cannot change the number of threads once they run.
-    if getattr(_inside, "here", False) or not torch.backends.openmp.is_available():
+    if not torch.backends.openmp.is_available():
         yield
         return
     before = _begin(count)
@@ -49,13 +49,13 @@ def _begin(count: int) -> int:
     """Set the number of threads; returns how many to restore."""
     global _usual
     with _lock:
-        before = torch.get_num_threads()
+        before, depth = torch.get_num_threads(), getattr(_inside, "depth", 0)
         if not _limits:
             _usual = before
-        elif before in _limits:  # torch keeps a number for each thread, and one that starts now begins with the latest
+        elif depth == 0 and before in _limits:  # torch keeps a number for each thread; a new one begins with the latest
             before = _usual
         _limits.append(count)
-        _inside.here = True
+        _inside.depth = depth + 1
         torch.set_num_threads(count)
         return before
 
@@ -63,12 +63,12 @@ def _begin(count: int) -> int:
 def _end(count: int, before: int) -> None:
     with _lock:
         _limits.remove(count)
-        _inside.here = False
+        _inside.depth -= 1
         torch.set_num_threads(before)
 
 
-def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item]) -> None:
-    """Call work(item) for every item, in as many threads at once as torch uses for one operation.
+def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], available: int | None = None) -> None:
+    """Call work(item) for every item, in as many threads at once as torch uses for one operation, or as are available.
 
     >>> squares = torch.zeros(3)
     >>> run_side_by_side(lambda i: squares[i].fill_(i * i), range(3))
@@ -80,7 +80,7 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item]) -> N
     those of the caller; autocast, and modes that intercept torch functions, are not active in the other threads. An
     error ends the work after the items that have begun.
     """
-    available = torch.get_num_threads()
+    available = available or torch.get_num_threads()
     threads = min(available, len(items))
     if threads < 2 or not torch.backends.openmp.is_available():
         for item in items:
@@ -97,8 +97,7 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item]) -> N
             todo.clear()
             raise
 
-    def run_like_the_caller() -> None:
-        torch.set_num_threads(each)
+    def run_like_the_caller() -> None:  # a new thread has the number of threads that was set last
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
             run()
 

@@ -7,7 +7,8 @@ so that several passes over it cost little; T × S is never in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,6 +55,12 @@ def tiles(
                 yield Tile(b, h, first, last, low, max(high, low))
 
 
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Compute in the type of the tensors."""
+    on = torch.is_autocast_enabled(device_type)  # torch.autocast takes as long as a small operation
+    return torch.autocast(device_type, enabled=False) if on else nullcontext()
+
+
 class HeadScores:
     """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one matrix product.
 
@@ -67,13 +74,15 @@ class HeadScores:
         assert k is not None
         self.attention, self.b, self.heads = attention, b, heads
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-        queries_per_key = q.shape[1] // k.shape[1]
-        sources = [h // queries_per_key for h in range(heads.start, heads.stop)]
-        q, k = q[b, heads].to(wide) * (attention.scale * LOG2E), k[b, sources].to(wide)
-        if lse is not None:
-            q = torch.cat([q, -LOG2E * lse[..., None].to(wide)], dim=-1)
-            k = torch.cat([k, k.new_ones(*k.shape[:2], 1)], dim=-1)
-        self.q, self.k, self.shift = q, k.mT, k.shape[1] - q.shape[1]
+        shared = q.shape[1] // k.shape[1]  # so many heads have the same keys
+        q, k = q[b, heads], k[b, heads if shared == 1 else [h // shared for h in range(heads.start, heads.stop)]]
+        (G, T, D), S = q.shape, k.shape[1]
+        self.q = torch.empty(G, T, D + 1, dtype=wide, device=q.device)
+        self.q[..., :D] = q.to(wide) * (attention.scale * LOG2E)
+        self.q[..., D] = 0 if lse is None else -LOG2E * lse
+        self.k = torch.ones(G, S, D + 1, dtype=wide, device=q.device)
+        self.k[..., :D] = k
+        self.k, self.shift = self.k.mT, S - T
         self.parts = attention.mask.parts()
         self.future: dict[tuple[int, int, int], Tensor] = {}
 
@@ -85,7 +94,7 @@ class HeadScores:
         _, _, first, last, low, high = tile
         q, k = self.q[:, first:last], self.k[:, :, low:high]
         G, rows, cols = q.shape[0], last - first, high - low
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device.type):
             x = q @ k if out is None else torch.bmm(q, k, out=out[: G * rows * cols].view(G, rows, cols))
         bias, slopes = self.attention.bias, self.attention.alibi
         if bias is not None:
@@ -148,8 +157,8 @@ def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
     return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
 
 
-def logsumexp(attention: Call) -> Tensor:
-    """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing."""
+def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
+    """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing. threads: for heads, if not as many as torch uses."""
     B, H, T, _ = attention.sizes
     assert attention.q is not None
     if are_few(attention):
@@ -164,14 +173,14 @@ def logsumexp(attention: Call) -> Tensor:
             if tile.high > tile.low:
                 lse[b, h, tile.first : tile.last] = (head.scores(tile)[0] / LOG2E).logsumexp(-1)
 
-    over_heads(attention, add_head, [(b, h) for b in range(B) for h in range(H)])
+    over_heads(attention, add_head, [(b, h) for b in range(B) for h in range(H)], threads)
     return lse
 
 
-def over_heads(attention: Call, work: Callable[[Place], object], places: Sequence[Place]) -> None:
+def over_heads(attention: Call, work: Callable[[Place], object], places: Sequence[Place], threads: int | None) -> None:
     """Call work(place) for every place, a head or a few heads of a batch element; on a CPU several side by side."""
     if attention.device.type == "cpu":
-        run_side_by_side(work, places)
+        run_side_by_side(work, places, threads)
     else:
         for place in places:
             work(place)
@@ -191,7 +200,7 @@ def all_scores(attention: Call, hidden: float) -> Tensor:
     assert k is not None
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
-    with torch.autocast(q.device.type, enabled=False):  # queries of heads that share keys are rows of one product
+    with without_autocast(q.device.type):  # queries of heads that share keys are rows of one product
         x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
     if attention.bias is not None:
         x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)

@@ -29,10 +29,18 @@ GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a c
 GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
 
 
-def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, columns: bool = True) -> dict[str, Tensor]:
+def one_pass(
+    attention: Call,
+    lse: Tensor,
+    counted: Tensor,
+    targets: Tensor,
+    columns: bool = True,
+    threads: int | None = None,
+) -> dict[str, Tensor]:
     """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
 
     lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
+    threads: for heads, if not as many as torch uses.
     """
     if are_few(attention):
         return _all_at_once(attention, lse, counted, targets)
@@ -41,27 +49,39 @@ def one_pass(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor, col
     new: Any = {"device": attention.device, "dtype": wide}
     sums = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
     sums["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
-    sums["chosen"] = torch.zeros(targets.shape[0], B, H, T, **new)
+    sums["chosen"] = torch.zeros(B, H, T, targets.shape[0], **new)
     sums["received"] = torch.zeros(B, H, S, **new)
     groups = head_groups(attention)
-    rows = rows_of(attention) if len(groups) == H else GROUP_ROWS
+    rows = GROUP_ROWS if attention.device.type == "cpu" else rows_of(attention)
+    row_tiles = [tile for tile in tiles(attention, 0, 0, rows) if tile.high > tile.low]  # alike for every head
+    keys, inside = _columns(targets, row_tiles)
+    spare: list[Tensor] = []  # buffers of groups that are done: new memory is slow to use for the first time
 
     def add_group(place: tuple[int, slice]) -> None:
         b, heads = place
-        group = GroupWeights(attention, b, heads, lse, counted, rows)
-        part = {name: t[:, b, heads] if name == "chosen" else t[b, heads] for name, t in sums.items()}
-        for tile in tiles(attention, heads.start, b, rows):
-            if tile.high > tile.low:
-                _add_tile(part, *group.tile(tile), tile, attention.shift, targets[:, b], columns)
+        size = 0 if attention.weights is not None else (groups[0].stop - groups[0].start) * rows * S
+        try:
+            buffers = spare.pop()
+        except IndexError:
+            buffers = torch.empty(2, size, **new)
+        group = GroupWeights(attention, b, heads, lse, counted, buffers)
+        part = {name: values[b, heads] for name, values in sums.items()}
+        for tile in row_tiles:
+            _add_tile(part, *group.tile(tile), tile, attention.shift, keys[b], columns)
+        spare.append(buffers)
 
-    over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups])
+    over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
     sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     sums["largest"].exp2_()
+    sums["chosen"] = sums["chosen"].permute(3, 0, 1, 2).masked_fill(~inside[:, :, None], 0)
     return sums
 
 
 def head_groups(attention: Call) -> list[slice]:
-    """Heads whose tiles are computed together: as many as fit GROUP_WEIGHTS on a CPU, one on a GPU."""
+    """Heads whose tiles are computed together: as many as fit GROUP_WEIGHTS on a CPU, one on a GPU.
+
+    The number of threads must not matter: a product of several matrices rounds differently from products of one each.
+    """
     _, H, _, S = attention.sizes
     most = max(GROUP_WEIGHTS // (GROUP_ROWS * max(S, 1)), 1) if attention.device.type == "cpu" else 1
     size = math.ceil(H / math.ceil(H / most)) if H else 1  # groups of equal size, where that is possible
@@ -71,13 +91,12 @@ def head_groups(attention: Call) -> list[slice]:
 class GroupWeights:
     """The weights of a few heads of batch element b, and their log₂, a tile at a time; 0 in rows that do not count."""
 
-    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor, counted: Tensor, rows: int) -> None:
-        counts = counted[b, heads]
+    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor) -> None:
+        counts, self.buffers = counted[b, heads], buffers
         self.own = None if attention.weights is None else attention.weights[b, heads]
         self.rest = None if bool(counts.all()) else ~counts[..., None]
         if self.own is None:
             self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
-            self.buffers = self.scores.q.new_empty(2, counts.shape[0] * rows * attention.sizes[3])  # for all tiles
 
     def tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """log₂ of the weights of a tile, and the weights, (G, rows, keys); the next tile overwrites them."""
@@ -93,7 +112,7 @@ class GroupWeights:
 
 
 def _add_tile(
-    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, targets: Tensor, columns: bool
+    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, keys: Tensor, columns: bool
 ) -> None:
     """Add the log₂ weights x and weights p of a tile, (G, rows, keys), to the statistics of its heads; overwrites x."""
     _, _, first, last, low, high = tile
@@ -101,14 +120,20 @@ def _add_tile(
     sums["distance"][here] = _distance(p, tile, shift)
     sums["largest"][here], place = _largest(x)
     sums["largest_key"][here] = place + low
-    if len(targets):
-        key = targets[:, first:last].mT - low  # (rows, N)
-        inside = (key >= 0) & (key < high - low)
-        value = p.gather(2, key.clamp(0, high - low - 1).expand(p.shape[0], -1, -1))
-        sums["chosen"][:, :, first:last] = torch.where(inside, value, 0).permute(2, 0, 1)
+    sums["chosen"][here] = p.gather(2, keys[first:last].expand(p.shape[0], -1, -1))
     if columns:
-        sums["received"][:, low:high] += p.sum(1)
+        sums["received"][:, low:high] += (p.new_ones(p.shape[0], 1, p.shape[1]) @ p)[:, 0]
     sums["entropy"][here] = x.mul_(p).sum(-1)
+
+
+def _columns(targets: Tensor, row_tiles: list[Tile]) -> tuple[Tensor, Tensor]:
+    """Each target as a column of its row's tile, (B, T, N), and whether it is one, (N, B, T)."""
+    low, high = torch.zeros(2, targets.shape[2], dtype=torch.int64)
+    for tile in row_tiles:
+        low[tile.first : tile.last], high[tile.first : tile.last] = tile.low, tile.high
+    low, high = low.to(targets.device), high.to(targets.device)
+    keys = torch.minimum(targets, high - 1).sub_(low).clamp_(min=0)
+    return keys.permute(1, 2, 0).contiguous(), (targets >= low) & (targets < high)
 
 
 def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -139,7 +164,7 @@ def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor)
 def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
     """The largest of each row and its index: the maxima of blocks of 64 first, which is much faster than one max()."""
     size = x.shape[-1] // 64 * 64
-    if size < 512:
+    if size < 256:
         most, place = x.max(-1)
         return most, place
     blocks = x[..., :size].unflatten(-1, (-1, 64))

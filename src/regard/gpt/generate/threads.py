@@ -19,6 +19,7 @@ SMALL_PROMPT = 1 << 30  # weights × tokens of a prompt, which is limited by ari
 def threads_for(work: int, small: int) -> AbstractContextManager[None]:
     """Let torch use one thread within the block if there is less work than `small`; afterwards as many as before.
 
+    >>> import torch
     >>> with threads_for(work=5, small=7):
     ...     torch.get_num_threads()
     1
