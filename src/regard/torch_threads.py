@@ -91,7 +91,7 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
 
     def run() -> None:
         try:
-            while (item := _take(todo)) is not None:
+            for item in _taken_from(todo):
                 work(item)
         except BaseException:
             todo.clear()
@@ -108,9 +108,11 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
             other.result()
 
 
-def _take(items: deque[Item]) -> Item | None:
-    """The next item; None where no more are left."""
-    try:
-        return items.popleft()
-    except IndexError:
-        return None
+def _taken_from(items: deque[Item]) -> Iterator[Item]:
+    """Items, one after another, as long as no other thread has taken the last."""
+    while True:
+        try:
+            item = items.popleft()
+        except IndexError:
+            return
+        yield item

@@ -1,7 +1,7 @@
 """The statistics of every row and key from exact weights, a tile of a few heads at a time, in plain torch.
 
 Several heads at once, because a small tile of one head is computed faster than its operations are started. On a CPU
-every thread takes heads of its own; the statistics of a head are the same bits however many threads there are.
+every thread takes heads of its own; a statistic is the same to the last bit however many threads share the heads.
 """
 
 from __future__ import annotations
