@@ -77,6 +77,17 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
             assert torch.equal(found[name], values), name
 
 
+@pytest.mark.usefixtures("attend_in_tiles")
+def test_autocast_does_not_round_the_statistics():
+    call = random_call(2, 3, 5, 7)
+    arguments = call, logsumexp(call), torch.ones(2, 3, 5, dtype=torch.bool), torch.zeros(1, 2, 5).long()
+    expected = one_pass(*arguments)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = one_pass(*arguments)
+    for name, values in expected.items():
+        assert torch.equal(found[name], values), name
+
+
 def test_an_error_in_a_head_reaches_the_caller(monkeypatch):
     monkeypatch.setattr(exact_weights, "FEW", 0)
     monkeypatch.setattr(tile_statistics, "GROUP_WEIGHTS", 1)

@@ -22,6 +22,7 @@ from regard.attention.kernels.exact_weights import (
     over_heads,
     rows_of,
     tiles,
+    without_autocast,
 )
 
 HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
@@ -70,7 +71,8 @@ def one_pass(
             _add_tile(part, *group.tile(tile), tile, attention.shift, keys[b], columns)
         spare.append(buffers)
 
-    over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
+    with without_autocast(attention.device.type):
+        over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
     sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     sums["largest"].exp2_()
     sums["chosen"] = sums["chosen"].permute(3, 0, 1, 2).masked_fill(~inside[:, :, None], 0)
