@@ -25,7 +25,18 @@ FLOORS = [
     {"traces", "mistakes"},
     {"attention", "ladder"},
     {"steps"},
-    {"arguments", "files", "drawing", "sandbox", "scoped", "super_init", "tokens", "toml_files", "untrusted_json"},
+    {
+        "arguments",
+        "files",
+        "drawing",
+        "sandbox",
+        "scoped",
+        "super_init",
+        "tokens",
+        "toml_files",
+        "torch_threads",
+        "untrusted_json",
+    },
     {"printable"},
 ]
 SEALED = {"ladder": {"steps", "arguments", "super_init"}}  # these import nothing else, even from below

@@ -12,6 +12,7 @@ from heads import dense
 from heads.dense import random_call
 from regard import alibi_slopes, causal, documents, padding, window
 from regard.attention.kernels import exact_weights as tiles
+from regard.attention.kernels import tile_statistics
 from regard.attention.masks import EVERYTHING
 from regard.heads import on_demand, statistics
 from sampled import quick_only
@@ -54,6 +55,7 @@ def length(request, monkeypatch):
     if request.param == "long":
         monkeypatch.setattr(tiles, "FEW", 0)
         monkeypatch.setattr(tiles, "ROWS", 16)
+        monkeypatch.setattr(tile_statistics, "GROUP_ROWS", 16)
 
 
 def check(call):

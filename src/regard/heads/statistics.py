@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from contextlib import nullcontext
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from regard.attention.kernels import exact_weights as tiles
+from regard.attention.kernels import tile_statistics
 from regard.attention.kernels.kernel_mask import mask_for_kernels
 from regard.attention.masks import Mask
 from regard.heads import on_demand
@@ -27,6 +29,7 @@ from regard.heads.target_keys import (
     target_keys,
 )
 from regard.heads.visibility import queries_per_key
+from regard.torch_threads import limit_threads
 
 __all__ = ["COLUMNS", "DEFAULT", "MAP", "ROWS", "TOP", "WatchedCall", "measure"]
 
@@ -85,8 +88,14 @@ def _is_first(statistic: Statistic, call: WatchedCall) -> bool:
 
 
 def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
-    """By torch's operations."""
-    lse = _lse(call)
+    """By torch's operations. Those of long texts that are not about weights are too small for several threads."""
+    threads = torch.get_num_threads()
+    with nullcontext() if tiles.are_few(call) else limit_threads(1):
+        return _from_tiles(call, collect, threads)
+
+
+def _from_tiles(call: WatchedCall, collect: frozenset[str], threads: int) -> dict[str, Tensor]:
+    lse = _lse(call, threads)
     counts = counted(call, lse)
     result = {"lse": lse}
     if collect - _AFTERWARDS:
@@ -94,7 +103,7 @@ def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
         keys = target_keys(call, counts, [TARGETS[name] for name in names])
         B, _, T, _ = call.sizes
         targets = torch.stack(keys) if keys else torch.zeros(0, B, T, dtype=torch.int64, device=call.device)
-        result |= tiles.one_pass(call, lse, counts, targets, bool(collect & set(COLUMNS)))
+        result |= tile_statistics.one_pass(call, lse, counts, targets, bool(collect & set(COLUMNS)), threads)
         for name, key, weight in zip(names, keys, result.pop("chosen"), strict=True):
             result[name] = torch.where((key >= 0)[:, None], weight, torch.nan)
         result["largest_key"] = result["largest_key"].masked_fill(~counts, -1)
@@ -166,7 +175,7 @@ def _by_kernels(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]
     return {n: torch.cat([part[n] for part in parts], dim=-1) if n in parts[0] else t for n, t in parts[-1].items()}
 
 
-def _lse(call: WatchedCall) -> Tensor:
+def _lse(call: WatchedCall, threads: int | None = None) -> Tensor:
     """log Σ exp(scores): the model's own, or computed; NaN for weights that the model computed itself."""
     B, H, T, S = call.sizes
     if call.lse is not None:
@@ -174,7 +183,7 @@ def _lse(call: WatchedCall) -> Tensor:
     if call.weights is not None:
         return torch.full((B, H, T), torch.nan, device=call.device, dtype=result_dtype(call))
     if not _in_triton(call):
-        return tiles.logsumexp(call)
+        return tiles.logsumexp(call, threads)
     from regard.attention.kernels import launch as gpu
 
     assert call.q is not None

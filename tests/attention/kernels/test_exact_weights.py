@@ -11,8 +11,7 @@ from heads.dense import random_call
 from heads.test_statistics import masks
 from regard import alibi_slopes, causal, window
 from regard.attention.kernels import exact_weights
-from regard.attention.kernels.exact_weights import Tile, logsumexp, one_pass, rows_of, tiles, weights
-from regard.heads.call import WatchedCall
+from regard.attention.kernels.exact_weights import Tile, logsumexp, rows_of, tiles, weights
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
@@ -50,33 +49,3 @@ def test_a_tile_has_the_weights_of_its_rows_and_keys(name):
     lse = dense.measure(call, {"lse"})["lse"].float()
     exact = weights(call, Tile(1, 2, 1, 4, 2, 7), lse)
     assert_close(exact, dense.probabilities(call)[1, 2, 1:4, 2:7], **CLOSE)
-
-
-def test_a_models_own_weights_are_not_changed(attend_in_tiles):
-    p = torch.rand(1, 2, 5, 7).softmax(-1)
-    before = p.clone()
-    counted = torch.tensor([True, False, True, True, False]).expand(1, 2, 5)
-    result = one_pass(WatchedCall("", weights=p), torch.zeros(1, 2, 5), counted, torch.zeros(0, 1, 5))
-    assert torch.equal(p, before)
-    assert_close(result["received"], (p * counted[..., None]).sum(2))
-
-
-@pytest.mark.usefixtures("attend_in_tiles")
-def test_weights_on_chosen_keys_are_zero_where_no_key_is_chosen():
-    call = random_call(2, 3, 5, 7)
-    targets = torch.tensor([[[6, -1, 0, 3, 3], [0, 1, 2, -1, 6]], [[-1] * 5, [5] * 5]])  # (N, B, T)
-    p = dense.probabilities(call)
-    result = one_pass(call, logsumexp(call), torch.ones(2, 3, 5, dtype=torch.bool), targets)
-    expected = (
-        p[None].expand(2, -1, -1, -1, -1).gather(-1, targets[:, :, None, :, None].clamp(min=0).expand(2, 2, 3, 5, 1))
-    )
-    assert_close(result["chosen"], torch.where(targets[:, :, None] >= 0, expected[..., 0], 0.0), **CLOSE)
-
-
-@pytest.mark.parametrize("size", [7, 512, 640, 1031])
-def test_the_largest_of_a_row_is_found_in_blocks_and_after_them(size):
-    x = torch.randn(11, size)
-    x[0, -1] = x[1, 0] = 9.0
-    most, place = exact_weights._largest(x)
-    assert_close(most, x.amax(-1))
-    assert_close(place, x.argmax(-1))

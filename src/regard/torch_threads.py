@@ -1,0 +1,118 @@
+"""How many threads torch uses on a CPU: fewer for a while, or each for items of its own.
+
+torch splits every operation over its threads, which meet again at its end. Where other programs want the same cores,
+one that was interrupted lets the others wait for a time slice of the scheduler, milliseconds, at each operation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+
+_lock = threading.Lock()
+_inside = threading.local()  # .depth: how many limits this thread has already
+_limits: list[int] = []  # of all threads that have one now
+_usual = 1  # the number of threads before the first of them began
+
+
+@contextmanager
+def limit_threads(count: int) -> Iterator[None]:
+    """Let torch use `count` threads within the block; afterwards as many as before.
+
+    >>> before = torch.get_num_threads()
+    >>> with limit_threads(1):
+    ...     torch.get_num_threads()
+    1
+    >>> torch.get_num_threads() == before
+    True
+    """
+    # Other backends than OpenMP cannot change the number of threads once they run.
+    if not torch.backends.openmp.is_available():
+        yield
+        return
+    before = _begin(count)
+    try:
+        yield
+    finally:
+        _end(count, before)
+
+
+def _begin(count: int) -> int:
+    """Set the number of threads; returns how many to restore."""
+    global _usual
+    with _lock:
+        before, depth = torch.get_num_threads(), getattr(_inside, "depth", 0)
+        if not _limits:
+            _usual = before
+        elif depth == 0 and before in _limits:  # torch keeps a number for each thread; a new one begins with the latest
+            before = _usual
+        _limits.append(count)
+        _inside.depth = depth + 1
+        torch.set_num_threads(count)
+        return before
+
+
+def _end(count: int, before: int) -> None:
+    with _lock:
+        _limits.remove(count)
+        _inside.depth -= 1
+        torch.set_num_threads(before)
+
+
+def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], available: int | None = None) -> None:
+    """Call work(item) for every item, in as many threads at once as torch uses for one operation, or as are available.
+
+    >>> squares = torch.zeros(3)
+    >>> run_side_by_side(lambda i: squares[i].fill_(i * i), range(3))
+    >>> squares
+    tensor([0., 1., 4.])
+
+    The threads meet once, at the end, and what one writes stays in the cache of its core. Where there are fewer items
+    than threads, the operations of each item are split over the remaining ones. Gradient mode and inference mode are
+    those of the caller; autocast, and modes that intercept torch functions, are not active in the other threads. An
+    error ends the work after the items that have begun.
+    """
+    available = available or torch.get_num_threads()
+    threads = min(available, len(items))
+    if threads < 2 or not torch.backends.openmp.is_available():
+        for item in items:
+            work(item)
+        return
+    todo, each = deque(items), available // threads
+    has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def run() -> None:
+        try:
+            for item in _taken_from(todo):
+                work(item)
+        except BaseException:
+            todo.clear()
+            raise
+
+    def run_like_the_caller() -> None:  # a new thread has the number of threads that was set last
+        with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
+            run()
+
+    with limit_threads(each), ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(run_like_the_caller) for _ in range(threads - 1)]
+        run()
+        for other in others:
+            other.result()
+
+
+def _taken_from(items: deque[Item]) -> Iterator[Item]:
+    """Items, one after another, as long as no other thread has taken the last."""
+    while True:
+        try:
+            item = items.popleft()
+        except IndexError:
+            return
+        yield item
