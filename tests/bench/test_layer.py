@@ -119,6 +119,7 @@ def test_a_gpu_has_two_clocks_and_a_graph_that_cannot_be_captured_is_noted(monke
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context:UserWarning")
 def test_a_gpu_is_timed_by_both_clocks_and_its_memory_is_counted(tmp_path):
     show = {"show": lambda text: None}
     found = layer.run([Shape(64, 2, 2, 128)], [torch.bfloat16], "cuda", rounds=2, out_dir=tmp_path, seconds=0.1, **show)
