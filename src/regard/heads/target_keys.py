@@ -139,8 +139,9 @@ _latest: RememberedText | None = None
 
 
 def _remembered(tokens: Tensor) -> RememberedText:
-    """What is computed from these ids, once for all layers of a forward."""
+    """What is computed from these ids, once for all layers of a forward, and once for texts that are all the same row."""
     global _latest
+    tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
     if _latest is not None and _latest.tokens.data_ptr() == tokens.data_ptr() and not tokens.is_inference():
         text = _latest.tokens
         same = text.shape == tokens.shape and text.stride() == tokens.stride() and text.device == tokens.device

@@ -105,6 +105,7 @@ def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
         if getattr(first, name) is not None:
             joined[name] = torch.cat([getattr(call, name) for call in calls])
     if first.tokens is not None:
-        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)  # one text for all rows
-        joined["tokens"] = first.tokens if shared else torch.cat([t for c in calls if (t := c.tokens) is not None])
+        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)
+        ids = [t for call in calls if (t := call.tokens) is not None]
+        joined["tokens"] = first.tokens.expand(len(calls), -1) if shared else torch.cat(ids)
     return first.changed(**joined)
