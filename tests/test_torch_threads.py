@@ -1,6 +1,7 @@
 """Fewer threads for a while, and items side by side: every number of threads and every mode is the same afterwards."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -160,3 +161,21 @@ def test_modes_that_intercept_functions_stay_with_the_caller():
     with Watching():
         run_side_by_side(work, range(3))
     assert set(seen) == {here}
+
+
+def test_a_single_item_has_all_threads_that_are_available():
+    counts = []
+    with limit_threads(1):
+        run_side_by_side(lambda _: counts.append(torch.get_num_threads()), ["only"], 3)
+        assert torch.get_num_threads() == 1
+    assert counts == [3]
+
+
+def test_where_no_thread_can_be_started_the_caller_does_all(monkeypatch):
+    def refuse(self, *_):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    done = []
+    run_side_by_side(done.append, range(7), 3)
+    assert done == list(range(7))

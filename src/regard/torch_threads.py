@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import torch
@@ -26,6 +26,8 @@ _usual = 1  # the number of threads before the first of them began
 @contextmanager
 def limit_threads(count: int) -> Iterator[None]:
     """Let torch use `count` threads within the block; afterwards as many as before.
+
+    A thread that calls torch for the first time meanwhile begins with `count`, and keeps it: torch has a number for each.
 
     >>> before = torch.get_num_threads()
     >>> with limit_threads(1):
@@ -83,8 +85,9 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
     available = available or torch.get_num_threads()
     threads = min(available, len(items))
     if threads < 2 or not torch.backends.openmp.is_available():
-        for item in items:
-            work(item)
+        with limit_threads(available):
+            for item in items:
+                work(item)
         return
     todo, each = deque(items), available // threads
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
@@ -102,7 +105,10 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
             run()
 
     with limit_threads(each), ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(run_like_the_caller) for _ in range(threads - 1)]
+        others = []
+        with suppress(RuntimeError):  # no thread can be started while the interpreter ends; the caller's does all
+            for _ in range(threads - 1):
+                others.append(pool.submit(run_like_the_caller))
         run()
         for other in others:
             other.result()

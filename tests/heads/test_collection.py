@@ -7,10 +7,12 @@ from torch.testing import assert_close
 from heads import dense
 from heads.dense import random_call
 from heads.reports import seen_of
-from regard.heads import collection
+from regard.heads import collection, statistics
 from regard.heads.call import WatchedCall
 from regard.heads.collection import Collection
 from regard.heads.registry import DEFAULT
+
+MEASURE = statistics.measure
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +45,12 @@ def test_the_default_set_can_be_extended_and_a_single_name_is_a_set_of_one():
         Collection(["entropie"], None)
 
 
-def test_a_module_that_attends_again_with_the_same_weights_is_named():
+@pytest.mark.parametrize("keep", [None, False])
+@pytest.mark.parametrize("T", [2, 5, 7, 13, 31])
+def test_a_module_that_attends_again_with_the_same_weights_is_named(T, keep, monkeypatch):
     """As in DiffLlama, which multiplies the same weights with two halves of its values."""
-    collected, call, other = Collection(None, keep=None), random_call(T=5), random_call(T=5)
+    monkeypatch.setattr(statistics, "measure", MEASURE)
+    collected, call, other = Collection(None, keep=keep), random_call(T=T), random_call(T=T)
     for layer, one in enumerate([call, call, other]):
         collected.add(0, layer, one)
     (forward,) = collected.forwards

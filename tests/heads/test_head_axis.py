@@ -83,14 +83,20 @@ def test_the_innermost_module_with_a_number_of_heads_is_asked():
     assert declared_heads([inner]) is None
 
 
-def test_a_number_of_heads_may_be_an_attribute_or_a_property_of_the_class():
+def test_a_number_of_heads_may_be_of_the_class_or_computed_or_missing():
     class Fixed(nn.Linear):
         num_heads = 5
 
     class Computed(nn.Linear):
         @property
         def num_heads(self):
-            return self.in_features // 2
+            return self.config["heads"]
 
-    assert declared_heads([Fixed(2, 2)]) == 5
-    assert declared_heads([Computed(14, 2)]) == 7
+    class Forwarding(nn.Linear):
+        def __getattr__(self, name):
+            return 3 if name == "n_head" else super().__getattr__(name)
+
+    computed = Computed(2, 2)
+    assert declared_heads([computed]) is None
+    computed.config = {"heads": 7}
+    assert [declared_heads([one]) for one in (Fixed(2, 2), computed, Forwarding(2, 2))] == [5, 7, 3]

@@ -1,5 +1,8 @@
 """Calls that are measured together have the statistics that they have alone."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -32,9 +35,9 @@ REAL = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 def test_calls_of_one_form_are_measured_as_they_would_be_alone(sizes, known):
     waiting, calls = WaitingCalls(), [random_call(**sizes, **known) for _ in range(3)]
     assert all(waiting.add(call) for call in calls)
-    found = waiting.measured(EVERY)
-    assert [call for call, _ in found] == calls
-    for call, measured in found:
+    results = waiting.measured(EVERY)
+    assert [call for call, _ in results] == calls
+    for call, measured in results:
         right = statistics.measure(call, EVERY)
         assert measured.keys() == right.keys()
         for name, value in right.items():
@@ -89,12 +92,12 @@ def test_on_a_gpu_calls_are_joined_while_launching_takes_longer_than_computing()
     call = random_call(mask=causal())
     form = form_of(call)._replace(device=torch.device("cuda"), dtypes=(torch.bfloat16, torch.bfloat16))
 
-    def room(B, H, T):
+    def most_calls(B, H, T):
         sizes = torch.Size((B, H, T, 64))
-        return form._replace(queries=sizes, keys=sizes).room
+        return form._replace(queries=sizes, keys=sizes).most_calls
 
-    assert [room(1, 12, 64), room(16, 12, 1024), room(1, 12, 16384)] == [1365, 5, 0]
-    assert room(1, 40_000, 2) == 1  # B · H of one launch
+    assert [most_calls(1, 12, 64), most_calls(16, 12, 1024), most_calls(1, 12, 16384)] == [1365, 5, 0]
+    assert most_calls(1, 40_000, 2) == 1  # B · H of one launch
 
 
 def test_long_texts_and_those_with_a_bias_do_not_wait():
@@ -126,3 +129,24 @@ def test_a_report_that_is_read_in_between_has_all_calls_so_far():
         model(IDS)
     assert torch.equal(seen.forwards[0][2, 1].entropy, before)
     assert torch.equal(seen.forwards[1][2, 1].entropy, before)
+
+
+def test_calls_whose_measuring_failed_still_wait(monkeypatch):
+    model, measure = model_of(layers=3), statistics.measure
+
+    def fail(call, collect):
+        raise MemoryError("too little memory")
+
+    monkeypatch.setattr(statistics, "measure", fail)
+    with pytest.raises(MemoryError, match="too little"), regard.watch(model) as seen:
+        model(IDS)
+    monkeypatch.setattr(statistics, "measure", measure)
+    assert len(seen) == 3
+
+
+def test_a_report_can_be_copied_and_pickled():
+    model = model_of(layers=3)
+    with regard.watch(model) as seen:
+        model(IDS)
+    for again in (copy.deepcopy(seen), pickle.loads(pickle.dumps(seen))):
+        assert torch.equal(again[2, 1].entropy, seen[2, 1].entropy)

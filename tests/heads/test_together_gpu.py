@@ -38,11 +38,13 @@ def test_a_model_that_runs_on_another_stream_is_measured_on_it():
     with regard.watch(model) as right:
         model(ids)
     torch.cuda.synchronize()
-    with regard.watch(model) as seen, torch.cuda.stream(stream):
-        torch.cuda._sleep(
-            1_000_000_000
-        )  # about half a second: what does not wait for it reads memory that is not written
-        model(ids)
-    torch.cuda.synchronize()
+    # About half a second: what does not wait for the stream reads memory that is not written yet.
+    with regard.watch(model) as seen:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1_000_000_000)
+            model(ids)
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1_000_000_000)
     for layer in range(3):
         torch.testing.assert_close(seen[layer].entropy, right[layer].entropy, rtol=0, atol=0)

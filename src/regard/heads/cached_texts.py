@@ -68,7 +68,7 @@ class CachedTexts:
 
     def __init__(self) -> None:
         self._known: dict[str, list[CachedText]] = {}
-        self._new: dict[str, list[ReadText]] = {}  # read since somebody asked
+        self._new: dict[str, list[ReadText]] = {}  # since the last look-up
 
     def remember(self, layer: str, text: ReadText) -> None:
         """The layer has read this."""
@@ -79,7 +79,7 @@ class CachedTexts:
             self._settle(layer)
 
     def _settle(self, layer: str) -> list[CachedText]:
-        """All that the layer has read. The texts that another one goes on with, if they are all in it, are known with it."""
+        """All texts that the layer has read, without those that are the beginning of another."""
         for new in self._new.pop(layer, []):
             text = new.marked() if isinstance(new, UnmarkedText) else new
             begun = text.marks if text.marks.shape[1] == text.ids.shape[1] else None

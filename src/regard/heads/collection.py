@@ -1,4 +1,4 @@
-"""Collecting: the attention calls of a model, measured one by one and joined into forwards."""
+"""Collecting: the attention calls of a model, measured and joined into forwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.heads.call import WatchedCall
 from regard.heads.copies import Copies
 from regard.heads.forward import Forward
 from regard.heads.pieces import TextReader
-from regard.heads.record import Record, record_call
+from regard.heads.record import Record, RecordedCall, record_call
 from regard.heads.registry import DEFAULT, check_collected
 from regard.heads.together import WaitingCalls
 
@@ -83,7 +83,7 @@ class Collection:
         self._open = self._open or Forward(self._number)
         before = self._open.records.get((call.module, self._modules[call.module] - 1))
         is_plain = call.basis.weights == FROM_CALL and call.sizes[3] > 1
-        if is_plain and before is not None and _equal(measured, before.steps[0].measured):
+        if is_plain and before is not None and _same_weights(before.steps[0], call, measured):
             call = replace(call, basis=replace(call.basis, weights=Fact(How.CALL, REPEATED)))
         step = record_call(call, measured, keep)
         self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
@@ -118,11 +118,17 @@ class Collection:
         return rows is not None
 
 
-def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Are all statistics of two calls the same, bit for bit?"""
-    return one.keys() == other.keys() and all(
-        torch.equal(one[name].nan_to_num(), other[name].nan_to_num()) for name in one
-    )
+def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str, Tensor]) -> bool:
+    """Has this call the weights of the one before? By its queries and keys, where those were kept."""
+    if before.call.sizes != call.sizes or before.measured.keys() != measured.keys():
+        return False
+    pairs = [(before.measured[name].nan_to_num(), value.nan_to_num()) for name, value in measured.items()]
+    q, k = before.call.q, before.call.k
+    if not before.kept or q is None or k is None or call.q is None or call.k is None:
+        return all(torch.equal(*pair) for pair in pairs)
+    # Statistics that are measured together with those of other calls may differ in the last bit.
+    same = torch.equal(q, call.q) and torch.equal(k, call.k)
+    return same and all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
 
 
 def _collected(collect: Iterable[str] | None) -> frozenset[str]:

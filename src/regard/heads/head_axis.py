@@ -63,10 +63,8 @@ class HeadAxis(NamedTuple):
 def declared_heads(modules: Iterable[nn.Module]) -> int | None:
     """How many heads the innermost of these modules that says so has."""
     for module in modules:
-        own, kind = module.__dict__, type(module)
         for name in HEAD_COUNTS:
-            # Not getattr(module, …), which searches parameters, buffers and submodules in vain for each name.
-            count = own[name] if name in own else getattr(module, name) if hasattr(kind, name) else None
+            count = getattr(module, name, None)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
     return None

@@ -88,7 +88,7 @@ def _is_first(statistic: Statistic, call: WatchedCall) -> bool:
 
 
 def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
-    """By torch's operations. Those of long texts that are not about weights are too small for several threads."""
+    """By torch's operations. For long texts, only those over weights use several threads: the others are too small."""
     threads = torch.get_num_threads()
     with nullcontext() if tiles.are_few(call) else limit_threads(1):
         return _from_tiles(call, collect, threads)

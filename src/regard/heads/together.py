@@ -1,13 +1,12 @@
 """Calls of one form are measured together, as more texts of one batch: operations cost as much for one call as for ten.
 
-All layers of most models have the same form. The calls wait until the forward is over, another form comes, or they are
-many; what waits are copies, which are kept in any case. Long texts do not wait.
+All layers of most models have the same form. The calls wait until the forward is over, a call of another form comes, or
+they are many. Their queries and keys are copies, which are kept in any case. Long texts do not wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +37,7 @@ class Form(NamedTuple):
     stream: torch.cuda.Stream | None  # on which the copies are made
 
     @property
-    def room(self) -> int:
+    def most_calls(self) -> int:
         """How many calls may be measured together."""
         B, H, T, _ = self.queries
         weights = max(B * H * T * self.keys[2], 1)
@@ -80,7 +79,11 @@ class WaitingCalls:
     def add(self, call: WatchedCall) -> bool:
         """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
         form = form_of(call)
-        if form is None or form.room < 2 or (self.calls and (form != self._form or len(self.calls) >= form.room)):
+        if (
+            form is None
+            or form.most_calls < 2
+            or (self.calls and (form != self._form or len(self.calls) >= form.most_calls))
+        ):
             return False
         self.calls.append(call)
         self._form = form
@@ -88,11 +91,16 @@ class WaitingCalls:
 
     def measured(self, collect: frozenset[str]) -> list[tuple[WatchedCall, dict[str, Tensor]]]:
         """All calls with their statistics, as statistics.measure() has them; after that, none waits."""
-        calls, self.calls = self.calls, []
-        if not calls or self._form is None:
+        calls, form = self.calls, self._form
+        if form is None:
             return []
-        with torch.cuda.stream(self._form.stream) if self._form.stream is not None else nullcontext():
+        if form.stream is None:
             together = statistics.measure(_joined(calls), collect)
+        else:
+            with torch.cuda.stream(form.stream):
+                together = statistics.measure(_joined(calls), collect)
+            torch.cuda.current_stream(form.device).wait_stream(form.stream)
+        self.calls, self._form = [], None  # only now: after an error, they still wait
         parts = [value.unflatten(0, (len(calls), -1)).unbind() for value in together.values()]
         each = zip(*parts, strict=True)
         return [(call, dict(zip(together, own, strict=True))) for call, own in zip(calls, each, strict=True)]

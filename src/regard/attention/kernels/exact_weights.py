@@ -84,7 +84,7 @@ class HeadScores:
         self.k[..., :D] = k
         self.k, self.shift = self.k.mT, S - T
         self.parts = attention.mask.parts()
-        self.future: dict[tuple[int, int, int], Tensor] = {}
+        self.future: dict[tuple[int, int, int, float], Tensor] = {}
 
     def scores(self, tile: Tile, hidden: float = -torch.inf, out: Tensor | None = None) -> Tensor:
         """(G, rows, keys): the scores of a tile ÷ log 2, minus the rows' lse where that was given.
@@ -113,10 +113,11 @@ class HeadScores:
             edge = max(min(tile.first + self.shift + 1, tile.high), tile.low) - tile.low
             if self.parts.causal and edge < x.shape[2]:
                 last = tile.first + self.shift - tile.low - edge  # the last visible column of the first row
-                size = (x.shape[1], x.shape[2] - edge, last)
-                if size not in self.future:  # the same in nearly all tiles
-                    self.future[size] = x.new_full(size[:2], hidden).triu_(last + 1)
-                x[..., edge:].tril_(last).add_(self.future[size])  # NaN is hidden too; faster than masked_fill_
+                size = (x.shape[1], x.shape[2] - edge)
+                key = (*size, last, hidden)
+                if key not in self.future:  # the same in nearly all tiles
+                    self.future[key] = x.new_full(size, hidden).triu_(last + 1)
+                x[..., edge:].tril_(last).add_(self.future[key])  # NaN is hidden too; faster than masked_fill_
             return x
         seen = self.attention.mask.tile(*self._places(tile), self.shift)
         return x.masked_fill_(~(seen if seen.dim() == 2 else self._of_heads(to_four_axes(seen))), hidden)

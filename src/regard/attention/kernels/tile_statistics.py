@@ -1,7 +1,7 @@
 """The statistics of every row and key from exact weights, a tile of a few heads at a time, in plain torch.
 
 Several heads at once, because a small tile of one head is computed faster than its operations are started. On a CPU
-every thread takes heads of its own; a statistic is the same to the last bit however many threads share the heads.
+each thread takes groups of heads; with no more threads than groups, their number does not change a bit of the results.
 """
 
 from __future__ import annotations
