@@ -34,6 +34,15 @@ def _one_seed():
 
 
 @pytest.fixture
+def three_threads():
+    """torch uses three threads, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def without_shape_checks():
     """With the checks on, the signature refuses a wrong shape before our own message has its turn."""
     jaxtyping.config.update("jaxtyping_disable", True)

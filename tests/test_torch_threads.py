@@ -9,13 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.torch_threads import limit_threads, run_side_by_side
 
-
-@pytest.fixture(autouse=True)
-def three_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("three_threads")
 
 
 def in_another_thread(run):

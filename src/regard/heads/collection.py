@@ -126,7 +126,7 @@ def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str
     q, k = before.call.q, before.call.k
     if not before.kept or q is None or k is None or call.q is None or call.k is None:
         return all(torch.equal(*pair) for pair in pairs)
-    # Statistics that are measured together with those of other calls may differ in the last bit.
+    # The statistics are compared for the mask's sake; measured together with other calls, they may differ in the last bit.
     same = torch.equal(q, call.q) and torch.equal(k, call.k)
     return same and all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
 

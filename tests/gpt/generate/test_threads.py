@@ -7,13 +7,7 @@ from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
 from regard.gpt.generate.threads import threads_for
 
-
-@pytest.fixture(autouse=True)
-def three_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("three_threads")
 
 
 def test_small_work_gets_one_thread_and_large_work_all():
