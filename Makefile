@@ -25,10 +25,10 @@ slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
 
 torture: $(VENV)/.dev ## Run hostile submissions and 10,000 damaged files
 	$(BIN)/python tests/torture_files.py
-	$(BIN)/python tests/sandbox/torture.py
-	$(BIN)/python tests/grading/torture.py
-	$(BIN)/python tests/grading/torture.py --exercise --count 100
-	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/grading/torture.py --nobody
+	$(BIN)/python tests/school/sandbox/torture.py
+	$(BIN)/python tests/school/grading/torture.py
+	$(BIN)/python tests/school/grading/torture.py --exercise --count 100
+	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/school/grading/torture.py --nobody
 
 zoo: $(VENV)/.dev ## Watch many models of other libraries, against their own weights
 	$(BIN)/python -m pytest -n $(JOBS) tests/heads/zoo

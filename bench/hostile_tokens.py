@@ -25,7 +25,7 @@ from chromium import chromium
 import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 TOKENS = {
     "</script>": "</script><script>document.title='ran'</script>",

@@ -21,9 +21,9 @@ from typing import Any
 import pexpect
 
 import regard
-from regard.course.courses import OWN_COURSE, Lesson, read_course
-from regard.course.learner import LearnerFolder, start_folder
-from regard.show.table import text_table
+from regard.school.course.courses import OWN_COURSE, Lesson, read_course
+from regard.school.course.learner import LearnerFolder, start_folder
+from regard.show.terminal.table import text_table
 
 WRONG, RIGHT = "  h hint   ", "  n next   "  # the line of keys, below the verdict
 SOURCE = str(Path(regard.__file__).parents[1])

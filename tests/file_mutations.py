@@ -14,9 +14,9 @@ import torch
 
 from regard import GPT, GPTConfig, Rotary, watch
 from regard.gpt.checkpoint.saving import save
-from regard.gpt.tokenizer import Tokenizer
-from regard.heads.effect_files import Measured, save_measured
-from regard.tokens import TextTokens
+from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.heads.change.effect_files import Measured, save_measured
+from regard.support.tokens import TextTokens
 
 ESCAPES = ("\x1b]0;title\x07", "\x1b[31mred", "\x9b2J", "\u202egnp.exe", "a\rb", "line\nbreak", "\ud800")
 NUMBERS = (-1, 0, 1, 2, 3, 7, 255, 2**15, 2**31 - 5, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 10**30, 0.5, -1e308, 1e308)

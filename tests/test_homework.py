@@ -17,7 +17,7 @@ from regard.cli import app
 from regard.commands.notebook import FOLDER
 
 DOCS = Path(__file__).parents[1] / "docs"
-LESSONS = Path(__file__).parents[1] / "src" / "regard" / "course" / "lessons"
+LESSONS = Path(__file__).parents[1] / "src" / "regard" / "school" / "lessons"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (DOCS / "homework.md").read_text().splitlines()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SOURCE, TESTS = ROOT / "src" / "regard", ROOT / "tests"
-LESSONS = SOURCE / "course" / "lessons"  # files of the course, which the package carries as data
+LESSONS = SOURCE / "school" / "lessons"  # files of the course, which the package carries as data
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if LESSONS not in path.parents)
 
 # A room may import only from rooms further down. Rooms on one line do not import each other.
@@ -16,30 +16,21 @@ FLOORS = [
     {"cli", "public"},
     {"commands"},
     {"bench"},
+    {"school"},
     {"show"},
-    {"grading", "course"},
-    {"exercises"},
-    {"checking"},
     {"gpt"},
     {"adoption", "heads"},
     {"traces", "mistakes"},
     {"attention", "ladder"},
     {"steps"},
-    {
-        "arguments",
-        "files",
-        "drawing",
-        "sandbox",
-        "scoped",
-        "super_init",
-        "tokens",
-        "toml_files",
-        "torch_threads",
-        "untrusted_json",
-    },
-    {"printable"},
+    {"support"},
 ]
-SEALED = {"ladder": {"steps", "arguments", "super_init"}}  # these import nothing else, even from below
+# The same inside a room, bottom up: a room or module may import only from those before it.
+INSIDE = {
+    "heads": ["calls", "measure", "inputs", "intercept", "report", "watch", "probe", "change"],
+    "school": ["sandbox", "check", "exercises", "course", "grading", "drawing"],
+}
+SEALED = {"ladder": {"steps", "support"}}  # these import nothing else, even from below
 LONGEST = 400  # lines of a file
 
 
@@ -91,6 +82,18 @@ def test_imports_point_downward_only():
         here = floor.get(room(NAMES[name]))
         rooms = {room(NAMES[other]) for other in others} - {room(NAMES[name])}
         wrong += [f"{name} imports {other}" for other in rooms if here is not None and floor.get(other, 99) <= here]
+    assert wrong == []
+
+
+def test_imports_inside_a_room_point_downward_only():
+    wrong = []
+    for outer, order in INSIDE.items():
+        floor = {name: level for level, name in enumerate(order)}
+        inner = {name: name.split(".")[2] for name in GRAPH if name.startswith(f"regard.{outer}.")}
+        assert set(inner.values()) == set(order)
+        for name, here in inner.items():
+            others = {inner[other] for other in GRAPH[name] if other in inner} - {here}
+            wrong += [f"{name} imports {outer}.{other}" for other in others if floor[other] > floor[here]]
     assert wrong == []
 
 

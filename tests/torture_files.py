@@ -26,10 +26,10 @@ import torch
 
 from file_mutations import TEXT, Corpus
 from regard import GPT, load_effects, load_seen
-from regard.gpt.tokenizer import Tokenizer
-from regard.heads.registry import ROWS
-from regard.printable import MOST_CHARACTERS, printable
-from regard.show.one_head import head_page
+from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.heads.measure.registry import ROWS
+from regard.show.terminal.one_head import head_page
+from regard.support.printable import MOST_CHARACTERS, printable
 
 SECONDS, SPARE = 2.0, 50 << 20
 PART = 250  # cases of one process

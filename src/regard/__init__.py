@@ -1,6 +1,9 @@
 """Attention you can read, see, check and ship."""
 
-# Nothing is imported here: until __main__.py has set its handler, Ctrl-C shows a traceback.
+# Nothing large is imported here: until __main__.py has set its handler, Ctrl-C shows a traceback.
+from regard.support.moved import keep_old_names
+
+keep_old_names()
 TYPE_CHECKING = False  # type checkers take it for True
 if TYPE_CHECKING:
     from regard.public import *  # noqa: F403

@@ -26,7 +26,7 @@ from regard.commands.serve import serve
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.commands.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
-from regard.printable import printable_output
+from regard.support.printable import printable_output
 
 app = typer.Typer(
     no_args_is_help=True,

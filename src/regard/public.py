@@ -18,14 +18,14 @@ from regard.attention.presets import (
     create_gpt2_xl_attention,
     create_gpt3_attention,
 )
-from regard.checking.check import check
-from regard.checking.verdict import Verdict
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.tokenizer import Tokenizer
-from regard.heads.cut import cut
-from regard.heads.effect import Effects, effect, load_effects
+from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.heads.change.cut import cut
+from regard.heads.change.effect import Effects, effect, load_effects
 from regard.heads.probe import probe
 from regard.heads.watch import Seen, load_seen, watch
+from regard.school.check.check import check
+from regard.school.check.verdict import Verdict
 from regard.steps import step
 from regard.traces.trace import Trace, trace
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from regard.scoped import Scoped
+from regard.support.scoped import Scoped
 
 # collector(name, value, operation, why)
 Collector = Callable[[str, Tensor, str, str], None]

@@ -4,7 +4,7 @@ import pytest
 
 from regard.bench.check_cases import WrongLayer
 from regard.bench.check_tables import CheckTally, below_the_bar, rows, total
-from regard.checking.verdict import Finding, Verdict
+from regard.school.check.verdict import Finding, Verdict
 
 CASE = WrongLayer(("no scale",), "loop", "", frozenset({7, 8}))
 

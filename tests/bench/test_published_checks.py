@@ -2,12 +2,12 @@
 
 import pytest
 
-from checking.learner import subject_of
 from regard.bench.check_cases import right_layers, wrong_layers
 from regard.bench.published_checks import PUBLISHED
-from regard.checking.check import check_subject
-from regard.checking.values import Request
+from regard.school.check.check import check_subject
+from regard.school.check.values import Request
 from sampled import quick_every
+from school.check.learner import subject_of
 
 WRONG = wrong_layers("published.txt")
 ACCEPTED = {"torchcode_gqa": 12, "torchcode_mha": 0, "torchcode_causal": 5, "deepml_94": 5, "deepml_107": 4}

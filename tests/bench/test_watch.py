@@ -13,7 +13,7 @@ from regard.bench.progress import StageProgress
 from regard.bench.settings import Setting, WrongError
 from regard.bench.watch import case_lines, summary_lines
 from regard.bench.watch_cases import HeadShape, ModelShape
-from regard.heads import statistics
+from regard.heads.measure import statistics
 
 TINY = HeadShape(3, 8)
 SETTING = Setting("cpu", torch.float32, rounds=2, seconds=0.01)

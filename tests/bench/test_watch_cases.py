@@ -9,7 +9,7 @@ import torch
 from regard.bench import watch_cases
 from regard.bench.settings import WrongError
 from regard.bench.watch_cases import HeadShape, ModelShape, away, by_definition
-from regard.heads import statistics
+from regard.heads.measure import statistics
 
 TINY = HeadShape(3, 8)
 MODEL = ModelShape("a toy", layers=2, heads=3, width=4, vocabulary=31)

@@ -15,7 +15,7 @@ from regard.commands.generate import generate, printable
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.generate.generate import GenerationStream as Stream
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 cli = CliRunner()
 

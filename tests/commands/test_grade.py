@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.grading.class_report import ClassReport, Grade, GradedMistake
-from regard.grading.key import GradeKey
-from regard.sandbox.protection import ProtectionMissing, ProtectionReport
+from regard.school.grading.class_report import ClassReport, Grade, GradedMistake
+from regard.school.grading.key import GradeKey
+from regard.school.sandbox.protection import ProtectionMissing, ProtectionReport
 
 
 def grade(*arguments):
@@ -26,7 +26,7 @@ def answer(monkeypatch, result):
             raise result
         return result
 
-    monkeypatch.setattr("regard.grading.grade.grade", graded)
+    monkeypatch.setattr("regard.school.grading.grade.grade", graded)
     return calls
 
 

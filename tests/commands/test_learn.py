@@ -10,8 +10,8 @@ from tiny_course import FILES, write_course
 from typer.testing import CliRunner
 
 from regard.cli import app, main
-from regard.course.answers import AnswerChecker
-from regard.course.learner import open_folder
+from regard.school.course.answers import AnswerChecker
+from regard.school.course.learner import open_folder
 
 
 def learn(*arguments, typed=None):
@@ -129,7 +129,9 @@ def checker():
 
 
 def test_a_run_and_a_watch_without_a_terminal_check_once(started, checker, monkeypatch):
-    monkeypatch.setattr("regard.course.answers.AnswerChecker", lambda: nullcontext(checker))  # one worker for all runs
+    monkeypatch.setattr(
+        "regard.school.course.answers.AnswerChecker", lambda: nullcontext(checker)
+    )  # one worker for all runs
     assert learn().exit_code == 0  # the first exercise passes
     assert started.progress.record("hello").is_done
     result = learn("watch")

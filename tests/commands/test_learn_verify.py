@@ -8,10 +8,10 @@ from tiny_course import write_course
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.course.answers import AnswerChecker
-from regard.course.certificate import make_certificate, sign
-from regard.course.courses import read_course
-from regard.course.learner import start_folder
+from regard.school.course.answers import AnswerChecker
+from regard.school.course.certificate import make_certificate, sign
+from regard.school.course.courses import read_course
+from regard.school.course.learner import start_folder
 
 
 def learn(*arguments):

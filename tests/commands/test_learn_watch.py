@@ -11,8 +11,8 @@ import pytest
 from tiny_course import write_course
 
 from processes import children, is_alive
-from regard.course.courses import read_course
-from regard.course.learner import start_folder
+from regard.school.course.courses import read_course
+from regard.school.course.learner import start_folder
 from terminal import C_LOCALE, ESCAPE, hear_interrupts, surroundings
 
 KEYS = "h hint   l list   r run again   q quit"

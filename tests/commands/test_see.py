@@ -10,7 +10,7 @@ import torch
 
 from heads import dense
 from regard.commands.see import see
-from regard.heads.report import load_seen
+from regard.heads.report.report import load_seen
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli import app, main
 from regard.gpt import GPT
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train.parallel import Parallel
 from regard.gpt.train.processes import SingleProcess
 from regard.gpt.train.state import read_log
@@ -28,7 +28,9 @@ SMALL = ["--context-length", "16", "--batch", "2", "--steps", "4", "--device", "
 def _fast(monkeypatch):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr("regard.show.training.plot_loss", lambda lines, path: True)  # slow, and tested on its own
+    monkeypatch.setattr(
+        "regard.show.terminal.training.plot_loss", lambda lines, path: True
+    )  # slow, and tested on its own
     yield
     torch.set_num_threads(threads)
 

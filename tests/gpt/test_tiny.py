@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.gpt import tokenizer
+from regard.gpt.tokenizer.tokenizer import tokenizer
 
 BOOK = Path(__file__).parents[2] / "docs"
 DOCS = (BOOK / "tiny.md").read_text()

@@ -1,13 +1,13 @@
 """Every statistic by its definition, in float64, from weights that are written out: the oracle of the tests.
 
-The functions have the names and arguments of regard.heads.statistics and on_demand, so they can replace them; sizes are small,
+The functions have the names and arguments of regard.heads.measure.statistics and on_demand, so they can replace them; sizes are small,
 and nothing here is meant to be fast.
 """
 
 import torch
 
-from regard.heads.call import WatchedCall
-from regard.heads.statistics import MAP, TOP
+from regard.heads.calls.call import WatchedCall
+from regard.heads.measure.statistics import MAP, TOP
 
 ROWS = (
     *("lse", "entropy", "largest", "largest_key", "distance"),
@@ -185,8 +185,8 @@ def carry(call: WatchedCall, lse, amounts):
 
 
 def stand_in(monkeypatch):
-    """Let regard.heads.statistics be these definitions, so that a test is about the report and nothing else."""
-    from regard.heads import on_demand, statistics
+    """Let regard.heads.measure.statistics be these definitions, so that a test is about the report and nothing else."""
+    from regard.heads.measure import on_demand, statistics
 
     monkeypatch.setattr(statistics, "measure", measure)
     for function in (weights, top, pooled, histogram, carry):

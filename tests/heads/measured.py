@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from regard.heads.effect_files import Measured
-from regard.tokens import TextTokens
+from regard.heads.change.effect_files import Measured
+from regard.support.tokens import TextTokens
 
 NAN = math.nan
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers import Textbook
-from regard.heads.call import WatchedCall
-from regard.heads.intercept import intercept
+from regard.heads.calls.call import WatchedCall
+from regard.heads.intercept.intercept import intercept
 from regard.ladder import multi_head
 
 E = 12

@@ -4,7 +4,7 @@ import torch
 
 from heads.dense import random_call
 from regard.attention.masks import causal, window
-from regard.heads.report import Seen
+from regard.heads.report.report import Seen
 
 WORDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 9, 2]])
 

@@ -12,7 +12,7 @@ import regard
 from heads import dense, models
 from heads.models import ids
 from helpers import says_it_ourselves
-from regard.heads.call import WatchedCall
+from regard.heads.calls.call import WatchedCall
 
 LEFT = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1] * 7])
 RIGHT = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0]])

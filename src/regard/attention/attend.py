@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.arguments import check_dropout, check_tensor, is_exporting
 from regard.attention.call import HIDES, Call
 from regard.attention.fused import (
     BANDED,
@@ -33,6 +32,7 @@ from regard.attention.masks import EVERYTHING, Mask, Parts, as_mask, to_four_axe
 from regard.attention.observers import observed
 from regard.attention.positions import alibi_bias
 from regard.steps import collecting, step, tracing
+from regard.support.arguments import check_dropout, check_tensor, is_exporting
 
 
 def attend(

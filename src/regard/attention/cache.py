@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.super_init import check_initialised
+from regard.support.super_init import check_initialised
 
 if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention

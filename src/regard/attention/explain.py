@@ -14,7 +14,7 @@ from regard.attention.attend import IN_STEPS
 from regard.attention.call import Call
 from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels, same_width
 from regard.attention.observers import observe
-from regard.super_init import check_initialised, missing_init_explained
+from regard.support.super_init import check_initialised, missing_init_explained
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.arguments import explain_wrong_call
 from regard.attention import layer_arguments as arguments
 from regard.attention.attend import attend, attend_in_steps
 from regard.attention.cache import Slot
@@ -21,7 +20,8 @@ from regard.attention.masks import Mask, as_mask
 from regard.attention.positions import Rotary, alibi_slopes
 from regard.attention.projections import in_float32_if_emulated, linear, normalize, project_qkv
 from regard.steps import step
-from regard.super_init import explain_in_subclasses
+from regard.support.arguments import explain_wrong_call
+from regard.support.super_init import explain_in_subclasses
 
 
 @explain_in_subclasses

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.arguments import check_dropout, check_heads, check_length, check_tensor, check_whole, name_of
 from regard.attention.cache import Cache, Slot
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask
 from regard.attention.masks import window as window_mask
 from regard.attention.positions import Rotary
+from regard.support.arguments import check_dropout, check_heads, check_length, check_tensor, check_whole, name_of
 
 if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention

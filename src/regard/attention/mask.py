@@ -2,7 +2,7 @@
 
 A rule costs nothing until a tile of it is needed, so it works at any length, and attend() can recognise what a fused
 kernel does by itself. masks.py has the rules about positions: causal, window, documents. A new rule is a subclass of Mask
-with tile() there, a name in public.py, and, to be saved as a rule and not as a tensor, a case in heads/files.py.
+with tile() there, a name in public.py, and, to be saved as a rule and not as a tensor, a case in heads/report/files.py.
 Query i is at key position i + (S − T): the last query is at the last key, as with a key/value cache.
 """
 
@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.arguments import describe_tensor, is_integer, list_few, tensor_remedy
 from regard.attention.mask_picture import draw_mask
+from regard.support.arguments import describe_tensor, is_integer, list_few, tensor_remedy
 
 
 @dataclass(frozen=True)

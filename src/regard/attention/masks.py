@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.arguments import describe_tensor, is_integer, list_few
 from regard.attention.mask import (
     EVERYTHING,
     And,
@@ -28,6 +27,7 @@ from regard.attention.mask import (
     padding,
     to_four_axes,
 )
+from regard.support.arguments import describe_tensor, is_integer, list_few
 
 __all__ = [
     "CAUSAL",
@@ -144,3 +144,9 @@ def documents(ids: Tensor | Sequence[int]) -> Mask:
     if not is_integer(tensor) or tensor.dim() not in (1, 2):
         raise ValueError(f"documents takes whole ids of shape (S,) or (B, S); this is {describe_tensor(tensor)}")
     return Documents(tensor)
+
+
+def key_padding(keys: Tensor, S: int, device: torch.device) -> Tensor:
+    """(B or 1, S) bool: which keys are real, given as bool (B, S) or as lengths (B,)."""
+    places = torch.arange(S, device=device)
+    return Padding(keys).tile(places[:1], places, 0)[:, 0, 0]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention.call import Call
 from regard.attention.fused import Route
-from regard.scoped import Scoped
+from regard.support.scoped import Scoped
 
 
 @runtime_checkable

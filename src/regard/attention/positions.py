@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.arguments import check_whole
+from regard.support.arguments import check_whole
 
 
 def sinusoidal(length: int, width: int, device: torch.device | str | None = None) -> Float[Tensor, "length width"]:

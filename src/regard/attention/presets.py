@@ -14,7 +14,7 @@ from typing import TypedDict
 from torch import nn
 
 from regard.attention.layer import MultiHeadAttention
-from regard.super_init import check_initialised
+from regard.support.super_init import check_initialised
 
 
 class ModelSize(TypedDict):

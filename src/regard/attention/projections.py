@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _all_modules
 
-from regard.arguments import check_width, name_of
 from regard.steps import step
+from regard.support.arguments import check_width, name_of
 
 Forward = TypeVar("Forward", bound=Callable[..., Any])
 

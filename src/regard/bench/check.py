@@ -19,12 +19,12 @@ from regard.bench.options import check_parser
 from regard.bench.progress import StageProgress
 from regard.bench.published_checks import PUBLISHED
 from regard.bench.report import say, table_lines, wrap
-from regard.checking.building import GROUPED, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, shares_key_heads
-from regard.checking.check import check_subject
-from regard.checking.source import load
-from regard.checking.values import Request
-from regard.checking.verdict import Verdict
-from regard.files import atomically
+from regard.school.check.building import GROUPED, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, shares_key_heads
+from regard.school.check.check import check_subject
+from regard.school.check.source import load
+from regard.school.check.values import Request
+from regard.school.check.verdict import Verdict
+from regard.support.files import atomically
 
 # Right layers are checked at five sizes with three seeds.
 SIZES = (*PROBES, OTHERS[0], ProbeSizes(29, 2, 11, 17, 3, 7), ProbeSizes(11, 7, 5, 19, 2, 13))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from regard.bench.check_cases import WrongLayer
-from regard.checking.verdict import Verdict
+from regard.school.check.verdict import Verdict
 
 LAYERS = 5  # every mistake is put into so many layers at least
 NAMED, PAIRS, STEPS, LINES = 0.95, 0.9, 0.9, 0.9  # shares that must be reached

@@ -27,8 +27,8 @@ from regard.bench.settings import Setting, WrongError, find_device, find_dtype, 
 from regard.bench.timing import Timed
 from regard.bench.twins import QUICK, twin
 from regard.gpt import GPT, GPTConfig
-from regard.heads.cut import cut
-from regard.show.table import same_digits
+from regard.heads.change.cut import cut
+from regard.show.terminal.table import same_digits
 
 BASE, OURS, EDGE, LENS = "transformers, uncut", "regard.cut, a head", "regard.cut, an edge", "TransformerLens, a head"
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}  # of the largest logit

@@ -38,7 +38,7 @@ from regard.bench.settings import (
 from regard.bench.timing import Timed
 from regard.bench.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.show.table import same_digits
+from regard.show.terminal.table import same_digits
 
 OURS, DEFAULT, STATIC = "regard", "transformers", "transformers, static cache"
 # How far the logit of our token may be below the best one, by transformers: as a fraction of the largest logit.

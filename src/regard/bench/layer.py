@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.arguments import near_divisors
 from regard.bench import timing
 from regard.bench.clocks import time_by_all_clocks
 from regard.bench.layer_tables import panels, summary, summary_lines, tables
@@ -41,6 +40,7 @@ from regard.bench.progress import StageProgress
 from regard.bench.report import reason, say, write_json
 from regard.bench.settings import Setting, find_device, find_dtype, limits, run_command, start
 from regard.bench.timing import Timed
+from regard.support.arguments import near_divisors
 
 _SMALL, _XL = "GPT-2 small", "GPT-2 XL"
 ON_CPU = (Shape(768, 12, 2, 1024, _SMALL), Shape(768, 12, 8, 128, _SMALL), Shape(768, 12, 1, 4096, _SMALL))

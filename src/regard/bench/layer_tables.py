@@ -14,7 +14,7 @@ from regard.bench.peers import COMPILED, OURS, TEXTBOOK
 from regard.bench.plot import Panel
 from regard.bench.report import table_lines, wrap
 from regard.bench.timing import NOISY
-from regard.show.table import same_digits, text_table
+from regard.show.terminal.table import same_digits, text_table
 
 
 def tables(case: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.show.table import same_digits
+from regard.show.terminal.table import same_digits
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from regard.printable import styled
+from regard.support.printable import styled
 
 
 class StageProgress:

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.files import atomically
-from regard.show.table import text_table
+from regard.show.terminal.table import text_table
+from regard.support.files import atomically
 
 
 def say(text: str) -> None:

@@ -34,7 +34,7 @@ from regard.bench.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.optimizer import adamw
 from regard.gpt.train.options import Recipe
-from regard.show.table import same_digits
+from regard.show.terminal.table import same_digits
 
 THEIRS = "transformers"
 WARMUPS = 3  # steps: the first compiles, and allocates the state of AdamW

@@ -28,7 +28,7 @@ from regard.bench.report import reason, say, table_lines, wrap, write_json
 from regard.bench.settings import Setting, find_device, find_dtype, limits, run_command, start
 from regard.bench.timing import Timed
 from regard.bench.watch_cases import HeadShape, ModelShape
-from regard.show.table import same_digits, text_table
+from regard.show.terminal.table import same_digits, text_table
 
 SMALL, WIDE = HeadShape(12, 64), HeadShape(16, 128)
 GPT2 = ModelShape()

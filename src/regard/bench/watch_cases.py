@@ -25,8 +25,9 @@ from regard.bench.memory import bytes_from_process, high_water
 from regard.bench.peers import TOLERANCE as OUT_TOLERANCE
 from regard.bench.settings import WrongError
 from regard.bench.timing import Timed, peak_memory
-from regard.heads import intercept_sdpa, statistics
-from regard.heads.head_axis import HeadAxis
+from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.intercept import sdpa as intercept_sdpa
+from regard.heads.measure import statistics
 
 SDPA = "SDPA alone"
 STATISTICS = "SDPA + statistics"

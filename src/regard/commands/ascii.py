@@ -1,6 +1,6 @@
 """Output where the terminal knows no Unicode: each symbol that regard prints becomes ASCII that means the same.
 
-Most become one character; −∞ is -inf, √64 is sqrt(64), 2³² is 2^32. show/table.py lays its columns out with what will be
+Most become one character; −∞ is -inf, √64 is sqrt(64), 2³² is 2^32. show/terminal/table.py lays its columns out with what will be
 written. UTF-8 terminals are not affected: an error handler of a codec is called only for characters that the encoding
 does not have.
 """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from regard.checking.verdict import Verdict
-    from regard.sandbox.worker import Worker
+    from regard.school.check.verdict import Verdict
+    from regard.school.sandbox.worker import Worker
 
 
 def check(
@@ -51,8 +51,8 @@ def check(
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     with _worker() as worker:
         import regard.show  # noqa: F401  while the other process imports torch, too
-        from regard.checking.own_file import check_file
-        from regard.checking.source import split_name
+        from regard.school.check.own_file import check_file
+        from regard.school.check.source import split_name
 
         path, name = split_name(file)
         verdicts = check_file(path, name, worker, causal=causal, arguments=values, names=weights, seconds=seconds)
@@ -67,8 +67,8 @@ def check(
 
 
 def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
-    from regard.drawing import as_text
-    from regard.show.table import terminal_width
+    from regard.show.terminal.table import terminal_width
+    from regard.support.drawing import as_text
 
     known: dict[tuple[tuple[str, int], ...], str] = {}
     for verdict in verdicts:
@@ -88,12 +88,12 @@ def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
 
 def _worker() -> Worker:
     """The process that the file runs in. It is started before torch is imported here: both imports take seconds."""
-    from regard.sandbox.process import WorkerProcess
-    from regard.sandbox.protection import Protection
+    from regard.school.sandbox.process import WorkerProcess
+    from regard.school.sandbox.protection import Protection
 
-    protection = Protection.for_own_file(imported=["regard.checking.own_file"])
+    protection = Protection.for_own_file(imported=["regard.school.check.own_file"])
     process = WorkerProcess(protection)
-    from regard.sandbox.worker import Worker
+    from regard.school.sandbox.worker import Worker
 
     return Worker(protection=protection, process=process)
 

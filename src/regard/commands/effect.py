@@ -16,11 +16,11 @@ from regard.commands.errors import flags_named
 from regard.commands.head_names import read_heads, read_to
 from regard.commands.see_files import FIGURES, check_files
 from regard.commands.texts import read_text
-from regard.printable import styled
+from regard.support.printable import styled
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
-    from regard.heads.effects import Effects
+    from regard.heads.change.effects import Effects
 
 _FEW = 12  # rows of the table
 
@@ -100,7 +100,7 @@ def effect(
 
 def measure_effects(opened: Sequence[ModelWithText], **options: Any) -> Effects:
     """The effects of cuts in one model that has read these texts, with a bar; options: those of regard.effect."""
-    from regard.heads.effect import effect as measure
+    from regard.heads.change.effect import effect as measure
 
     model, tokenizer, inputs = opened[0].model, opened[0].tokenizer, [one.inputs for one in opened]
     with _progress_bar() as advance:
@@ -125,9 +125,9 @@ def _flag_before_missing(heads: str | None) -> Iterator[None]:
 
 
 def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, max_tokens: int | None) -> None:
-    from regard.drawing import as_text
-    from regard.show.heads import print_heads
-    from regard.show.table import terminal_width
+    from regard.show.terminal.heads import print_heads
+    from regard.show.terminal.table import terminal_width
+    from regard.support.drawing import as_text
 
     print(f"\n  {model}")
     print_heads(as_text(effects, terminal_width(), all=every, few=_FEW, more="--all"))

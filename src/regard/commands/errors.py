@@ -56,7 +56,7 @@ def check_heads_flags(d_model: int, heads: int, *, width: str = "--d-model", cou
     ValueError: --d-model 768 is not divisible by --heads 7; try --heads 6, 8 or 12
     """
     if d_model % heads:
-        from regard.arguments import near_divisors
+        from regard.support.arguments import near_divisors
 
         choices = near_divisors(d_model, heads)
         raise ValueError(f"{width} {d_model} is not divisible by {count} {heads}; try {count} {choices}")

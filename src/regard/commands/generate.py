@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from regard.commands.errors import flags_named
-from regard.printable import UNPRINTABLE, styled
+from regard.support.printable import UNPRINTABLE, styled
 
 _TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"

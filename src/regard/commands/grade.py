@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.printable import styled
+from regard.support.printable import styled
 
 
 def grade(
@@ -49,12 +49,12 @@ def grade(
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers} must be at least 1")
-    from regard.drawing import as_page, as_text
-    from regard.grading.grade import CheckerEnded
-    from regard.grading.grade import grade as grade_folder
-    from regard.grading.key import read_key
-    from regard.sandbox.protection import ProtectionMissing
-    from regard.show.table import terminal_width
+    from regard.school.grading.grade import CheckerEnded
+    from regard.school.grading.grade import grade as grade_folder
+    from regard.school.grading.key import read_key
+    from regard.school.sandbox.protection import ProtectionMissing
+    from regard.show.terminal.table import terminal_width
+    from regard.support.drawing import as_page, as_text
 
     answers = None if key is None else read_key(Path(key))
     try:
@@ -74,7 +74,7 @@ def grade(
 
 
 def _write(path: str | None, text: str) -> None:
-    from regard.files import atomically
+    from regard.support.files import atomically
 
     if path is not None:
         with atomically(path) as temporary:

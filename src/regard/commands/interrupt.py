@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from regard.printable import styled
+from regard.support.printable import styled
 
 STATUS = 130  # as shells report a program that Ctrl-C ended: 128 + SIGINT
 _SHOW_CURSOR = "\x1b[?25h"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.commands.usage import RegardCommand, RegardGroup
-from regard.printable import styled
+from regard.support.printable import styled
 
 if TYPE_CHECKING:
-    from regard.course.courses import Course, Lesson
-    from regard.course.learner import LearnerFolder
+    from regard.school.course.courses import Course, Lesson
+    from regard.school.course.learner import LearnerFolder
 
 
 class LearnGroup(RegardGroup):
@@ -63,8 +63,8 @@ def start(
     course: CourseOption = None,
 ) -> None:
     """Write the exercises into a folder of yours. Files that exist are left as they are."""
-    from regard.course.learner import default_folder, start_folder
-    from regard.show.lessons import shown_path
+    from regard.school.course.learner import default_folder, start_folder
+    from regard.school.drawing.lessons import shown_path
 
     opened = _course(course)
     learner, written = start_folder(default_folder(opened, Path()) if folder is None else Path(folder), opened)
@@ -103,8 +103,8 @@ def run(name: NameArgument = None, course: CourseOption = None) -> None:
 @learn.command(cls=RegardCommand)
 def hint(name: NameArgument = None, course: CourseOption = None) -> None:
     """Show the next hint: where, why, almost. Hints are counted."""
-    from regard.show.lessons import hints_text
-    from regard.show.table import terminal_width
+    from regard.school.drawing.lessons import hints_text
+    from regard.show.terminal.table import terminal_width
 
     folder = _folder(course)
     lesson = _lesson(folder, name)
@@ -121,8 +121,8 @@ def hint(name: NameArgument = None, course: CourseOption = None) -> None:
 @learn.command("list", cls=RegardCommand)
 def list_lessons(course: CourseOption = None) -> None:
     """List the exercises, with what is done."""
-    from regard.show.lessons import colored, lesson_list
-    from regard.show.table import terminal_width
+    from regard.school.drawing.lessons import colored, lesson_list
+    from regard.show.terminal.table import terminal_width
 
     typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n", file=styled(sys.stdout))
 
@@ -134,7 +134,7 @@ def reset(
     course: CourseOption = None,
 ) -> None:
     """Write an exercise's file anew. The old one is kept, under another name."""
-    from regard.show.lessons import shown_path
+    from regard.school.drawing.lessons import shown_path
 
     folder = _folder(course)
     lesson = folder.course.lesson(name)
@@ -175,7 +175,7 @@ def status(
         raise ValueError("--answers and --unprotected are for --verify FILE; give the certificate, too")
     folder = _folder(course)
     if as_json:
-        from regard.course.certificate import make_certificate
+        from regard.school.course.certificate import make_certificate
 
         typer.echo(json.dumps(make_certificate(folder), indent=2, ensure_ascii=False))
         return
@@ -194,7 +194,7 @@ def verify(
     Exit status: 0 nothing is wrong with it, 1 something is.
     """
     from regard.commands.learn_verify import verify_folders
-    from regard.course.courses import OWN_COURSE
+    from regard.school.course.courses import OWN_COURSE
 
     verify_folders([Path(one) for one in folders or [str(OWN_COURSE)]])
 
@@ -224,14 +224,14 @@ def solution(
 
 
 def _course(folder: str | None) -> Course:
-    from regard.course.courses import OWN_COURSE, read_course
+    from regard.school.course.courses import OWN_COURSE, read_course
 
     return read_course(OWN_COURSE if folder is None else Path(folder))
 
 
 def _folder(course: str | None) -> LearnerFolder:
     """The learner's folder: here, or the only one in this folder."""
-    from regard.course.learner import find_folder
+    from regard.school.course.learner import find_folder
 
     return find_folder(Path.cwd(), None if course is None else Path(course))
 
@@ -253,16 +253,16 @@ def _watch(folder: LearnerFolder, name: str | None) -> None:
 
 
 def _show_status(folder: LearnerFolder) -> None:
-    from regard.show.lessons import course_status
-    from regard.show.table import terminal_width
+    from regard.school.drawing.lessons import course_status
+    from regard.show.terminal.table import terminal_width
 
     typer.echo(f"\n{course_status(folder, terminal_width())}\n")
 
 
 def _check_once(folder: LearnerFolder, lesson: Lesson) -> None:
-    from regard.course.answers import AnswerChecker, check_learner
-    from regard.show.lessons import colored, lesson_heading, next_step, result_text
-    from regard.show.table import terminal_width
+    from regard.school.course.answers import AnswerChecker, check_learner
+    from regard.school.drawing.lessons import colored, lesson_heading, next_step, result_text
+    from regard.show.terminal.table import terminal_width
 
     width = terminal_width()
     typer.echo(f"\n{lesson_heading(folder, lesson, width, with_task=False)}\n")

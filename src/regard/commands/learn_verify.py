@@ -7,18 +7,18 @@ from pathlib import Path
 
 import typer
 
-from regard.course.answers import AnswerChecker
-from regard.course.courses import Course, read_course, read_lessons
-from regard.printable import printable, styled
-from regard.show.lessons import colored
-from regard.show.table import terminal_width, text_table, wrapped
+from regard.school.course.answers import AnswerChecker
+from regard.school.course.courses import Course, read_course, read_lessons
+from regard.school.drawing.lessons import colored
+from regard.show.terminal.table import terminal_width, text_table, wrapped
+from regard.support.printable import printable, styled
 
 _SIGNS = {"right": "✓", "changed": "!", "wrong": "✗", "missing": "✗", "unchecked": "?"}
 
 
 def verify_folders(folders: list[Path]) -> None:
     """Check a course, or exercises alone, and print what is wrong; exit status 1 if anything is."""
-    from regard.course.verification import LessonReport, verify_course, verify_lesson
+    from regard.school.course.verification import LessonReport, verify_course, verify_lesson
 
     is_course = len(folders) == 1 and not (folders[0] / "exercise.py").exists()
     course = read_course(folders[0]) if is_course else read_lessons(folders)
@@ -49,8 +49,8 @@ def verify_folders(folders: list[Path]) -> None:
 
 def verify_certificate(file: Path, answers: Path, course: Course, unprotected: bool) -> None:
     """Check a certificate and run its answers again, in the sandbox or not; exit status 1 unless all are right."""
-    from regard.course.certificate import read_certificate, recheck
-    from regard.sandbox.protection import ProtectionMissing
+    from regard.school.course.certificate import read_certificate, recheck
+    from regard.school.sandbox.protection import ProtectionMissing
 
     certificate = read_certificate(file)
     if not answers.is_dir():

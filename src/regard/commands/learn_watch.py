@@ -9,14 +9,14 @@ import sys
 import typer
 
 from regard.commands.keyboard import END, Keyboard
-from regard.course.answers import AnswerChecker, CheckedAnswer, check_learner
-from regard.course.courses import Lesson
-from regard.course.learner import LearnerFolder
-from regard.course.watching import EVERY, SavedFiles
-from regard.printable import styled
-from regard.sandbox.process import RunCancelled
-from regard.show.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
-from regard.show.table import terminal_width, wrapped
+from regard.school.course.answers import AnswerChecker, CheckedAnswer, check_learner
+from regard.school.course.courses import Lesson
+from regard.school.course.learner import LearnerFolder
+from regard.school.course.watching import EVERY, SavedFiles
+from regard.school.drawing.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
+from regard.school.sandbox.process import RunCancelled
+from regard.show.terminal.table import terminal_width, wrapped
+from regard.support.printable import styled
 
 _CLEAR = "\x1b[2J\x1b[H"  # what was on the screen can still be scrolled to in most terminals
 _QUIT = ("q", END)

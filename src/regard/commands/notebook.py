@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
+FOLDER = Path(__file__).parents[1] / "school" / "notebooks"
 
 
 def notebook(

@@ -26,12 +26,12 @@ from regard.commands.see_compare import (
 )
 from regard.commands.see_files import PAGES, check_contents, check_files, read_contents, write_ladder, write_report
 from regard.commands.texts import read_text
-from regard.printable import styled
+from regard.support.printable import styled
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
-    from regard.heads.report import Seen
-    from regard.heads.views import Head
+    from regard.heads.report.report import Seen
+    from regard.heads.report.views import Head
 
 _FEW = 8  # heads in the table above the picture
 _LONGEST_KEPT = 4096  # tokens of a text whose queries and keys are kept to draw a head that nobody asked for
@@ -194,7 +194,7 @@ def see(
 
 def _cut_run(uncut: TitledRun, title: str, cut: str, to: str, keep: bool | None) -> TitledRun:
     """The same model and text with heads cut, all of which exist."""
-    from regard.heads.cut import cut as switch_off
+    from regard.heads.change.cut import cut as switch_off
 
     heads = read_heads("--cut", cut) or []
     for one in heads:
@@ -244,10 +244,10 @@ def _print(
     again: str,
     picture: bool,
 ) -> None:
-    from regard.drawing import as_text
-    from regard.show.heads import print_heads
-    from regard.show.heat_map import head_picture
-    from regard.show.table import terminal_width
+    from regard.show.terminal.heads import print_heads
+    from regard.show.terminal.heat_map import head_picture
+    from regard.show.terminal.table import terminal_width
+    from regard.support.drawing import as_text
 
     width = terminal_width()
     first = seen.order(layer)[0]
@@ -274,8 +274,8 @@ def _print(
 def _print_step(opened: ModelWithText, head: Head, name: str, model: str, again: str) -> None:
     """One step of a head, as a matrix."""
     from regard.show.page.steps import trace_layer
-    from regard.show.step_matrix import belongs_to_a_head, step_matrix
-    from regard.show.table import terminal_width
+    from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
+    from regard.show.terminal.table import terminal_width
 
     steps = trace_layer(opened.model, head.layer, **opened.inputs)
     if name not in steps:

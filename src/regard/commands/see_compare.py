@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.commands.head_names import read_heads, read_to
-from regard.tokens import printable
+from regard.support.tokens import printable
 
 if TYPE_CHECKING:
     from regard.commands.models import ModelWithText
-    from regard.heads.report import Seen
+    from regard.heads.report.report import Seen
 
 _FEW = 8  # heads in the table above the pictures
 _TITLE = 32  # letters of a text that name it
@@ -145,10 +145,10 @@ class TwoRuns:
 
     def print(self, every: bool, again: str, picture: bool) -> None:
         """The heads that changed most, and one head in both runs."""
-        from regard.drawing import as_text
-        from regard.show.heads import print_heads
-        from regard.show.heat_map import head_picture
-        from regard.show.table import terminal_width
+        from regard.show.terminal.heads import print_heads
+        from regard.show.terminal.heat_map import head_picture
+        from regard.show.terminal.table import terminal_width
+        from regard.support.drawing import as_text
 
         width = terminal_width()
         named = list(zip(("before", "after"), self.runs, strict=True))
@@ -198,9 +198,9 @@ class TwoHeads:
 
     def print(self, every: bool, again: str, picture: bool) -> None:
         """The statistics of both, and both drawn."""
-        from regard.show.heat_map import head_picture
-        from regard.show.table import terminal_width
-        from regard.show.two_heads import statistics_table
+        from regard.show.terminal.heat_map import head_picture
+        from regard.show.terminal.table import terminal_width
+        from regard.show.terminal.two_heads import statistics_table
 
         width = terminal_width()
         print(f"\n  {self.run.title}\n\n{statistics_table(self.run.seen, self.heads, width)}")

@@ -13,8 +13,8 @@ from regard.commands.head_names import read_heads
 
 if TYPE_CHECKING:
     from regard.commands.see_compare import TitledRun
-    from regard.heads.effects import Effects
-    from regard.heads.report import Seen
+    from regard.heads.change.effects import Effects
+    from regard.heads.report.report import Seen
 
 PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
 _LONGEST_STEPS = 512  # tokens of a text whose steps are in the page unless --steps asks for others

@@ -77,7 +77,7 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
     from regard.commands.models import TextTooLong
     from regard.commands.see import watch_text
     from regard.gpt.model import GPT
-    from regard.heads.cut import cut as switch_off
+    from regard.heads.change.cut import cut as switch_off
     from regard.show.page.payload import page_data
     from regard.show.page.write import steps_of, titled_texts
     from regard.show.server.limits import TooLarge

@@ -11,7 +11,7 @@ import typer
 from regard.commands.errors import check_heads_flags
 
 if TYPE_CHECKING:
-    from regard.heads.report import Seen
+    from regard.heads.report.report import Seen
     from regard.traces.trace import Trace
 
 _LONGEST = 30  # characters of a sentence that is repeated in the next command
@@ -85,7 +85,7 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, b
     import torch
 
     import regard
-    from regard.show.table import terminal_width
+    from regard.show.terminal.table import terminal_width
 
     # On the meta device tensors have shapes and no values, so any size is free.
     with torch.device("meta"):
@@ -112,7 +112,7 @@ def _print_ladder(step: str, everything: bool) -> None:
 
     import regard
     from regard import ladder
-    from regard.show.table import terminal_width
+    from regard.show.terminal.table import terminal_width
 
     words, x = ladder.SENTENCE, ladder.VECTORS
     with regard.trace() as first:
@@ -165,8 +165,8 @@ def _print_ladder(step: str, everything: bool) -> None:
 
 def _print_heads(steps: Trace, name: str, words: list[str]) -> str:
     """Print the matrix of each head of a step; return the legend."""
-    from regard.show.step_matrix import heads_of, step_matrix
-    from regard.show.table import terminal_width
+    from regard.show.terminal.step_matrix import heads_of, step_matrix
+    from regard.show.terminal.table import terminal_width
 
     step = steps.find(name)
     count, legend = heads_of(step), ""
@@ -191,9 +191,9 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
 
     import regard
     from regard.commands.models import PACKAGED, load_gpt
-    from regard.show.step_matrix import belongs_to_a_head, step_matrix
-    from regard.show.table import terminal_width
-    from regard.tokens import TextTokens
+    from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
+    from regard.show.terminal.table import terminal_width
+    from regard.support.tokens import TextTokens
 
     model = load_gpt(PACKAGED, "cpu")
     assert model.tokenizer is not None
@@ -272,7 +272,7 @@ def _find_head(seen: Seen, chosen: tuple[int | None, int | None], layers: int, h
 
 
 def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int | None], tokens: int) -> str:
-    from regard.heads.roles import ENOUGH
+    from regard.heads.report.roles import ENOUGH
 
     if tokens < ENOUGH:
         return f"No role: that needs at least {ENOUGH} tokens, and this text has {tokens}."
@@ -287,14 +287,14 @@ def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int 
 
 def _echo(text: str, then: str | None = None) -> None:
     """Print a paragraph, wrapped to the terminal; `then` is the indent of its second and later lines."""
-    from regard.show.table import terminal_width, wrapped
+    from regard.show.terminal.table import terminal_width, wrapped
 
     typer.echo(wrapped(text, terminal_width(), then=then))
 
 
 def _echo_commands(commands: Mapping[str, str]) -> None:
     """Print what to type next; where the terminal is narrow, in lines that a shell takes together."""
-    from regard.show.table import terminal_width
+    from regard.show.terminal.table import terminal_width
 
     typer.echo()
     first, width = max(map(len, commands)) + 3, terminal_width()

@@ -110,7 +110,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
 
 
 def _plot(result: FitResult) -> None:
-    from regard.show.training import plot_loss
+    from regard.show.terminal.training import plot_loss
 
     if not plot_loss(result.log(), result.out / "loss.png"):
         print("  no loss.png without matplotlib: pip install matplotlib", file=sys.stderr, flush=True)
@@ -154,7 +154,7 @@ def _footer(result: FitResult) -> str:
 
 def _disk_error(error: OSError, out: Path) -> str:
     """What could not be written, and how to resume."""
-    from regard.files import NotWritten
+    from regard.support.files import NotWritten
 
     last = _last_checkpoint(out)
     then = f"The same command then resumes from {last}" if last else "Then give the same command again"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from regard.arguments import check_dropout, check_heads, check_whole
 from regard.attention.positions import Rotary
 from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.activations import ACTIVATIONS, FeedForwardName
+from regard.support.arguments import check_dropout, check_heads, check_whole
 
 
 @dataclass(frozen=True)

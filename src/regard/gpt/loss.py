@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.arguments import autocast_dtype
+from regard.support.arguments import autocast_dtype
 
 # Bytes of logits at a time. More is not faster: training a model of 124 million parameters on an H200 processed 505,000
 # tokens per second with 256 MiB, and 508,000 with 1 GiB or 4 GiB. A CPU has less memory.

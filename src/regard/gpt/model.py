@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.arguments import autocast_dtype, check_length, tensor_remedy
 from regard.attention.cache import Cache, Slot
 from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
@@ -23,11 +22,12 @@ from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_nor
 from regard.gpt.config import GPTConfig
 from regard.gpt.loss import next_token_loss
 from regard.steps import step
-from regard.super_init import explain_in_subclasses
+from regard.support.arguments import autocast_dtype, check_length, tensor_remedy
+from regard.support.super_init import explain_in_subclasses
 
 if TYPE_CHECKING:
     from regard.gpt.generate.generate import GenerationStream
-    from regard.gpt.tokenizer import Tokenizer
+    from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 
 @explain_in_subclasses

@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import check_whole
-from regard.drawing import as_html, as_text
-from regard.heads.compare import HeadSummary
-from regard.heads.head_list import HeadList
-from regard.heads.pieces import TextReader, TokenReader
-from regard.heads.report import Seen
+from regard.heads.inputs.pieces import TextReader, TokenReader
+from regard.heads.report.compare import HeadSummary
+from regard.heads.report.head_list import HeadList
+from regard.heads.report.report import Seen
 from regard.heads.watch import watch
-from regard.super_init import check_initialised
+from regard.support.arguments import check_whole
+from regard.support.drawing import as_html, as_text
+from regard.support.super_init import check_initialised
 
-SCORES = ("induction", "previous", "duplicate")  # statistics of heads/registry.py
+SCORES = ("induction", "previous", "duplicate")  # statistics of heads/measure/registry.py
 ROLES = ("induction", "previous token", "duplicate")
 LENGTH, TEXTS = 50, 4
 

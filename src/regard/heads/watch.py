@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.heads.intercept import intercept
-from regard.heads.pieces import TextReader, WordReader, reader_of
-from regard.heads.report import Seen, load_seen
-from regard.heads.user_texts import Given
-from regard.super_init import missing_init_explained
+from regard.heads.inputs.pieces import TextReader, WordReader, reader_of
+from regard.heads.inputs.user_texts import Given
+from regard.heads.intercept.intercept import intercept
+from regard.heads.report.report import Seen, load_seen
+from regard.support.super_init import missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
 
@@ -72,7 +72,7 @@ def watch(
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
     if "transformers" in sys.modules:
-        from regard.heads.transformers_backend import register
+        from regard.heads.intercept.transformers_backend import register
 
         register()
     with missing_init_explained():

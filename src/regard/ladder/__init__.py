@@ -10,7 +10,7 @@ from regard.ladder.causal import CausalAttention, CausalSelfAttention
 from regard.ladder.multi_head import MultiHeadAttention, MultiHeadAttentionWrapper
 from regard.ladder.self_attention import SelfAttention
 from regard.ladder.simplified import SENTENCE, VECTORS, attend_by_loops, simplified_attention
-from regard.super_init import explain_in_subclasses
+from regard.support.super_init import explain_in_subclasses
 
 __all__ = [
     "SENTENCE",

@@ -17,9 +17,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import check_dropout, check_heads, check_length, check_whole, check_width, explain_wrong_call
 from regard.ladder.causal import CausalAttention
 from regard.steps import step
+from regard.support.arguments import (
+    check_dropout,
+    check_heads,
+    check_length,
+    check_whole,
+    check_width,
+    explain_wrong_call,
+)
 
 
 class MultiHeadAttentionWrapper(nn.Module):

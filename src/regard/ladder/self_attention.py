@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import check_whole, check_width, explain_wrong_call
 from regard.steps import step
+from regard.support.arguments import check_whole, check_width, explain_wrong_call
 
 
 class SelfAttention(nn.Module):

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.arguments import check_tensor
 from regard.steps import step
+from regard.support.arguments import check_tensor
 
 # Six words as vectors of three numbers: the example that `regard trace` follows up the ladder.
 SENTENCE = ["Your", "journey", "starts", "with", "one", "step"]

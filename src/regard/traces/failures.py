@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.super_init import explain_missing_init
+from regard.support.super_init import explain_missing_init
 
 
 def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.drawing import as_figure, as_html, as_text
 from regard.steps import collecting
+from regard.support.drawing import as_figure, as_html, as_text
 from regard.traces.differences import Difference, find_difference
 from regard.traces.failures import describe_argument, explain_arguments, explain_failure
 from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls

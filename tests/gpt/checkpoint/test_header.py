@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.files import write_safetensors
 from regard.gpt.checkpoint.header import DTYPES, LONGEST_HEADER, Stored, read_header, read_json
+from regard.support.files import write_safetensors
 
 
 def a_file(tmp_path, header, data=b"", length=None):

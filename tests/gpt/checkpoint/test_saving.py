@@ -11,7 +11,7 @@ from gpt.directories import IDS, KINDS, logits, ours, snapshot, theirs
 from regard import GPT, GPTConfig, Rotary
 from regard.gpt.checkpoint.saving import save
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -12,7 +12,7 @@ from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import cpu_step
 from regard.gpt.generate.generate import Decoder, EagerDecoder, decode, decoder_for, prefill
 from regard.gpt.generate.sample import Sampling
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 V = 283
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [251, 3, 99], [17], [44, 45, 46, 47, 48]]

@@ -9,7 +9,7 @@ from helpers import says_it_ourselves
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import logprobs
 from regard.gpt.generate.logprobs import log_probabilities
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 V = 283
 

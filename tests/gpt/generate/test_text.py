@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.gpt.generate.text import GeneratedText, StopConditions
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 BYTES = Tokenizer.train([], vocab_size=257)
 

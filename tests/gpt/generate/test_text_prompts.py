@@ -5,7 +5,7 @@ import torch
 
 from regard.gpt import GPTConfig
 from regard.gpt.generate.text import Prompts, pad_left, read_prompts
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 CONFIG = GPTConfig(vocab_size=257, context_length=7, num_layers=1, d_model=4, num_heads=1, end=0)
 BYTES = Tokenizer.train([], vocab_size=257)  # every byte a token, and the end

@@ -18,10 +18,10 @@ import torch
 import torch._dynamo  # the optimizer asks for it: once, here, and not in every child
 from safetensors import safe_open
 
-from regard import files
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.fit import fit
 from regard.gpt.train.state import read_log
+from regard.support import files
 
 STEPS = 24
 WRITES = 15  # fewer than a run has

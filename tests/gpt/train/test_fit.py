@@ -13,7 +13,7 @@ import torch
 import regard.gpt
 from gpt.train.small_runs import COUNTING, OPTIONS, small
 from regard.gpt import GPT
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train.fit import fit
 from regard.gpt.train.state import locked
 

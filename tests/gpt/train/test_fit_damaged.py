@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         small = GPTConfig(vocab_size=263, context_length=7, num_layers=1, d_model=8, num_heads=2)
         patch.setattr(GPTConfig, "preset", lambda name: small)
-        patch.setattr("regard.show.training.plot_loss", lambda lines, path: path.write_bytes(b"a plot"))
+        patch.setattr("regard.show.terminal.training.plot_loss", lambda lines, path: path.write_bytes(b"a plot"))
         patch.setattr("os.fsync", lambda file: None)  # nothing here loses power, and a hundred runs would wait for it
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

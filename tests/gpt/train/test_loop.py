@@ -10,7 +10,7 @@ import torch
 from gpt.train.small_runs import COUNTING, OPTIONS, SIZES, as_earlier_version, small
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.loss import next_token_loss
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train import state
 from regard.gpt.train.batches import Batches
 from regard.gpt.train.fit import fit

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train.options import ModelOptions, for_command
 from regard.gpt.train.prepare import prepare
 from regard.gpt.train.processes import SingleProcess

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from regard.files import write_safetensors
 from regard.gpt.train import state
+from regard.support.files import write_safetensors
 
 TENSORS = {"model.x": torch.arange(5.0), "optimizer.exp_avg.x": torch.ones(5, dtype=torch.float64)}
 EMPTY_LOG = state.LogMark(0, hashlib.sha256().hexdigest())

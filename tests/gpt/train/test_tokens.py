@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train import tokens as tokens_module
 from regard.gpt.train.text_files import pieces
 from regard.gpt.train.tokens import Tokens, tokenize_files, train_tokenizer

@@ -19,9 +19,9 @@ from torch import Tensor
 import regard
 from heads import dense
 from heads.zoo.classes import Animal, Stack
-from regard.heads.basis import How
-from regard.heads.call import WatchedCall
-from regard.heads.registry import NEED_TOKENS, STATISTICS
+from regard.heads.calls.basis import How
+from regard.heads.calls.call import WatchedCall
+from regard.heads.measure.registry import NEED_TOKENS, STATISTICS
 
 CLOSE = {"atol": 2e-4, "rtol": 1e-3}
 POSITIONAL = tuple(one.name for one in STATISTICS if one.positional and one.name != "histogram")

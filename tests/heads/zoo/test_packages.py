@@ -10,8 +10,8 @@ import regard
 from heads import dense
 from heads.zoo.measure import COMPARED, NEED_TOKENS, POSITIONAL
 from heads.zoo.packages import PACKAGES, is_installed
-from regard.heads.basis import How
-from regard.heads.call import WatchedCall
+from regard.heads.calls.basis import How
+from regard.heads.calls.call import WatchedCall
 
 QUICK = ("vision_transformer", "cait", "xcit", "hiera", "plain", "signed weights")
 CLOSE = {"atol": 2e-4, "rtol": 1e-3}

@@ -8,7 +8,7 @@ import pytest
 from matplotlib import colors as mpl
 
 import regard
-from regard.heads.roles import NAMES
+from regard.heads.report.roles import NAMES
 from regard.show.figures import colors
 
 PAGE = Path(regard.__file__).parent / "show" / "page"

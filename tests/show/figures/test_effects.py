@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from heads.measured import measured
-from regard.heads.effects import Effects
+from regard.heads.change.effects import Effects
 
 
 def test_every_head_is_a_cell_coloured_by_its_cost():

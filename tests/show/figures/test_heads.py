@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import regard
-from regard.heads.registry import AVERAGED
+from regard.heads.measure.registry import AVERAGED
 
 
 def labels(axis):

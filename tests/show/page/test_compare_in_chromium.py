@@ -1,4 +1,4 @@
-"""Compare in a browser: what it shows is what regard.heads.compare says."""
+"""Compare in a browser: what it shows is what regard.heads.report.compare says."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from chromium import needs_chromium
 from chromium import opened_html as opened
 
 import regard
-from regard.heads.registry import BY_NAME
+from regard.heads.measure.registry import BY_NAME
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

@@ -13,7 +13,7 @@ from chromium import chromium, needs_chromium, opened
 import regard
 from regard.show.page.payload import Titled
 from regard.show.page.write import steps_of, write_page
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

@@ -12,7 +12,7 @@ from chromium import opened_html as opened
 import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

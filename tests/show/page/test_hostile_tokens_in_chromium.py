@@ -10,7 +10,7 @@ import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import trace_layer
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.show.page.html import json_in_html, packed, page_html, script, served_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 HOSTILE = ["</script><script>alert(1)</script>", "<!--", "\u2028", '"}', "<img src=x onerror=alert(1)>", "]]>", "\x00"]
 

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models
 
 import regard
 from heads.models import bert, llama, t5, vit
-from regard.gpt.tokenizer import Tokenizer as OurTokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer as OurTokenizer
 from regard.show.page.encode import Encoding, decode
 from regard.show.page.payload import Titled, page_data
 

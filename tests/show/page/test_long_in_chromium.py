@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = needs_chromium
 

@@ -9,7 +9,7 @@ from chromium import chromium, needs_chromium, opened
 import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = needs_chromium
 

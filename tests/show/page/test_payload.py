@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard.show.page.payload import Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 SENTENCE = "The cat sat on the mat, and the cat slept."
 

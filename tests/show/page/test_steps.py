@@ -9,7 +9,7 @@ import torch
 import regard
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import LayerSizes, describe_steps, to_planes, trace_layer
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"

@@ -12,7 +12,7 @@ from regard.show.page.html import page_html
 from regard.show.page.ladder import ladder_reports
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import trace_layer
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = needs_chromium
 

@@ -12,7 +12,7 @@ import regard
 from regard.show.page.encode import Encoding, decode
 from regard.show.page.on_demand import BlocksOnDemand, page_on_demand
 from regard.show.page.payload import PageData, Titled, page_data
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytest.importorskip("anywidget")
 

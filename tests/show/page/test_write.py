@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import regard
-from regard.drawing import as_widget
-from regard.heads.report import Seen
+from regard.heads.report.report import Seen
 from regard.show.page.write import steps_of, titled_texts, write_page
+from regard.support.drawing import as_widget
 
 
 @pytest.fixture(scope="module")

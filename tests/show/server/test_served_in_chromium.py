@@ -14,7 +14,7 @@ from regard.commands.models import load_reader
 from regard.commands.serve import page_of
 from regard.show.page.payload import Titled, page_data
 from regard.show.server.limits import Limits
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 
 pytestmark = needs_chromium
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from regard.attention.positions import Rotary, Stretch
 from regard.gpt.config import GPTConfig
-from regard.printable import readable
+from regard.support.printable import readable
 
 KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "regard")
 CLASSES = {

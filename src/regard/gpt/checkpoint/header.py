@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from regard.printable import readable
-from regard.untrusted_json import parse_json
+from regard.support.printable import readable
+from regard.support.untrusted_json import parse_json
 
 # By their names in safetensors, without types smaller than a byte, which torch cannot compute with.
 DTYPES = {
@@ -51,7 +51,7 @@ def read_header(path: Path | str) -> dict[str, Stored]:
     """The tensors of a safetensors file, name → dtype and shape, from its header, checked against the file's size.
 
     >>> import tempfile
-    >>> from regard.files import write_safetensors
+    >>> from regard.support.files import write_safetensors
     >>> path = Path(tempfile.mkdtemp()) / "x.safetensors"
     >>> write_safetensors(path, {"x": torch.zeros(2, 3)})
     >>> read_header(path)

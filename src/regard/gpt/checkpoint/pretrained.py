@@ -31,8 +31,8 @@ from regard.gpt.checkpoint.stored_tensors import (
 )
 from regard.gpt.checkpoint.weight_names import Place, count_weights, places_in_file
 from regard.gpt.config import GPTConfig
-from regard.gpt.tokenizer import Tokenizer
-from regard.printable import printable_errors
+from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.support.printable import printable_errors
 
 MOST_MISSING = 1000  # names of tensors that are listed to find out which are missing
 Model = TypeVar("Model", bound=nn.Module)

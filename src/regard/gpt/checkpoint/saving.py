@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from regard.arguments import check_whole
-from regard.files import atomically, write_and_sync
 from regard.gpt.checkpoint.config_json import config_to_transformers
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
 from regard.gpt.checkpoint.weight_names import PREFIX, Place, places_in_file, prefixed
 from regard.gpt.config import GPTConfig
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.support.arguments import check_whole
+from regard.support.files import atomically, write_and_sync
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.gpt.checkpoint.header import Stored, read_header, read_json
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, PREFIX, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
-from regard.printable import readable
+from regard.support.printable import readable
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

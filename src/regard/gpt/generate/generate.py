@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.arguments import check_whole
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
 from regard.gpt.generate.cpu_step import CPUStep
@@ -25,6 +24,7 @@ from regard.gpt.generate.sample import NO_TOKEN, Sampling, a_seed, choose, noise
 from regard.gpt.generate.text import Continuation, GeneratedText, Reason, StopConditions, pad_left, read_prompts
 from regard.gpt.generate.threads import SMALL_PROMPT, SMALL_STEP, threads_for
 from regard.gpt.generate.unmodified import needs_module_calls
+from regard.support.arguments import check_whole
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT

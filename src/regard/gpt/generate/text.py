@@ -19,7 +19,7 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.generate.sample import check_token
 
 if TYPE_CHECKING:
-    from regard.gpt.tokenizer import Tokenizer
+    from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 Reason = Literal["end", "stop", "length", "context"]
 

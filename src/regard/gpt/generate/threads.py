@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from regard.torch_threads import limit_threads
+from regard.support.torch_threads import limit_threads
 
 SMALL_STEP = 1 << 24  # weights × rows in a decoding step, which is limited by memory: about 5 ms for one thread
 SMALL_PROMPT = 1 << 30  # weights × tokens of a prompt, which is limited by arithmetic: about 50 ms for one thread

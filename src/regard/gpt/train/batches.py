@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from regard.arguments import check_share, check_whole
+from regard.support.arguments import check_share, check_whole
 
 
 class Batches:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.files import atomically
+from regard.support.files import atomically
 
 HASHES = "hashes.json"
 BLOCK = 1 << 20  # bytes of a file read at a time

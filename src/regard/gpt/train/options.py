@@ -36,7 +36,7 @@ class Option:
 
 def at_least_one(name: str, value: int) -> None:
     """A whole number of at least 1."""
-    from regard.arguments import check_whole
+    from regard.support.arguments import check_whole
 
     check_whole(**{name: value})
 
@@ -55,7 +55,7 @@ def fraction(usual: str) -> Callable[[str, float], None]:
     """A number of at least 0 and below 1; `usual` is the remedy."""
 
     def check(name: str, value: float) -> None:
-        from regard.arguments import check_share
+        from regard.support.arguments import check_share
 
         check_share(name, value, usual)
 

@@ -10,7 +10,7 @@ import torch
 
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
-from regard.gpt.tokenizer import Tokenizer
+from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train import state
 from regard.gpt.train.hashes import HASHES, FileHashes
 from regard.gpt.train.options import FitOptions, ModelOptions

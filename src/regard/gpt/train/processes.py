@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.gpt.config import GPTConfig
-from regard.printable import readable
+from regard.support.printable import readable
 
 KINDS = ("step", "exp_avg", "exp_avg_sq")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from regard.printable import printable, styled
+from regard.support.printable import printable, styled
 
 LINE_INTERVAL = 10.0  # seconds between plain lines
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from regard.files import atomically, write_safetensors
 from regard.gpt.checkpoint.header import read_header
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
-from regard.printable import printable, readable
+from regard.support.files import atomically, write_safetensors
+from regard.support.printable import printable, readable
 
 FORMAT = "2"  # increased when the file format changes
 WITHOUT_HASH = "1"  # the format before it, which can still be read

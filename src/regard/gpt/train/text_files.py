@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
-from regard.gpt.tokenizer import END
+from regard.gpt.tokenizer.tokenizer import END
 
 BLOCK = 1 << 16  # bytes read at a time
 _SIGNATURES = {

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from regard.arguments import check_share, check_whole
-from regard.files import atomically
-from regard.gpt.tokenizer import END, Tokenizer
+from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types, hash_file
 from regard.gpt.train.text_files import check_file, pieces
+from regard.support.arguments import check_share, check_whole
+from regard.support.files import atomically
 
 TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
 FORMAT = 1  # of both files; increased when it changes

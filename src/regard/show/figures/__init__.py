@@ -1,6 +1,6 @@
 """Figures for papers and notebooks, by matplotlib, which is imported when the first one is drawn.
 
-Importing this registers the drawing functions of regard.drawing.as_figure.
+Importing this registers the drawing functions of regard.support.drawing.as_figure.
 """
 
 from regard.show.figures import effects as effects

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.files import atomically
-from regard.show.weights import short_label
+from regard.show.terminal.weights import short_label
+from regard.support.files import atomically
 
 COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
 POINTS = 8.0  # of all text

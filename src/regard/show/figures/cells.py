@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.heads import cells as report_cells
-from regard.heads.on_demand import cells
-from regard.heads.texts import texts_of
-from regard.heads.views import Head, Index, SeenLayer, index, words_to_numbers
+from regard.heads.measure.on_demand import cells
+from regard.heads.report import cells as report_cells
+from regard.heads.report.texts import texts_of
+from regard.heads.report.views import Head, Index, SeenLayer, index, words_to_numbers
 
 LONGEST = 512  # queries or keys that are drawn one by one
 _BLOCK = 64  # rows of the mask at a time

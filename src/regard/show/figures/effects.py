@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from regard.drawing import as_figure
-from regard.heads.effects import Effects
+from regard.heads.change.effects import Effects
 from regard.show.figures import canvas
 from regard.show.figures.cells import no_cells, visible_cells
 from regard.show.figures.colors import ink_on, signed_scale
 from regard.show.figures.heads import draw_grid_frame
 from regard.show.figures.one_head import draw_bar
+from regard.support.drawing import as_figure
 
 _CELL = 0.62  # of its width, the height of a cell
 _BAR = 0.22  # inches, the height of a bar

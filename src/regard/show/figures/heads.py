@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from regard.drawing import as_figure
-from regard.heads.compare import HeadSummary
-from regard.heads.registry import AVERAGED, BY_NAME
-from regard.heads.report import Seen
-from regard.heads.roles import NAMES
-from regard.heads.views import place
+from regard.heads.measure.registry import AVERAGED, BY_NAME
+from regard.heads.report.compare import HeadSummary
+from regard.heads.report.report import Seen
+from regard.heads.report.roles import NAMES
+from regard.heads.report.views import place
 from regard.show.figures import canvas
 from regard.show.figures.cells import layer_cells, no_cells, visible_cells
 from regard.show.figures.colors import ROLES, amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.layers import axis_name, draw_layers
 from regard.show.figures.one_head import TICKS, draw_bar
-from regard.show.marks import MARK, mark_notes, marked_layers
+from regard.show.terminal.marks import MARK, mark_notes, marked_layers
+from regard.support.drawing import as_figure
 
 _MAP = 64  # rows and columns of a small map
 _GAP = 0.06  # of a small map, around it

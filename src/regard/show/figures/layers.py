@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.heads.registry import BY_NAME
+from regard.heads.measure.registry import BY_NAME
 from regard.show.figures import canvas
 from regard.show.figures.colors import WEIGHTS
 

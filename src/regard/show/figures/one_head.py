@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from regard.drawing import as_figure
-from regard.heads.views import Head, Index, place
+from regard.heads.report.views import Head, Index, place
 from regard.show.figures import canvas
 from regard.show.figures.cells import Cells, head_cells, visible_cells
 from regard.show.figures.colors import ink_on, weight_scale
-from regard.show.marks import MARK
-from regard.tokens import TextTokens
+from regard.show.terminal.marks import MARK
+from regard.support.drawing import as_figure
+from regard.support.tokens import TextTokens
 
 TICKS = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0)
 _UPRIGHT = 15  # keys from which their labels are upright

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from regard.drawing import as_figure
 from regard.show.figures import canvas
 from regard.show.figures.colors import signed_scale, weight_scale
-from regard.show.step_matrix import heads_of, matrix_of
-from regard.show.table import shorten
-from regard.show.traces import shown_steps
+from regard.show.terminal.step_matrix import heads_of, matrix_of
+from regard.show.terminal.table import shorten
+from regard.show.terminal.traces import shown_steps
+from regard.support.drawing import as_figure
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
 from regard.traces.trace import Step, Trace

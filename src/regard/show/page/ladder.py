@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.heads.watch import watch
 from regard.ladder import SENTENCE, VECTORS, CausalAttention, MultiHeadAttention, SelfAttention, simplified_attention
 from regard.show.page.payload import Titled
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 from regard.traces.trace import trace
 
 SEED = 123  # of the weights of rungs 2 to 4, as in `regard trace`

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.heads.report import Seen
+from regard.heads.report.report import Seen
 from regard.show.page.encode import Encoding, encode, thumbnail
 
 LONGEST_EXACT = 512  # tokens up to which a page holds every weight

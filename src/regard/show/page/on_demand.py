@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.heads.report import Seen
+from regard.heads.report.report import Seen
 from regard.show.page.encode import Encoding, compress, encode, strongest, thumbnail
 from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
 from regard.show.page.payload import (

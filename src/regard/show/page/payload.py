@@ -15,14 +15,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from regard.heads.effects import Effects
-from regard.heads.registry import AVERAGED, BY_NAME, STATISTICS
-from regard.heads.report import Seen
-from regard.heads.roles import NAMES
+from regard.heads.change.effects import Effects
+from regard.heads.measure.registry import AVERAGED, BY_NAME, STATISTICS
+from regard.heads.report.report import Seen
+from regard.heads.report.roles import NAMES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
 from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
 from regard.show.page.steps import LayerSizes, describe_steps
-from regard.tokens import TextTokens
+from regard.support.tokens import TextTokens
 from regard.traces.trace import Trace
 
 FORMAT = 1

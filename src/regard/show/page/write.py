@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import nn
 
-from regard.drawing import as_page, as_widget
-from regard.files import atomically
-from regard.heads.effects import Effects
-from regard.heads.report import Seen
-from regard.heads.views import Head, SeenLayer, place
+from regard.heads.change.effects import Effects
+from regard.heads.report.report import Seen
+from regard.heads.report.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
 from regard.show.page.on_demand import page_on_demand
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import trace_layer
+from regard.support.drawing import as_page, as_widget
+from regard.support.files import atomically
 from regard.traces.trace import Trace
 
 TEXTS = 8  # that a widget shows by default: each adds about 400 bytes a head to a notebook

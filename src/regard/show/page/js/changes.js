@@ -1,5 +1,5 @@
 // @ts-check
-// Changes: which heads differ between two reports and by how much, as regard.heads.compare defines it.
+// Changes: which heads differ between two reports and by how much, as regard.heads.report.report.compare defines it.
 
 import { HIDDEN, Weights } from "./data.js";
 import { abs, isMissing, max } from "./numbers.js";

@@ -40,7 +40,7 @@ const WORDS = [
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
 
-/** What heads of each role do, as regard.heads.roles defines it. @type {Record<string, string>} */
+/** What heads of each role do, as regard.heads.report.report.roles defines it. @type {Record<string, string>} */
 const ROLES = {
   induction: "Looks at the token that followed the last occurrence of this one.",
   duplicate: "Looks at the last occurrence of the same token.",

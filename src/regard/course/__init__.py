@@ -1,4 +1,0 @@
-"""The course: exercises in a folder, the learner's folder, progress, hints, and a course that checks itself.
-
-lessons/ is our course, as data. Nothing here prints; show/lessons.py does.
-"""

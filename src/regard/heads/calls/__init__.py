@@ -1,0 +1,1 @@
+"""One attention call of somebody's model, and how it is known."""

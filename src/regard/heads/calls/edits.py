@@ -1,0 +1,228 @@
+"""What cuts change in one attention call: the edges that they remove, and what a head hands over instead.
+
+An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is replaced
+in the context, (B, H, T, D), that the model's own kernel returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.attention.attend import attend_rows
+from regard.attention.call import Call
+from regard.attention.masks import And, Mask
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.names import names_in_short
+
+Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
+_WEIGHTS = 1 << 24  # weights that are written out at a time where edges are removed
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RemovedEdges(Mask):
+    """Some queries may not see some keys: edge n is of query rows[n] and key cols[n] of this call.
+
+    >>> RemovedEdges(torch.tensor([2]), torch.tensor([0])).dense(3)[0, 0]
+    tensor([[ True,  True,  True],
+            [ True,  True,  True],
+            [False,  True,  True]])
+    """
+
+    rows: Tensor  # (N,)
+    cols: Tensor  # (N,)
+    texts: Tensor | None = None  # (N,), the text of each edge; None: all texts
+    batch: int = 1
+    heads: Tensor | None = None  # (H,) bool, the heads that lose the edges; None: all heads
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        own_rows, own_cols = _places(self.rows, rows), _places(self.cols, cols)
+        inside = (own_rows >= 0) & (own_cols >= 0)
+        hidden = torch.zeros(self.batch, 1, len(rows), len(cols), dtype=torch.bool, device=rows.device)
+        text = 0 if self.texts is None else self.texts.to(rows.device)[inside]
+        hidden[text, 0, own_rows[inside], own_cols[inside]] = True
+        return ~(hidden if self.heads is None else hidden & self.heads.to(rows.device)[:, None, None])
+
+    @property
+    def kind(self) -> str:
+        return "removed edges"
+
+
+def _places(wanted: Tensor, present: Tensor) -> Tensor:
+    """Where in `present` each number is; −1 where it is not."""
+    size = int(max(wanted.max(), present.max())) + 1 if len(wanted) and len(present) else 1
+    places = torch.full((size,), -1, device=present.device)
+    places[present] = torch.arange(len(present), device=present.device)
+    return places[wanted.to(present.device)] if len(present) else torch.full_like(wanted, -1)
+
+
+class Positions(NamedTuple):
+    """Where a call stands in its text, with what was cached before it."""
+
+    query: int  # the position of its first query
+    key: int  # the position of its first key
+
+
+# finds the edges of a call: (text, row, column), those that are in it; text None: all texts
+FindEdges = Callable[[WatchedCall, Positions], Sequence[tuple[int | None, int, int]]]
+
+
+@dataclass(frozen=True)
+class LayerEdit:
+    """What one cut changes in one layer."""
+
+    layer: int
+    values: Mapping[int, Value]  # by head: what it hands over
+    find_edges: FindEdges | None = None
+    edge_heads: Sequence[int] | None = None  # that lose the edges; None: all
+    by_text: Sequence[Sequence[int]] | None = (
+        None  # the heads that are cut in each text of the batch; None: all, in all
+    )
+
+    def check(self, call: WatchedCall) -> None:
+        """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
+        B, H, _, _ = call.sizes
+        if self.by_text is not None and len(self.by_text) != B:
+            raise ValueError(
+                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each with "
+                "other heads cut; such a model can be cut by regard.cut only"
+            )
+        for head in (*self.values, *(self.edge_heads or ())):
+            if head >= H:
+                heads = "head 0 only" if H == 1 else f"heads 0 to {H - 1}"
+                where = names_in_short([call.module]) if call.module else "the model itself"
+                raise ValueError(f"layer {self.layer} ({where}) has {heads}, and head {head} was to be cut")
+
+    def removed(self, call: WatchedCall, positions: Positions) -> RemovedEdges | None:
+        """The edges of this call that are removed."""
+        if self.find_edges is None:
+            return None
+        B, H, _, _ = call.sizes
+        found = self.find_edges(call, positions)
+        if not found:
+            return None
+        rows, cols = (torch.tensor([edge[i] for edge in found], device=call.device) for i in (1, 2))
+        heads = texts = None
+        if self.edge_heads is not None:
+            heads = torch.zeros(H, dtype=torch.bool, device=call.device)
+            heads[list(self.edge_heads)] = True
+        if found[0][0] is not None:
+            texts = torch.tensor([edge[0] for edge in found], device=call.device)
+        return RemovedEdges(rows, cols, texts, 1 if texts is None else B, heads)
+
+    def hand_over(self, context: Tensor, call: WatchedCall) -> Tensor:
+        """The context with this cut's values in place of its heads'; gradients reach the other heads only."""
+        if not self.values:
+            return context
+        chosen = self._chosen(context)
+        if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
+            return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
+        values = torch.zeros_like(context)
+        for head, value in self.values.items():
+            if isinstance(value, str):
+                values[:, head] = self._mean(context[:, head], call)
+            elif isinstance(value, Tensor):
+                values[:, head] = self._fitted(value, head, context)
+        return torch.where(chosen, values, context)
+
+    def _chosen(self, context: Tensor) -> Tensor:
+        """(B, H, 1, 1) or (1, H, 1, 1): which heads are cut, in which texts."""
+        by_text = [list(self.values)] if self.by_text is None else self.by_text
+        chosen = torch.zeros(len(by_text), context.shape[1], 1, 1, dtype=torch.bool)
+        for text, heads in enumerate(by_text):
+            chosen[text, list(heads)] = True
+        return chosen.to(context.device)
+
+    def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
+        """(D,): the mean over the real tokens of all texts in this forward; (B, 1, D) of each, where texts differ in cuts."""
+        _, _, T, S = call.sizes
+        if S - call.extra > T and not call.across:
+            raise ValueError(
+                f'to="mean" is the mean over the tokens of one forward, and this one has {T} of {S} tokens, the others '
+                "are cached; give the values: to={(layer, head): tensor of the head's width}"
+            )
+        rows = context.detach().to(torch.promote_types(context.dtype, torch.float32))
+        if self.by_text is not None:
+            real = torch.ones_like(rows[..., :1], dtype=torch.bool)
+            real = real if call.real is None else call.real.to(rows.device)[..., None]
+            return rows.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+        rows = rows.flatten(0, 1) if call.real is None else rows[call.real.to(rows.device)]
+        return rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[-1])
+
+    def _fitted(self, value: Tensor, head: int, context: Tensor) -> Tensor:
+        B, _, T, D = context.shape
+        shape = tuple(value.shape)
+        if shape not in {(D,), (T, D), (B, T, D)}:
+            raise ValueError(
+                f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, and is to "
+                f"hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
+            )
+        return value.to(context.device, context.dtype)
+
+
+@runtime_checkable
+class Editor(Protocol):
+    """A cut: what it changes in each layer."""
+
+    removes_edges: bool
+    everywhere: bool  # does it concern every layer, whatever their number?
+
+    def at(self, layer: int) -> LayerEdit | None:
+        """What changes in this layer; None: nothing."""
+
+
+class PlacedEdit(NamedTuple):
+    """An edit, the call as its model knows it, and where that is in the text."""
+
+    edit: LayerEdit
+    call: WatchedCall
+    positions: Positions
+
+
+class CallEdit:
+    """All that is changed in one call, by every cut that is active: edges first, then heads, the innermost cut last."""
+
+    def __init__(self, edits: Sequence[PlacedEdit]) -> None:
+        self.edits = edits
+        for edit, call, _ in edits:
+            edit.check(call)
+        masks = [edit.removed(call, positions) for edit, call, positions in edits]
+        self.masks = [mask for mask in masks if mask is not None]
+
+    @property
+    def removed(self) -> Mask | None:
+        """The removed edges as a mask."""
+        masks: list[Mask] = list(self.masks)
+        return reduce(And, masks) if masks else None
+
+    def rows(self) -> Tensor:
+        """(R,): the queries that lose an edge."""
+        rows: Tensor = torch.cat([mask.rows for mask in self.masks]).unique()
+        return rows
+
+    def replace_heads(self, context: Tensor) -> Tensor:
+        """(B, H, T, D), with other values where heads are cut."""
+        for edit, call, _ in self.edits:
+            context = edit.hand_over(context, call)
+        return context
+
+    def replace_rows(self, context: Tensor, call: Call) -> Tensor:
+        """(B, H, T, D), with the rows of the removed edges computed again, a few at a time."""
+        return context if self.removed is None else self._with_rows(context, call, 0)
+
+    def replace_weights(self, weights: Tensor, call: Call) -> Tensor:
+        """(B, H, T, S), likewise."""
+        return weights if self.removed is None else self._with_rows(weights, call, 1)
+
+    def _with_rows(self, whole: Tensor, call: Call, index: int) -> Tensor:
+        assert self.removed is not None
+        B, H, _, S = call.sizes
+        call, rows = replace(call, mask=call.mask & self.removed), self.rows()
+        parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
+        return whole.clone().index_copy_(2, rows, torch.cat(parts, 2).to(whole.dtype))  # with the kernel's strides

@@ -1,0 +1,170 @@
+"""What the mask alone decides: how many keys a query may see, how far away they are, how many queries see a key.
+
+A weight of 0.5 on the previous token says much where a query may see a thousand keys, and nothing where it may see two.
+Roles are compared with these numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.attention.call import HIDES
+from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, key_padding, padding, to_four_axes
+from regard.heads.calls.call import WatchedCall
+
+_TILE = 2**24  # entries of a dense mask at a time
+_ROWS = 512  # rows of a model's own weights at a time
+
+
+def is_plain(mask: Mask) -> bool:
+    """Is the mask made of causal, window and padding only? Then counting needs no T × S tile."""
+    return mask.parts().rest is None
+
+
+def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
+
+    >>> from regard.attention.masks import causal
+    >>> count, distance = visible_key_counts(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> count, distance
+    (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
+    """
+    mask = call.mask if call.weights is None else _mask_behind(call, call.weights)
+    if call.bias is None and is_plain(mask) and not (call.extra and call.weights is not None):
+        count, total = _plain_rows(call, mask)
+    else:
+        parts = [_tile_rows(call, rows) for rows in row_tiles(call)]
+        count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
+    counted = count > 0
+    if call.real is not None:
+        counted = counted & call.real[:, None].to(counted.device)
+    mean = total / count.clamp(min=1)
+    return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
+
+
+def queries_per_key(call: WatchedCall) -> Tensor:
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
+
+    >>> from regard.attention.masks import causal
+    >>> queries_per_key(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    tensor([[[3, 2, 1]]])
+    """
+    B, _, T, S = call.sizes
+    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+        total = torch.zeros(1, dtype=torch.long, device=call.device)
+        for rows in row_tiles(call):
+            tile = visible_tile(call, rows)
+            if call.real is not None:
+                tile = tile & call.real[:, None, rows, None]
+            total = total + tile.sum(2)
+        return total if total.dim() == 3 else total.expand(B, 1, S)
+    parts = call.mask.parts()
+    real = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    row = torch.arange(S, device=call.device) - (S - T)  # the query at the position of each key
+    low = row if parts.causal else torch.zeros_like(row)
+    high = torch.full_like(row, T)
+    if parts.window is not None:
+        low, high = torch.maximum(low, row - parts.window + 1), torch.minimum(high, row + parts.window)
+    low = low.clamp(0, T)
+    count = _sums(real.long(), low, torch.maximum(high.clamp(0, T), low))
+    return (count * _real_keys(parts, S, call.device))[:, None]
+
+
+def may_see(score: Tensor) -> Tensor:
+    """Which keys are visible, by their scores or by what is added to them."""
+    return ~(score <= HIDES)
+
+
+def reach_of(scores: Tensor) -> int:
+    """How far from its position any query may see a key, itself included; 0 where that is the whole text.
+
+    >>> reach_of(torch.zeros(2, 5, 5).masked_fill(~torch.ones(5, 5).tril().triu(-2).bool(), -torch.inf))
+    3
+    """
+    T, S = scores.shape[-2:]
+    if bool(may_see(torch.stack([scores[..., -1, 0], scores[..., 0, -1]])).any()):
+        return 0
+    i, j = may_see(scores).reshape(-1, T, S).any(0).nonzero(as_tuple=True)
+    return int((i + S - T - j).abs().max()) + 1 if len(i) else 0
+
+
+def _mask_behind(call: WatchedCall, weights: Tensor) -> Mask:
+    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
+
+    A single 0 is no evidence: in half precision small weights are 0, too.
+    """
+    T, S = weights.shape[2:]
+    rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
+    counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    ahead = any(  # a padded row that sees nothing may have its weights anywhere
+        bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
+        for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
+    )
+    return rule if ahead else rule & CAUSAL
+
+
+def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
+    """How many keys each query sees and the sum of their distances, (B or 1, 1, T) each, without a T × S tile.
+
+    A query sees the real keys of one range. Those up to its own position are at − j away, the others j − at.
+    """
+    T, S = call.sizes[2:]
+    at = torch.arange(T, device=call.device) + call.shift
+    low, high = _visible_range(mask.parts(), at, S)
+    middle = (at + 1).clamp(low, high)
+    real = _real_keys(mask.parts(), S, call.device)
+    places = real * torch.arange(S, device=call.device)
+    behind, ahead = _sums(real, low, middle), _sums(real, middle, high)
+    distance = at * behind - _sums(places, low, middle) + _sums(places, middle, high) - at * ahead
+    return (behind + ahead)[:, None], distance[:, None].double()
+
+
+def _visible_range(parts: Parts, at: Tensor, S: int) -> tuple[Tensor, Tensor]:
+    """The keys [low, high) that a query at each of these positions may see, padding aside."""
+    low, high = torch.zeros_like(at), torch.full_like(at, S)
+    if parts.window is not None:
+        low, high = at - parts.window + 1, at + parts.window
+    if parts.causal:
+        high = torch.minimum(high, at + 1)
+    low = low.clamp(0, S)
+    return low, torch.maximum(high.clamp(0, S), low)
+
+
+def _sums(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The sums of values (B, S) over the ranges [low, high): (B, number of ranges)."""
+    running = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
+    return running[:, high] - running[:, low]
+
+
+def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
+    S = call.sizes[3]
+    tile = visible_tile(call, rows)
+    apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
+    return tile.sum(-1), (tile * apart).sum(-1).double()
+
+
+def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:
+    """The mask of these rows, (B or 1, H or 1, R, S)."""
+    _, _, T, S = call.sizes
+    tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
+    tile = to_four_axes(tile).expand(-1, -1, len(rows), S)
+    if call.bias is not None:
+        bias = to_four_axes(call.bias)
+        tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
+    if call.weights is not None:
+        tile = tile & (call.weights[:, :, rows] > 0)
+    return tile
+
+
+def row_tiles(call: WatchedCall) -> list[Tensor]:
+    """All query rows, as many at a time as fit a tile."""
+    B, H, T, S = call.sizes
+    return list(torch.arange(T, device=call.device).split(max(1, _TILE // max(B * H * S, 1))))
+
+
+def _real_keys(parts: Parts, S: int, device: torch.device) -> Tensor:
+    """(B or 1, S): 1 for keys that are not padding."""
+    if parts.keys is None:
+        return torch.ones(1, S, dtype=torch.long, device=device)
+    return key_padding(parts.keys, S, device).long()

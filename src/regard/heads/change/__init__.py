@@ -1,0 +1,1 @@
+"""Switching heads off, and what that costs."""

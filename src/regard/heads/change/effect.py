@@ -1,0 +1,274 @@
+"""effect: what the absence of each head costs a language model.
+
+The same text is repeated in a batch, and each row has another head cut, so that a few forwards measure many heads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.heads.calls.edits import LayerEdit, Value
+from regard.heads.change.cut import CutPlan, HeadNumber, Heads, To, head_numbers
+from regard.heads.change.effect_files import Measured
+from regard.heads.change.effect_texts import Sample, Text, choose_tokens, encoder_of, read_samples
+from regard.heads.change.effects import Effects, load_effects
+from regard.heads.inputs.pieces import TextReader, reader_of
+from regard.heads.intercept.intercept import intercept
+from regard.heads.probe import evaluating, look_ahead
+from regard.heads.report.report import Seen
+from regard.heads.watch import watch
+from regard.support.arguments import check_whole
+from regard.support.super_init import check_initialised, missing_init_explained
+from regard.support.tokens import TextTokens
+
+__all__ = ["Effects", "effect", "load_effects"]
+
+Group = tuple[HeadNumber, ...]  # heads that are cut together
+_WATCHED = 8  # texts from which the roles of heads are known
+# What one forward may take. More is not faster on a CPU.
+_LOGITS = {"cpu": 256 << 20, "cuda": 4 << 30}  # bytes
+_TOKENS = {"cpu": 1 << 14, "cuda": 1 << 17}
+
+
+def effect(
+    model: nn.Module,
+    text: Text | Sequence[Text],
+    *,
+    heads: Heads | None = None,
+    layers: Sequence[int] | int | str | None = None,
+    pairs: Sequence[Sequence[HeadNumber]] | None = None,
+    tokens: int | str | Sequence[int | str] | None = None,
+    targets: Tensor | Sequence[Tensor] | None = None,
+    to: To = 0,
+    tokenizer: Any = None,
+    batch: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Effects:
+    """Measure what each head's absence costs: the loss per token with the head cut, less the loss without any cut.
+
+    >>> import regard
+    >>> model = regard.GPT.from_pretrained("tiny")
+    >>> text = "Alice was beginning to get very tired, and Alice was beginning to get very tired."
+    >>> effects = regard.effect(model, text, heads=[(0, 2), (4, 3), (5, 0)])
+    >>> [one.name for one in effects.order()]
+    ['0.2', '4.3', '5.0']
+    >>> round(effects[0, 2].loss, 1)                                # nats per token
+    1.8
+
+    text: a string, token ids, or what the model is called with, {"input_ids": …, "attention_mask": …}; or a list of
+        them. With several texts an effect is the mean over texts, with its standard error: the noise.
+    heads: (layer, head), or several; each is cut alone. [default: all heads]
+    layers: whole layers, each cut alone: numbers, or "all". [default: none]
+    pairs: heads that are cut together: [((0, 2), (4, 3)), …]. [default: none]
+    tokens: words ("tired@26") or positions, whose log-probability is measured too; heads are then ordered by its drop.
+    targets: what the logits at each position should predict, (T,) token ids for each text, negative ones not counted;
+        for logits of a whole text, one class. [default: the next token, in causal models]
+    to: what a cut head hands over: 0, "mean" (over the tokens of its text), a tensor (D,) or (T, D), {(layer, head):
+        tensor}, or `seen` of another run: see regard.cut.
+    tokenizer: reads strings and names tokens. [default: model.tokenizer, if there is one]
+    batch: how often a text is repeated in one forward, each time with another cut. [default: by size, as 256 MiB of
+        logits allow; 4 GiB on a GPU]
+    progress: called with how many cuts are done, and of how many.
+
+    Works on models that `regard.cut` works on and whose output is logits, or has or begins with them. The model runs in
+    eval mode, without gradients; its training mode is restored.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"effect() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
+    check_initialised(model)
+    check_whole(**({} if batch is None else {"batch": batch}))
+    reader = reader_of(model, tokenizer)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    samples = read_samples(text, encoder_of(model, tokenizer), targets, device)
+    run = _Runner(model, device)
+    with evaluating(model), torch.no_grad(), missing_init_explained():
+        seen, losses, vocabulary = run.uncut(samples, tokenizer)
+        sizes = [layer[0][1] for layer in seen.sizes()]
+        cuts = _groups(heads, layers, pairs, sizes)
+        plan = CutPlan(list(dict.fromkeys(head for cut in cuts for head in cut)), None, None, to, None)
+        texts = _tokens(samples, reader)
+        chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
+        changes = []
+        for number, sample in enumerate(samples):
+            rows = batch or _rows(sample.length, vocabulary, device)
+            values = _values_of_text(plan.values, number, len(samples))
+            cut_losses = []
+            for at in range(0, len(cuts), rows):
+                cut_losses.append(run.cut(sample, cuts[at : at + rows], values))
+                if progress is not None:
+                    progress(number * len(cuts) + min(at + rows, len(cuts)), len(samples) * len(cuts))
+            changes.append(
+                torch.cat(cut_losses) - losses[number] if cuts else losses[number].new_empty(0, sample.length)
+            )
+    roles = {key: one.role.name for key, one in seen.portraits().items()}
+    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, _in_words(to)))
+
+
+class _Runner:
+    """Runs a model on a text, uncut or with another cut in each row of a batch."""
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.model, self.device = model, device
+        saves = "use_cache" in inspect.signature(model.forward).parameters
+        self.options = {"use_cache": False} if saves else {}
+
+    def uncut(self, samples: Sequence[Sample], tokenizer: Any) -> tuple[Seen, list[Tensor], int]:
+        """What the heads do with the first texts, the loss at each token of every text, and the width of the logits."""
+        losses = []
+        with watch(self.model, keep=False, tokenizer=tokenizer) as seen:
+            for sample in samples[:_WATCHED]:
+                logits = self._logits(sample, 1)
+                losses.append(_losses(logits, sample)[0])
+        if samples[0].ahead and (where := look_ahead(seen)) is not None:
+            raise ValueError(
+                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give targets=, "
+                "what each position should predict, with −1 where nothing counts"
+            )
+        for sample in samples[_WATCHED:]:
+            losses.append(_losses(self._logits(sample, 1), sample)[0])
+        for number, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
+            if not bool(loss[sample.targets >= 0].isfinite().all()):
+                at = int(((sample.targets >= 0) & ~loss.isfinite()).nonzero()[0])
+                raise ValueError(
+                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, without "
+                    "any cut, so no effect can be measured; check the model's weights, its dtype and the padding"
+                )
+        return seen, losses, int(logits.shape[-1])
+
+    def cut(self, sample: Sample, cuts: Sequence[Group], values: Mapping[HeadNumber, Value]) -> Tensor:
+        """(cuts, T): the loss at each token with each of these cuts."""
+        with intercept(self.model, editor=_RowCuts(cuts, values)):
+            logits = self._logits(sample, len(cuts))
+        return _losses(logits, sample)
+
+    def _logits(self, sample: Sample, rows: int) -> Tensor:
+        """(rows, T, V), for this text so many times."""
+        args = [_repeated(one, rows) for one in sample.args]
+        output = self.model(
+            *args, **{name: _repeated(one, rows) for name, one in sample.kwargs.items()}, **self.options
+        )
+        return _logits_of(output, rows, sample, type(self.model).__name__)
+
+
+class _RowCuts:
+    """Another cut in each text of a batch: an editor, see edits.py."""
+
+    removes_edges = everywhere = False
+
+    def __init__(self, cuts: Sequence[Group], values: Mapping[HeadNumber, Value]) -> None:
+        self.cuts, self.values = cuts, values
+
+    def at(self, layer: int) -> LayerEdit | None:
+        """What changes in this layer."""
+        by_text = [[head for number, head in cut if number == layer] for cut in self.cuts]
+        heads = sorted({head for some in by_text for head in some})
+        if not heads:
+            return None
+        return LayerEdit(layer, {head: self.values[layer, head] for head in heads}, by_text=by_text)
+
+
+def _losses(logits: Tensor, sample: Sample) -> Tensor:
+    """(rows, T) float64: −log p of the target at each position, NaN where there is none."""
+    places = (sample.targets >= 0).nonzero()[:, 0]
+    wanted = sample.targets[places].to(logits.device)
+    losses = torch.full((len(logits), sample.length), torch.nan, dtype=torch.float64)
+    for row, one in enumerate(logits):  # one at a time: logsumexp takes as much memory as its input
+        scores = one[(places - sample.ahead).to(one.device)]
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        losses[row, places] = (scores.logsumexp(-1) - scores.gather(-1, wanted[:, None])[:, 0]).double().cpu()
+    return losses
+
+
+def _logits_of(output: Any, rows: int, sample: Sample, name: str) -> Tensor:
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    found = found[0] if isinstance(found, (tuple, list)) and found else found
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        raise ValueError(
+            f"{name} returned a {type(output).__name__} without logits; effect() needs the model with its language "
+            "model head, whose output is logits, has .logits or begins with them"
+        )
+    logits = found[:, None] if found.dim() == 2 else found
+    if logits.dim() != 3 or logits.shape[:2] != (rows, sample.length):
+        raise ValueError(
+            f"{name} returned {tuple(found.shape)} for {rows} × {sample.length} tokens; logits are (batch, tokens, "
+            "vocabulary), or (batch, classes) with one target for each text"
+        )
+    largest = int(sample.targets.max())
+    if largest >= logits.shape[-1]:
+        raise ValueError(
+            f"{name} returned {logits.shape[-1]} numbers for each token, so target {largest} has no logit; effect() needs "
+            "the model with its language model head"
+        )
+    return logits
+
+
+def _repeated(value: Any, rows: int) -> Any:
+    return value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) and value.dim() else value
+
+
+def _rows(length: int, vocabulary: int, device: torch.device) -> int:
+    """How often a text fits into one forward."""
+    kind = device.type if device.type in _LOGITS else "cpu"
+    return max(1, min(_LOGITS[kind] // (4 * length * vocabulary), _TOKENS[kind] // length))
+
+
+def _groups(
+    heads: Heads | None, layers: Any, pairs: Sequence[Sequence[HeadNumber]] | None, sizes: Sequence[int]
+) -> list[Group]:
+    """The heads of each cut, all of which exist. sizes: the number of heads of each layer."""
+    everything = [(layer, head) for layer, count in enumerate(sizes) for head in range(count)]
+    single = everything if layers is None and pairs is None else []
+    groups: list[Group] = [(head,) for head in (single if heads is None else head_numbers(heads) or [])]
+    if layers is not None:
+        named = range(len(sizes)) if layers == "all" else [layers] if isinstance(layers, int) else layers
+        for layer in named:
+            if not isinstance(layer, int) or not 0 <= layer < len(sizes):
+                raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
+            groups.append(tuple((layer, head) for head in range(sizes[layer])))
+    groups += [tuple(sorted(head_numbers(list(pair)) or [])) for pair in pairs or ()]
+    for layer, head in (head for group in groups for head in group):
+        if layer >= len(sizes):
+            raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
+        if head >= sizes[layer]:
+            raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
+    if not groups or not all(groups):
+        raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
+    return list(dict.fromkeys(groups))
+
+
+def _exist(count: int, what: str, where: str) -> str:
+    return f"{where} has {what} 0 only" if count == 1 else f"{where} has {what}s 0 to {count - 1}"
+
+
+def _values_of_text(values: Mapping[HeadNumber, Value], number: int, texts: int) -> dict[HeadNumber, Value]:
+    """What each head hands over in this text; of values (B, T, D), those of this text."""
+    mine: dict[HeadNumber, Value] = {}
+    for head, value in values.items():
+        if isinstance(value, Tensor) and value.dim() == 3:
+            if len(value) != texts:
+                raise ValueError(
+                    f"head {head[0]}.{head[1]} is to hand over values of {len(value)} texts, and {texts} are measured; give "
+                    "those of as many texts, or (T, D) for all of them"
+                )
+            value = value[number]
+        mine[head] = value
+    return mine
+
+
+def _tokens(samples: Sequence[Sample], reader: TextReader | None) -> list[TextTokens] | None:
+    """The tokens of each text, where all are known."""
+    texts = [] if reader is None else [one for sample in samples if (one := sample.read(reader)) is not None]
+    return texts if len(texts) == len(samples) else None
+
+
+def _in_words(to: To) -> str:
+    if isinstance(to, Seen):
+        return "what they did in another run"
+    if isinstance(to, (Tensor, Mapping)):
+        return "given values"
+    return str(to)

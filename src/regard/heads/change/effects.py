@@ -1,0 +1,199 @@
+"""What the absence of heads costs: one effect for each cut, in a table, by number, as a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.heads.change.effect_files import Measured, load_measured, save_measured
+from regard.support.drawing import as_figure, as_html, as_text
+
+HeadNumber = tuple[int, int]
+NOISE = 2.0  # standard errors: an effect that is not larger may be chance
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What changes when these heads are cut.
+
+    loss: by how much the loss per token grows, in nats; the mean over the texts. noise: its standard error over the
+    texts, NaN for one text. logprob: how the log-probability of the chosen tokens changes, their mean; −2.3 is a tenth
+    of the probability. NaN where no tokens were chosen. logprob_noise: its standard error.
+    per_token: for each text, (T,): by how much the loss grows at each token; NaN where a token has no prediction.
+    """
+
+    name: str  # 4.3, layer 4, 0.2+4.3
+    heads: tuple[HeadNumber, ...]
+    role: str  # of a single head; "" for several
+    loss: float
+    noise: float
+    logprob: float
+    logprob_noise: float
+    per_token: Sequence[Tensor]
+
+    @property
+    def cost(self) -> float:
+        """What heads are ordered by: the drop in the log-probability of chosen tokens, or else the loss."""
+        return self.loss if math.isnan(self.logprob) else -self.logprob
+
+    @property
+    def is_noise(self) -> bool:
+        """Is the cost within two standard errors of 0? False where one text was read: then nothing is known of it."""
+        return abs(self.cost) <= NOISE * (self.noise if math.isnan(self.logprob) else self.logprob_noise)
+
+    def worst(self, text: int | None = None) -> tuple[int, int, float] | None:
+        """(text, token, growth of its loss): the token that the cut costs most; None where none is predicted."""
+        best = None
+        for number, values in enumerate(self.per_token):
+            if text in (None, number) and not bool(values.isnan().all()):
+                at = int(values.nan_to_num(-math.inf).argmax())
+                if best is None or float(values[at]) > best[2]:
+                    best = number, at, float(values[at])
+        return best
+
+
+class Effects:
+    """What each cut costs; prints as a table, the largest cost first.
+
+    `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at once,
+    where they were measured. Iterating, and len(), go over all of them in the order in which they were measured.
+    """
+
+    def __init__(self, measured: Measured) -> None:
+        self.measured = measured
+        self._places = {heads: place for place, heads in enumerate(measured.cuts)}
+
+    @cached_property
+    def _effects(self) -> list[Effect]:
+        return [self._effect(place) for place in range(len(self.measured.cuts))]
+
+    def _effect(self, place: int) -> Effect:
+        heads, measured = self.measured.cuts[place], self.measured
+        per_token = [changes[place] for changes in measured.changes]
+        chosen = [] if measured.chosen is None else zip(per_token, measured.chosen, strict=True)
+        loss, noise = _mean_and_noise([float(one[~one.isnan()].mean()) for one in per_token])
+        logprob, logprob_noise = _mean_and_noise([-float(one[list(places)].mean()) for one, places in chosen])
+        role = measured.roles.get(heads[0], "") if len(heads) == 1 else ""
+        return Effect(self._name(heads), heads, role, loss, noise, logprob, logprob_noise, per_token)
+
+    def _name(self, heads: Sequence[HeadNumber]) -> str:
+        layers = sorted({layer for layer, _ in heads})
+        whole = len(layers) == 1 and len(heads) == self.measured.heads[layers[0]] and len(heads) > 1
+        return f"layer {layers[0]}" if whole else "+".join(f"{layer}.{head}" for layer, head in heads)
+
+    def __len__(self) -> int:
+        return len(self.measured.cuts)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return iter(self._effects)
+
+    def __getitem__(self, key: int | HeadNumber | tuple[HeadNumber, ...]) -> Effect:
+        """The effect of cutting a head, (layer, head); a whole layer; or several heads, a tuple of them."""
+        heads: tuple[Any, ...]
+        if isinstance(key, int):
+            heads = tuple((key, head) for head in range(self._heads(key)))
+        elif isinstance(key[0], int):
+            heads = (key,)
+        else:
+            heads = tuple(sorted(key))
+        if heads not in self._places:
+            names = [one.name for one in self._effects]
+            few = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+            raise KeyError(f"the effect of cutting {self._name(heads) or key} was not measured; measured are {few}")
+        return self._effects[self._places[heads]]
+
+    def _heads(self, layer: int) -> int:
+        count = len(self.measured.heads)
+        if not 0 <= layer < count:
+            raise KeyError(f"there is no layer {layer}; the model has layers 0 to {count - 1}")
+        return self.measured.heads[layer]
+
+    def order(self) -> list[Effect]:
+        """The effects, the largest cost first: by the log-probability of chosen tokens where there are any, else by loss."""
+        return sorted(self._effects, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
+
+    @property
+    def loss(self) -> float:
+        """The loss per token of the uncut model, in nats; the mean over the texts."""
+        return _mean_and_noise([float(one[~one.isnan()].mean()) for one in self.measured.losses])[0]
+
+    @property
+    def to(self) -> str:
+        """What cut heads handed over, in words."""
+        return self.measured.to
+
+    def summary(self) -> dict[str, Any]:
+        """All numbers but those of single tokens, ready for JSON; None where there is none."""
+        tokens = [len(one) for one in self.measured.losses]
+        first = {"loss": self.loss, "to": self.to, "texts": len(tokens), "tokens": tokens, "chosen": self._chosen()}
+        return first | {"effects": [self._as_plain(one) for one in self.order()]}
+
+    def _as_plain(self, one: Effect) -> dict[str, Any]:
+        numbers = {name: getattr(one, name) for name in ("loss", "noise", "logprob", "logprob_noise")}
+        plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
+        heads = [list(head) for head in one.heads]
+        worst = None if (place := one.worst()) is None else {"text": place[0], "token": place[1], "loss": place[2]}
+        return {"name": one.name, "heads": heads, "role": one.role, **plain, "is_noise": one.is_noise, "worst": worst}
+
+    def _chosen(self) -> list[list[int]] | None:
+        return None if self.measured.chosen is None else [list(one) for one in self.measured.chosen]
+
+    def to_json(self) -> str:
+        """The summary as JSON."""
+        return json.dumps(self.summary(), ensure_ascii=False)
+
+    def by_head(self) -> Mapping[HeadNumber, Effect]:
+        """The effects of single heads, by (layer, head)."""
+        return {one.heads[0]: one for one in self._effects if len(one.heads) == 1}
+
+    def label(self, text: int, token: int) -> str:
+        """The token's name in its text; its position where names are unknown."""
+        texts = self.measured.texts
+        return f"@{token}" if texts is None else texts[text].labels[token]
+
+    def table(self, width: int = 80, all: bool = False) -> str:
+        """The effects as aligned text, the largest cost first; all=True shows every one."""
+        return as_text(self, width, all=all)
+
+    def plot(self, ax: Any = None, width: float | None = None) -> Any:
+        """Heads as cells, layers down and heads across, coloured by cost; other cuts as bars."""
+        return as_figure(self, ax=ax, width=width)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one safetensors file, which regard.load_effects reads."""
+        save_measured(path, self.measured)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def load_effects(path: str | Path) -> Effects:
+    """Read effects that were saved with effects.save(path).
+
+    >>> import regard, tempfile
+    >>> model = regard.GPT("tiny").eval()
+    >>> effects = regard.effect(model, [5, 6, 7, 5, 6, 7], heads=[(0, 2), (4, 3)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     effects.save(f"{folder}/effects.safetensors")
+    ...     load_effects(f"{folder}/effects.safetensors")[4, 3].loss == effects[4, 3].loss
+    True
+    """
+    return Effects(load_measured(path))
+
+
+def _mean_and_noise(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error where there are several values; sums in float64."""
+    numbers = torch.tensor(values, dtype=torch.float64)
+    noise = float(numbers.std()) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return float(numbers.mean()) if values else math.nan, noise

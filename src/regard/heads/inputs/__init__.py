@@ -1,0 +1,1 @@
+"""What a call was given: token ids, padding, positions, texts."""

@@ -1,0 +1,398 @@
+"""Token ids and padding for every attention call, taken from the arguments of the modules around it.
+
+A module that is called with token ids or with a padding mask describes the inputs of all attention inside it, unless
+the sizes contradict. With a key/value cache, the ids of earlier calls come before those of this one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
+from regard.heads.calls.call import TextIds, WatchedCall
+from regard.heads.calls.edits import Positions
+from regard.heads.calls.same_keys import fingerprint_of
+from regard.heads.inputs.cached_texts import (
+    CachedText,
+    CachedTexts,
+    ReadText,
+    text_read,
+    total_length,
+    without_unused_slots,
+)
+from regard.heads.inputs.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
+from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
+from regard.heads.inputs.user_texts import Given as GivenTexts
+from regard.heads.inputs.user_texts import UserTexts, for_batch
+from regard.heads.measure.target_keys import first_visible
+
+KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
+IDS = ("input_ids", "ids", "idx", "tokens")
+INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
+TELLING = {*INPUT_NAMES, "key_padding_mask", "encoder_hidden_states"}  # arguments that say something of inputs
+CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
+ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
+
+
+@dataclass
+class CallInputs:
+    """The token ids and the padding mask of one module call."""
+
+    ids: Tensor | None = None  # (B, n), new in this call
+    real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
+    length: int | None = None  # n
+    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
+    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
+    read: ReadText | None = None  # what the first attention inside has read by now
+    layer: str | None = None  # that attention
+    source_length: int | None = None  # length of the text that cross-attention reads
+    is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
+    is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
+
+    def past_length(self, B: int) -> int:
+        """How many ids of earlier calls may come before those of this one."""
+        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
+
+
+class InputTracker:
+    """The module calls in progress, innermost last, and the ids that each module has read so far."""
+
+    def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
+        self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
+        self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
+        self.calls: list[ModuleCall[CallInputs]] = []
+        self._told = 0  # how many of them were given inputs
+        self.cached_texts = CachedTexts()
+        self.encoder_texts = EncoderTexts()
+        self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
+        self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
+        self.modules: set[str] = set()  # their modules
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module is called."""
+        if not self.calls:
+            self.leading_sizes = _leading_sizes(args, kwargs)
+            self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
+        may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
+        is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
+        inputs = self._inputs_of(module, args, kwargs) if is_asked else None
+        self._told += inputs is not None
+        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None))
+
+    def leave(self, output: Any = None) -> None:
+        """The innermost module call is over, and returned this."""
+        call = self.calls.pop()
+        self._told -= call.inputs is not None
+        if call.inputs is not None and call.inputs.ids is not None:
+            self.encoder_texts.remember(output, TextIds(call.inputs.ids, call.inputs.real))
+            if call.inputs.layer is not None and call.inputs.read is not None:
+                self.cached_texts.remember(call.inputs.layer, call.inputs.read)
+
+    def batch_size(self, T: int) -> int | None:
+        """How many texts of T queries there are, by the ids, the padding mask or the model's first argument."""
+        inputs = self._innermost_inputs()
+        known = inputs.ids if inputs.ids is not None else inputs.real
+        if known is not None:
+            return int(known.shape[0])
+        if len(self.leading_sizes) == 2 and self.leading_sizes[0] == T != self.leading_sizes[1]:
+            return self.leading_sizes[1]  # (T, B, E)
+        return self.leading_sizes[0] if self.leading_sizes else None
+
+    def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
+        """The call with its module, token ids and padding, as far as they are known."""
+        inputs = self._innermost_inputs()
+        B, _, T, S = call.sizes
+        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        if is_own:
+            used = self._look_up(inputs, call, module) if inputs.layer is None else call
+            used = without_unused_slots(used, inputs.past_length(B) + T)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
+        tokens = None
+        if is_own and not across:
+            call, tokens = used, _token_ids(inputs, used)
+        call = call.changed(module=module, tokens=tokens, across=across)
+        token_fact = FROM_CALL if tokens is not None else call.basis.tokens
+        if self.tokens and not across and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
+        if across:
+            call = self._with_both_texts(call, inputs)
+        own, outer = self._sources()
+        is_known = (call.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
+        positions = positions_of(call, self.given, is_known, own, outer)
+        if positions.how is How.UNKNOWN and call.tokens is not None:
+            call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
+        padding = call.basis.padding
+        if call.real is None:
+            call, padding = self._with_padding(call, inputs)
+        if self.tokens.unused or self.padding.unused:
+            self.unmatched.add((B, T, call.sizes[3]))
+            self.modules.add(module)
+        if tokens is not None and call.tokens is tokens:
+            call = _with_text(call, inputs, module)
+        basis = Basis(call.basis.weights, call.basis.heads, positions, padding, token_fact)
+        return call.changed(seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+
+    @property
+    def given(self) -> Given:
+        """What the innermost module that was called with tensors was given."""
+        return self.calls[-1].given if self.calls else Given()
+
+    @property
+    def _of_image(self) -> bool:
+        """Does a module run that was called with an image, and inside it none that was called with a text?"""
+        for call in reversed(self.calls[:-1]):
+            if call.of_image or call.inputs is not None:
+                return call.of_image
+        return False
+
+    def is_whole(self, call: WatchedCall) -> bool:
+        """Are the queries of this call all tokens that its module was given?"""
+        return call.across or call.tokens is not None or whole_text(call, self.given)
+
+    def may_be_tokens(self, count: int) -> bool:
+        """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
+        return any(has_length(value, count) for call in self.calls for value in call.arguments)
+
+    def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
+        """The call with its padded queries, and how they are known."""
+        if self.padding and self.padding.part(call.module) is not None:
+            real = self.padding.real(call, self._of_image)
+            if real is not None or self.padding.by_name:
+                return call.changed(real=real), FROM_CALL
+        real = self._real_queries(inputs, call)
+        if real is not None:
+            return call.changed(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+        if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
+            if (real := in_blocks(inputs.real, call)) is not None:
+                return call.changed(real=real), assumed(
+                    f"the text is in blocks of {call.sizes[2]} tokens, in their order"
+                )
+            return call, unknown("the padding mask is of the text, not of these queries")
+        return call, FROM_CALL
+
+    def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
+        """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
+        _, _, T, S = call.sizes
+        for length in (S, *(past + T for past in self.cached_texts.lengths(module))) if S > T else ():
+            used = without_unused_slots(call, length)
+            if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
+                inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
+                if inputs.past is not None:
+                    return used.changed(fingerprint=marks)
+        return call
+
+    def positions(self, call: WatchedCall) -> Positions:
+        """Where the first query and the first key of an annotated call are in their texts."""
+        inputs = self._innermost_inputs()
+        B, _, T, S = call.sizes
+        past = inputs.past_length(B) if inputs.is_cached else 0
+        if call.across:
+            return Positions(past, 0)
+        first_key = max(0, past + T - (S - call.extra))  # above 0 where a cache keeps the last keys only
+        return Positions(call.shift + first_key, first_key)
+
+    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+        """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
+        B, _, T, S = call.sizes
+        queries = None
+        if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
+            queries = for_batch(inputs.ids, B)
+        source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
+        keys = self.encoder_texts.of(source.states)
+        fits = keys is not None and keys.ids.shape == (B, S)
+        return call.changed(query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
+
+    def check_used(self) -> None:
+        """Raise ValueError where the tokens or the padding given by the user fit no call."""
+        for given in (self.padding, self.tokens):
+            given.check_used(self.unmatched, self.modules)
+
+    def _innermost_inputs(self) -> CallInputs:
+        return (self.calls[-1].known if self.calls else None) or CallInputs()
+
+    def _inputs_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallInputs | None:
+        """What the arguments of a module say about its inputs, and what is known from the call around it."""
+        if isinstance(module, nn.Transformer):
+            return None  # its encoder and its decoder each get their own text
+        outer = self._innermost_inputs()
+        arguments = self._input_arguments(module, args, kwargs)
+        inputs = None
+        if arguments or not self.calls or (args and self._may_receive_ids(module)):
+            inputs = _read_inputs(arguments, args)
+        source_length = encoder_length(kwargs)
+        if inputs is None:
+            starts_decoder = source_length is not None and source_length > 0 and outer.source_length is None
+            if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
+                return None
+            inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
+        embedded = arguments.get("inputs_embeds")
+        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
+            _inherit_ids(inputs, outer)
+        inputs.source_length = source_length
+        inputs.total = total_length(kwargs, inputs.length, inputs.real)
+        return inputs
+
+    def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that may describe the inputs, by name."""
+        if self.calls:  # finding the names of positional arguments takes too long for every module
+            arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
+        else:
+            arguments = _by_name(module, args, kwargs)
+        if "key_padding_mask" in kwargs and is_self_attention(args, kwargs):
+            arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
+        return arguments
+
+    def _may_receive_ids(self, module: nn.Module) -> bool:
+        """May this module, inside the model, be the first to be called with ids?"""
+        return bool(module._modules) and len(self.calls) < ID_DEPTH and not self._told
+
+    def _sources(self) -> tuple[KeySource, KeySource]:
+        """Where the innermost module, and the one around it, have their keys from."""
+        none = KeySource()
+        own = self.calls[-1].source if self.calls else none
+        return own, self.calls[-2].source if len(self.calls) > 1 else none
+
+    def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
+        """By the length of the encoder's text, by the arguments of the modules, or by the module's name."""
+        own_lengths = (inputs.length, past + (inputs.length or 0))
+        # Where both texts have the same length, only the name can decide.
+        if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
+            return True
+        own, outer = self._sources()
+        named = _named_cross_attention(module)
+        if own.name:
+            return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
+        if named is not None and named != "multihead_attn":
+            return True
+        return outer.name == "context" and outer.length == S and S not in (T, past + T)
+
+    def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
+        """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
+        if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
+            return real
+        own, outer = self._sources()
+        _, _, T, S = call.sizes
+        is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
+        return None if is_other_text or T != S or not T else self._queries_of_mask(call)
+
+    def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
+        B, _, _, S = call.sizes
+        real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
+        return None if real is None else for_batch(real.expand(-1, S), B)
+
+
+def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
+    """Token ids and padding from the arguments of a module; None where there are neither."""
+    ids = _read_ids(arguments, args)
+    real = _read_padding(arguments)
+    if ids is None and real is None:
+        return None
+    embedded = arguments.get("inputs_embeds")
+    length = ids.shape[1] if ids is not None else None
+    if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
+        length = embedded.shape[1]
+    return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and _holds_integers(args[1]))
+
+
+def _read_ids(arguments: dict[str, Any], args: tuple[Any, ...]) -> Tensor | None:
+    """(B, n): an argument with the name of ids, or the first one if it holds integers."""
+    ids = next((arguments[name] for name in IDS if _holds_integers(arguments.get(name))), None)
+    if ids is None and args and _holds_integers(args[0]):
+        ids = args[0]
+    return ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
+
+
+def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
+    """(B, S), True = not padding, from an attention_mask of 1 and 0 or from a key padding mask of torch.nn."""
+    real = None
+    mask = arguments.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
+        real = mask.detach() > 0
+    for name in KEY_PADDING:
+        hidden = arguments.get(name)
+        if isinstance(hidden, Tensor) and hidden.dim() == 2:
+            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+    return real
+
+
+def _inherit_ids(inputs: CallInputs, outer: CallInputs) -> None:
+    """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
+    if inputs.ids is not None or inputs.real is None or outer.ids is None:
+        return
+    if inputs.real.shape == (outer.ids if outer.real is None else outer.real).shape:
+        inputs.ids, inputs.length = outer.ids, outer.length
+
+
+def _leading_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+    return tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
+
+
+def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by name, the positional ones as well."""
+    names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+@lru_cache(maxsize=4096)
+def _named_cross_attention(module: str) -> str | None:
+    """The part of a module's name by which it is cross-attention."""
+    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
+    return None if named is None else named.group()
+
+
+@lru_cache(maxsize=64)
+def _positional_names(function: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
+    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return names[1:] if names[:1] == ("self",) else names
+
+
+def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
+    """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
+    assert inputs.ids is not None
+    B, _, T, S = call.sizes
+    if S == T and not inputs.is_cached:
+        return for_batch(inputs.ids, B)
+    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
+    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
+        return None
+    inputs.is_cached = True
+    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
+    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    assert call.tokens is not None
+    B, _, T, S = call.sizes
+    first, ids = None, call.tokens
+    if inputs.is_cached and inputs.past is not None:
+        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
+        call = call.changed(first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (call.fingerprint is not None or call.k is not None):
+        if first is None:
+            counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
+            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+        inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
+    return call
+
+
+def _holds_integers(t: Any) -> bool:
+    if not isinstance(t, Tensor):
+        return False
+    return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool

@@ -1,0 +1,1 @@
+"""How attention calls are noticed: one file for each way to call attention."""

@@ -1,0 +1,373 @@
+"""The attention calls of one thread: which watched module runs, which torch function it calls, and whom to report it to.
+
+Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their blocks.
+A torch function mode passes each torch function to its handler, by name. The mode is off where a module of torch.nn may
+take its fast path, which it does not take under a mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.call import Call
+from regard.attention.fused import Route
+from regard.attention.masks import Mask
+from regard.attention.observers import Edit, inside_observed_attention, observe
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.edits import CallEdit, LayerEdit
+from regard.heads.calls.same_keys import fingerprint_of_values
+from regard.heads.intercept import flex as intercept_flex
+from regard.heads.intercept import functorch
+from regard.heads.intercept import sdpa as intercept_sdpa
+from regard.heads.intercept import torch_nn as intercept_torch_nn
+from regard.heads.intercept.attention_kind import kind_of_sdpa, kind_of_softmax
+from regard.heads.intercept.flex_sinks import FlexSinks
+from regard.heads.intercept.function_mode import FunctionMode
+from regard.heads.intercept.outside_forward import OwnComputation, in_backward, is_recomputed
+from regard.heads.intercept.products import WeightedProduct, without_edges
+from regard.heads.intercept.softmax import Handler, SoftmaxTracker
+from regard.heads.intercept.tracked_softmax import TrackedSoftmax
+from regard.heads.intercept.watched_model import WatchedModel
+
+_NO_FUNCTION_MODE = torch._C.DisableTorchFunction
+_VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
+
+
+class Interceptor:
+    """Intercepts attention in one thread, for every model that is watched in it."""
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.models: list[WatchedModel] = []
+        self.running: list[WatchedModel] = []  # those of the models that are being called
+        self.leaves: set[int] = set()  # id() of those of their modules that make no attention
+        self.in_callback = False
+        self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
+        self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
+        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
+        self.mode = FunctionMode(self)
+        self.handlers: dict[str, Handler] = {  # by name of the torch function
+            **self.softmaxes.handlers,
+            "scaled_dot_product_attention": self.sdpa,
+            "flex_attention": self.flex_attention,
+            "multi_head_attention_forward": self.multi_head_attention,
+        }
+
+    def remove(self, model: WatchedModel) -> None:
+        """Watch this model no longer."""
+        self.models.remove(model)
+        self._find_running()
+
+    def _find_running(self) -> None:
+        self.running = [model for model in self.models if model.running]
+        self.leaves = {key for model in self.running for key in model.leaves}
+        self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
+
+    def call_module(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module, with each watched model knowing that it runs."""
+        if not self.running:
+            return self._call_outermost(original, module, args, kwargs)
+        entered: list[WatchedModel] = []
+        output = None
+        try:
+            self._enter(module, args, kwargs, entered)
+            if self.mode.is_on and not isinstance(module, intercept_torch_nn.WITH_FAST_PATH):
+                output = original(module, *args, **kwargs)
+            else:
+                with self.mode_for(module):
+                    output = original(module, *args, **kwargs)
+            return output
+        finally:
+            self._leave(entered, output)
+
+    def call_leaf(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module that makes no attention, without our mode where no tensor is followed."""
+        patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+        if patched or not self.mode.may_be_off:
+            return original(module, *args, **kwargs)
+        self.mode.set(on=False)
+        try:
+            return original(module, *args, **kwargs)
+        except RuntimeError:
+            pass  # under the mode, its error is explained
+        finally:
+            self.mode.set(on=True)
+        return original(module, *args, **kwargs)
+
+    def _call_outermost(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a module while no watched model runs."""
+        if in_backward():
+            self._refuse_recomputation(module)
+            return original(module, *args, **kwargs)
+        entered: list[WatchedModel] = []
+        output = None
+        try:
+            self._enter(module, args, kwargs, entered)
+            if not entered:  # no part of a watched model
+                return original(module, *args, **kwargs)
+            with observe(self.attend), self.mode_for(module):
+                output = original(module, *args, **kwargs)
+                self._refuse_lost_softmaxes()
+                return output
+        finally:
+            self._leave(entered, output)
+            self.softmaxes.forget()
+            for model in entered if output is not None else ():
+                model.warn_of_refused()
+
+    def _enter(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], entered: list[WatchedModel]
+    ) -> None:
+        """The models that this module is part of know that it runs; they are added to `entered`."""
+        with _NO_FUNCTION_MODE():  # every property of a tensor would pass through our own mode
+            if functorch.is_active():
+                args, kwargs = functorch.plain_arguments(args, kwargs)
+            for model in self.models:
+                if model.enter(module, args, kwargs):
+                    entered.append(model)
+                    if len(model.running) == 1:
+                        self._find_running()
+
+    def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
+        """These models' innermost module is done."""
+        if self.flex is not None and models and self.flex.depth >= len(models[0].running):
+            self._report_flex()
+        for model in models:
+            if model.pieces:
+                with OwnComputation(self, model.pieces[-1][1].call.device.type), torch.no_grad():
+                    model.leave(output)
+            else:
+                model.leave(output)
+            if not model.running:
+                self._find_running()
+        for model in models:
+            reason, model.uncuttable = model.uncuttable, ""
+            if reason and output is not None:
+                raise ValueError(reason)
+
+    def _refuse_lost_softmaxes(self) -> None:
+        """Softmaxes over scores that nobody multiplied with values, as far as was understood."""
+        for lost in self.softmaxes.lost.values():
+            for model in self.running:
+                model.refuse(lost.reason, lost.module)
+
+    def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
+        """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
+        each_step = any(model.needs_each_step for model in self.running)
+        return self.mode.switch(on=each_step or not intercept_torch_nn.may_take_fast_path(module))
+
+    def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
+        """What the cuts of the running models change in the attention call that is about to run."""
+        edits = [(model, edit) for model in self.running if (edit := model.edit(part)) is not None]
+        if edits and is_recomputed():
+            raise ValueError(
+                f"the attention in {self._module_name()} runs in torch.utils.checkpoint, which computes it again in "
+                "backward, uncut; switch gradient checkpointing off to cut it"
+            )
+        return edits
+
+    @property
+    def needs_contexts(self) -> bool:
+        """Is anybody to be given what each head handed over?"""
+        return any(model.contexts for model in self.running)
+
+    def edit_of(self, call: WatchedCall, edits: Sequence[tuple[WatchedModel, LayerEdit]]) -> CallEdit | None:
+        """All edits of a call as one."""
+        if not edits:
+            return None
+        call = self._with_extra_keys(call.detached())
+        with OwnComputation(self, call.device.type), torch.no_grad():
+            return CallEdit([model.place(edit, call) for model, edit in edits])
+
+    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
+        """Change the output of a call, and report the call. `out` has as many numbers as (B, H, T, D), in this order.
+
+        Edges are removed here where the call has values; otherwise that was done before.
+        """
+        if edit is None and not self.needs_contexts:
+            self.report(call.detached())
+            return out
+        with OwnComputation(self, call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+            if out.is_nested:
+                raise ValueError("its texts are nested tensors; pad them to one length")
+            context = out.reshape(*call.sizes[:3], out.shape[-1])
+            removed = None
+            if edit is not None:
+                if call.v is not None:
+                    removed, context = edit.removed, edit.replace_rows(context, call)
+                context = edit.replace_heads(context)
+                out = context.reshape(out.shape)
+        self.report(call.detached(), removed, context)
+        return out
+
+    def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
+        """Pass a call to the running models."""
+        if self.is_vmapped():
+            return
+        if functorch.is_active():
+            call, context = functorch.plain(call), functorch.plain(context)
+        call = self._with_extra_keys(call)
+        with OwnComputation(self, call.device.type), functorch.off(), torch.no_grad():
+            for model in self.running:
+                model.report(call, removed, context)
+
+    def is_vmapped(self) -> bool:
+        """Does the attention call run in torch.vmap? Then it is refused."""
+        if not functorch.is_vmapped():
+            return False
+        if self.edits():
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+        self._refuse(_VMAPPED)
+        return True
+
+    def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
+        _, _, T, S = call.sizes
+        extra = self.multihead.extra_keys if self.multihead is not None else 0
+        return call.changed(extra=extra) if extra and extra == S - T else call
+
+    def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """scaled_dot_product_attention."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
+        edits = self.edits()
+        query = args[0] if args else kwargs["query"]
+        if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in self.running):
+            for model in self.running:
+                model.count()
+            return function(*args, **kwargs)
+        out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
+        with self.errors_naming_the_module():
+            key = args[1] if len(args) > 1 else kwargs["key"]
+            axis, unknown, _ = kind_of_sdpa(self.running[0], self.multihead, query, key)
+            if unknown:
+                self._refuse(unknown)
+                return out
+            if axis.reorders and (edits or self.needs_contexts):
+                raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+            call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
+        return self.finish(call, self.edit_of(call, edits), out)
+
+    def _refuse(self, reason: str) -> None:
+        """The attention that is running is not reported, and cannot be cut."""
+        if any(model.editor is not None and model.editor.everywhere for model in self.running):
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
+        for model in self.running:
+            model.refuse(reason)
+
+    def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator that FlexAttention calls."""
+        if self.is_vmapped():
+            return function(*args, **kwargs)
+        edits = self.edits()
+        with self.errors_naming_the_module(), torch.no_grad():
+            call = intercept_flex.call_of(args, kwargs)
+        edit = self.edit_of(call, edits)
+        if edit is not None and edit.removed is not None:
+            with self.errors_naming_the_module("cut"):
+                args, kwargs = intercept_flex.without_edges(args, kwargs, edit.removed)
+            with torch.no_grad():
+                call = intercept_flex.call_of(args, kwargs)
+        outputs = function(*args, **kwargs)
+        self._report_flex()
+        if edit is None and not self.needs_contexts:
+            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].running))
+            return outputs
+        return (self.finish(call, edit, outputs[0]), *outputs[1:])
+
+    def _report_flex(self) -> None:
+        """Report the FlexAttention that ran last, with what became of its output since then."""
+        flex, self.flex = self.flex, None
+        if flex is not None:
+            self._refuse(flex.unknown) if flex.unknown else self.report(flex.call)
+
+    def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
+        shape, self.multihead = self.multihead, intercept_torch_nn.shape_of(args, kwargs)
+        was_on, self.mode.is_on = self.mode.is_on, False  # torch takes a mode off while it handles a function
+        try:
+            with self.mode.switch(on=True):
+                return intercept_torch_nn.without_dispatch(function)(*args, **kwargs)
+        finally:
+            self.multihead, self.mode.is_on = shape, was_on
+
+    def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
+        """A softmax was multiplied with values."""
+        if self.is_vmapped():
+            return product.out
+        kind = kind_of_softmax(self.running[0], self.multihead, softmax)
+        if kind.unknown:
+            self._refuse(kind.unknown)
+        if kind.unknown or not kind.is_attention:
+            return product.out
+        axis = kind.axis
+        call = softmax.call(axis)
+        with functorch.off():
+            call = call.changed(fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
+        edit, out = self.edit_of(call, self.edits()), product.out
+        if edit is None and not self.needs_contexts:
+            self.report(call)
+            return out
+        with OwnComputation(self, call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
+            rows = product.rows(softmax, axis)
+            if edit is not None:
+                if edit.removed is not None:
+                    call, out = without_edges(edit, call, softmax, product, rows, axis)
+                out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
+            context = product.context(out, rows)
+        self.report(call, None, context)
+        return out
+
+    def attend(self, call: Call, route: Route) -> Edit | None:
+        """regard's own attend(), which calls this as its observer."""
+        if inside_observed_attention():
+            return None  # part of another attention call
+        if self.is_vmapped():
+            return None
+        q, k, v = call.qkv
+        options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
+        watched = WatchedCall("", q=q, k=k, v=v, **options)
+        edit = self.edit_of(watched, self.edits())
+        if edit is not None or self.needs_contexts:
+            return _AttendEdit(self, watched, edit)
+        self.report(watched.detached())
+        return None
+
+    @contextmanager
+    def errors_naming_the_module(self, verb: str = "follow") -> Iterator[None]:
+        """Say in which module an attention call could not be read or cut."""
+        try:
+            yield
+        except (ValueError, RuntimeError, TypeError, IndexError) as error:
+            raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
+
+    def _refuse_recomputation(self, module: nn.Module) -> None:
+        if any(model.editor is not None and id(module) in model.names for model in self.models):
+            raise ValueError(
+                f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
+                "checkpointing off"
+            )
+
+    def _module_name(self) -> str:
+        return self.running[0].running[-1] or "the model itself"
+
+
+class _AttendEdit:
+    """Changes one call of regard's attend(), and reports it."""
+
+    def __init__(self, interceptor: Interceptor, call: WatchedCall, edit: CallEdit | None) -> None:
+        self.interceptor, self.call, self.edit = interceptor, call, edit
+
+    def context(self, context: Tensor) -> Tensor:
+        return self.interceptor.finish(self.call, self.edit, context)
+
+    def weights(self, weights: Tensor) -> Tensor:
+        if self.edit is None:
+            return weights
+        with OwnComputation(self.interceptor, self.call.device.type):
+            return self.edit.replace_weights(weights, self.call)

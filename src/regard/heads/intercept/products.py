@@ -1,0 +1,163 @@
+"""A product of weights and values, in whatever layout a model writes it: its rows as (B, H, T, D), and back.
+
+The weights may have been reshaped and permuted between softmax and product. What was done to them is done once more to
+the numbers of their rows, which then say where each row of each head is in the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.edits import CallEdit
+from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.intercept.tracked_softmax import TrackedSoftmax
+
+
+@dataclass(frozen=True)
+class WeightedProduct:
+    """weights · values."""
+
+    tensor: Tensor  # the weights as they are multiplied: (…, T, S), or (…, S, T) where transposed
+    out: Tensor
+    run: Callable[[Tensor], Any]  # the same product with other weights
+    order: tuple[int, ...] | None  # permutes `out` to (…, T, D), its leading axes those of the weights; None: unknown
+    refusal: str = ""  # why it cannot be changed
+    values: Tensor | None = None  # (…, S, D); None where their layout is unknown
+
+    def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
+        """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
+        if self.refusal or self.order is None:
+            raise ValueError(self.refusal or "its product sums over heads or queries")
+        shape = self.tensor.mT.shape if softmax.transposed else self.tensor.shape
+        numbers = torch.arange(shape[:-1].numel(), device=self.tensor.device).view(*shape[:-1], 1).expand(shape)
+        numbers = softmax.restore(numbers.mT if softmax.transposed else numbers)
+        wanted = softmax.weights.shape
+        if numbers[..., :1].numel() != wanted[:-1].numel() or numbers.shape[-1] != wanted[-1]:
+            raise ValueError(f"its weights, {tuple(wanted)}, are multiplied as {tuple(shape)}")
+        if self.by_rows(self.out).shape[:-1] != shape[:-1]:
+            raise ValueError(f"its weights, {tuple(shape)}, are multiplied with values of more texts or heads")
+        return axis.apply(numbers[..., :1].reshape(*wanted[:-1], 1))[..., 0]
+
+    def by_rows(self, out: Tensor) -> Tensor:
+        """(…, T, D)."""
+        assert self.order is not None
+        return out.permute(self.order)
+
+    def context(self, out: Tensor, rows: Tensor) -> Tensor:
+        """(B, H, T, D)."""
+        by_rows = self.by_rows(out)
+        return by_rows.reshape(-1, by_rows.shape[-1])[rows]
+
+    def with_context(self, out: Tensor, rows: Tensor, context: Tensor) -> Tensor:
+        """`out` with this context in it, in the layout of the model."""
+        by_rows = self.by_rows(out)
+        assert self.order is not None
+        inverse = [self.order.index(axis) for axis in range(len(self.order))]
+        flat = by_rows.reshape(-1, by_rows.shape[-1])
+        flat = flat.index_copy(0, rows.flatten(), context.reshape(-1, context.shape[-1]))
+        new = flat.view(by_rows.shape).permute(inverse)
+        return new if new.stride() == out.stride() else torch.empty_like(out).copy_(new)  # the model may view it
+
+    def with_weights(self, softmax: TrackedSoftmax, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The model's weights, as they are multiplied, with the chosen queries' rows of `weights`, (B, H, T, S)."""
+        tensor = self.tensor.mT if softmax.transposed else self.tensor
+        new = weights[:, :, chosen].reshape(-1, weights.shape[-1]).to(tensor.dtype)
+        flat = tensor.reshape(-1, tensor.shape[-1]).index_copy(0, rows[:, :, chosen].flatten(), new)
+        flat = flat.view(tensor.shape)
+        return flat.mT if softmax.transposed else flat
+
+
+def of_matrices(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, out: Tensor
+) -> WeightedProduct:
+    """By matmul, bmm, mm or baddbmm."""
+    order = list(range(out.dim()))
+    others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a is not tensor and a is not out]
+    transposed = _is_last(tensor, args, kwargs)
+    if transposed:
+        order[-2:] = order[:-3:-1]
+    refusal = ""
+    if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0 and len(others) > 1:
+        refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
+    operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+    values = operands[0].mT if transposed else operands[-1]
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal, values)
+
+
+def of_einsum(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensor: Tensor,
+    term: str,
+    result: str,
+    transposed: bool,
+    out: Tensor,
+    other: tuple[str, Tensor] | None = None,
+) -> WeightedProduct:
+    """By einsum: the axes of the weights by letter, and those of the result; other: the axes of the values, and these."""
+    rows = term[:-2] + (term[-1] if transposed else term[-2])
+    order = None
+    if "." not in term + result and all(axis in result for axis in rows):
+        rest = [i for i, axis in enumerate(result) if axis not in rows]
+        order = (*(result.index(axis) for axis in rows), *rest) if len(rest) == 1 else None
+    if term.startswith("...") and result.startswith("...") and "." not in (tail := result[3:]):
+        lead, row = out.dim() - len(tail), rows[3:]
+        rest = [lead + i for i, axis in enumerate(tail) if axis not in row]
+        if len(rest) == 1 and all(axis in tail for axis in row):
+            order = (*range(lead), *(lead + tail.index(axis) for axis in row), *rest)
+    values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
+    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order, values=values)
+
+
+def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor | None:
+    """(…, S, D), its leading axes in the order of the weights'."""
+    if axes.startswith("..."):
+        return values if axes[3:4] == key and len(axes) == 5 else values.mT if axes[4:] == key else None
+    lead = [axis for axis in rows if axis in axes]
+    if "." in axes or (lead and lead[0] != rows[0]) or len(set(axes)) < len(axes):
+        return None
+    rest = [axis for axis in axes if axis not in (*lead, key)]
+    return values.permute([axes.index(axis) for axis in (*lead, key, *rest)]).flatten(len(lead) + 1) if rest else None
+
+
+def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor) -> Callable[[Tensor], Any]:
+    def with_other(new: Tensor) -> Any:
+        def swap(value: Any) -> Any:
+            if isinstance(value, (tuple, list)):
+                return type(value)(swap(one) for one in value)
+            return new if value is tensor else value
+
+        return function(*swap(args), **{name: swap(value) for name, value in kwargs.items()})
+
+    return with_other
+
+
+def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)]
+    return operands[-1] is tensor
+
+
+def without_edges(
+    edit: CallEdit,
+    call: WatchedCall,
+    softmax: TrackedSoftmax,
+    product: WeightedProduct,
+    rows: Tensor,
+    axis: HeadAxis,
+) -> tuple[WatchedCall, Tensor]:
+    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+    assert edit.removed is not None
+    assert call.weights is not None
+    _, _, T, S = call.sizes
+    hidden = ~edit.removed.dense(T, S, call.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out

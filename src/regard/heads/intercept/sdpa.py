@@ -1,0 +1,263 @@
+"""scaled_dot_product_attention (SDPA) as torch calls it: its arguments as a call, and the LSE where the kernel has it.
+
+The kernel runs as it would unwatched: nothing here computes attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
+from regard.heads.calls.basis import FROM_CALL, USUAL, Basis
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.calls.score_origin import Memory
+
+aten = torch.ops.aten
+# Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
+KERNELS: dict[Any, int | None] = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default: None,
+    aten._scaled_dot_product_flash_attention.default: None,
+    aten._scaled_dot_product_efficient_attention.default: 4,
+    aten._scaled_dot_product_cudnn_attention.default: 4,
+}
+
+
+_EMPTY = WatchedCall("")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class CausalFromFirstKey(Mask):
+    """Causal with query 0 at key 0, like SDPA's is_causal; in causal() the last query is at the last key."""
+
+    def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
+        return cols <= rows[:, None]
+
+    @property
+    def kind(self) -> str:
+        return "causal from the start"
+
+
+class LseCapture(TorchDispatchMode):
+    """Keeps the LSE that an SDPA kernel computes anyway."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lse: Tensor | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import dynamo, which takes seconds
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func not in KERNELS:
+            return func(*args, **(kwargs or {}))
+        flag = KERNELS[func]
+        if flag is not None and len(args) > flag:
+            args = (*args[:flag], True, *args[flag + 1 :])
+        results = func(*args, **(kwargs or {}))
+        self.lse = results[1]
+        return results
+
+
+class SdpaArguments(NamedTuple):
+    """The arguments of SDPA."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    scale: float | None
+
+
+def run_with_lse(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Tensor | None]:
+    """The output of SDPA, and the LSE where its kernel computes one."""
+    with LseCapture() as capture:
+        out = function(*args, **kwargs)
+    return out, capture.lse
+
+
+def read_arguments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> SdpaArguments:
+    """Arguments by name, as SDPA itself reads them."""
+    return SdpaArguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def call_of(
+    args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, axis: HeadAxis, live: bool = False
+) -> WatchedCall:
+    """The arguments of SDPA as a call; live: with values and gradients.
+
+    (T, D) is one head; for (N, T, D), and for more than four axes, `axis` says where the heads are. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
+    """
+    query, key, value, attn_mask, dropout, is_causal, scale = read_arguments(*args, **kwargs)
+    if live and query.is_nested:
+        raise ValueError("its texts are nested tensors, which cannot be cut; pad them to one length")
+    if not live:
+        query, key = query.detach(), key.detach()
+    q, q_lengths = _padded(query)
+    k, k_lengths = _padded(key)
+    if torch.is_autocast_enabled(q.device.type):
+        q, k, value = _as_autocast(q), _as_autocast(k), _as_autocast(value)
+    if attn_mask is not None:
+        is_causal, attn_mask = _without_causal_bias(attn_mask, is_causal)
+        attn_mask = attn_mask if attn_mask is None or live else attn_mask.detach()
+    if q.dim() < 2 or k.dim() < 2:
+        raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
+    v = align_axes(q, value, None, axis)[1] if live else None
+    q, k, attn_mask = align_axes(q, k, attn_mask, axis)
+    bias = None
+    if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
+        bias, attn_mask = _as_autocast(attn_mask), None
+    T, S = q.shape[2], k.shape[2]
+    mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
+    if is_causal and S > T:
+        k, v = k[:, :, :T], None if v is None else v[:, :, :T]
+    return _EMPTY.changed(
+        q=q,
+        k=k,
+        v=v,
+        dropout=dropout if live else 0.0,
+        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        mask=mask,
+        bias=bias,
+        lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
+        real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
+        basis=USUAL if axis.fact is FROM_CALL else Basis(heads=axis.fact),
+    )
+
+
+def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
+    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
+    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
+    return (*lead, query.shape[-2], key.shape[-2]), queries
+
+
+def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
+    """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
+    one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+    one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
+    return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
+
+
+def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
+    """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    if q.dim() == k.dim() == 4 and axis.split is not None:
+        mask = None if mask is None else to_four_axes(mask).expand(q.shape[0], q.shape[1], -1, -1)
+        return axis.apply(q), axis.apply(k), None if mask is None else axis.apply(mask)
+    if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
+        return q, k, None if mask is None else to_four_axes(mask)
+    axes = max(q.dim(), k.dim())
+    q, k = _to_axes(q, axes), _to_axes(k, axes)
+    mask = None if mask is None else _to_axes(mask, axes)
+    if axes == 2:
+        return to_four_axes(q), to_four_axes(k), None if mask is None else to_four_axes(mask)
+    if axes == 3:
+        return _split_batch(q, k, mask, axis)
+    if axis.reorders and axes > 4 and axis.axis is not None:
+        q, k = q.movedim(axis.axis, -3), k.movedim(axis.axis, -3)
+        mask = None if mask is None else mask.movedim(axis.axis, -3)
+    if axis.grouped:
+        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = (t.expand(*lead, -1, -1).flatten(-4, -3) for t in (q, k))
+        mask = None if mask is None else mask.expand(*lead, -1, -1).flatten(-4, -3)
+    return _flatten_batch(q, k, mask)
+
+
+def _split_batch(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(N, T, D) as texts and heads, or as N texts of one head."""
+    N = max(q.shape[0], k.shape[0])
+    split = axis.split if axis.split is not None and axis.split[0] * axis.split[1] == N else (N, 1)
+    q, k = (t.expand(N, -1, -1).unflatten(0, split) for t in (q, k))
+    if mask is not None:
+        mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, split)
+    return q, k, mask
+
+
+def _flatten_batch(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """All axes before the heads as one."""
+    lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
+    heads = max(q.shape[-3], k.shape[-3])  # one query head for several key heads is repeated; the reverse need not be
+    if mask is not None and q.dim() > 4:
+        mask = mask.expand(*lead, -1, -1, -1).flatten(0, -4)
+    return q.expand(*lead, heads, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
+
+
+def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, B: int, T: int, S: int) -> Mask:
+    masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
+    if is_causal:
+        masks.append(CAUSAL if S >= T else CausalFromFirstKey())
+    elif allowed is not None:
+        masks.append(mask_from(allowed, B))
+    return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
+
+
+def _padded(t: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Texts of different lengths (a nested tensor) padded to one length, and their lengths."""
+    if not t.is_nested:
+        return t, None
+    lengths = torch.tensor([part.shape[-2] for part in t.unbind()], device=t.device)
+    return torch.nested.to_padded_tensor(t.contiguous(), 0.0), lengths
+
+
+def _without_causal_bias(attn_mask: Tensor, is_causal: bool) -> tuple[bool, Tensor | None]:
+    """The causal masks of torch.nn.attention.bias hold no entries: as the flag, or as a tensor where it differs."""
+    if type(attn_mask).__name__ != "CausalBias":
+        return is_causal, attn_mask
+    if attn_mask.variant.name == "UPPER_LEFT":  # type: ignore[attr-defined]
+        return True, None
+    T, S = attn_mask.seq_len_q, attn_mask.seq_len_kv  # type: ignore[attr-defined]
+    return False, CAUSAL.dense(T, S, attn_mask.device)
+
+
+def _as_autocast(t: Tensor) -> Tensor:
+    """As the kernel gets it: autocast casts below the level where we intercept."""
+    if t.dtype is torch.float64 or not torch.is_autocast_enabled(t.device.type):
+        return t
+    return t.to(torch.get_autocast_dtype(t.device.type))
+
+
+def _to_axes(t: Tensor, axes: int) -> Tensor:
+    return t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
+
+
+def _has_exact_lse(q: Tensor, mask: Mask, bias: Tensor | None) -> bool:
+    """Does the kernel's LSE cover the same scores, precisely? With 16-bit queries on the CPU it is summed in 16 bits."""
+    is_16_bit_cpu = q.device.type == "cpu" and q.element_size() == 2
+    return bias is None and (mask is EVERYTHING or mask is CAUSAL) and not is_16_bit_cpu
+
+
+def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
+    """(B, H, T), whatever the kernel appends: cuDNN an axis, the memory-efficient kernel padding of the last block."""
+    if lse is None or lse.dim() not in (3, 4):
+        return None
+    dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
+    lse = lse.detach()
+    if lse.dim() == 4:
+        lse = lse.squeeze(-1)
+    if lse.shape != q.shape[:3]:
+        lse = lse[..., : q.shape[2]]
+    return lse.to(dtype) if lse.shape == q.shape[:3] else None

@@ -1,0 +1,344 @@
+"""Attention as a softmax over the last axis, followed by a matrix product with the values.
+
+Only a softmax that reaches such a product is attention; one over a vocabulary or over experts is never reported.
+Between the two there may be casts, views, slices, masks, divisions by the row's sum, small additions and dropout. The
+weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and products
+written as sums of elementwise products are not recognised.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.heads.calls.score_origin import ScoreOrigins, learned
+from regard.heads.calls.visibility import may_see, reach_of
+from regard.heads.intercept import functorch
+from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+
+SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
+PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
+SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
+PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
+DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout")
+RESHAPE_OR_CAST = (
+    *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
+    *("view", "view_as", "reshape", "reshape_as", "expand", "expand_as", "unsqueeze", "squeeze", "flatten"),
+    *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "nan_to_num_", "_unsafe_view"),
+)
+DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
+ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
+EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
+CHANGE = (
+    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
+    *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
+    *DIVIDE,
+    *EITHER_OPERAND,
+)
+
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) → what the function returns
+
+
+@dataclass
+class LostSoftmax:
+    """A softmax over scores, as long as it has not been multiplied with values."""
+
+    origin: object  # kept, so that its id stays its own
+    module: str
+    shape: tuple[int, ...]
+    function: str = ""  # the first function after it that is not understood
+
+    @property
+    def reason(self) -> str:
+        what = f"goes through {self.function}," if self.function else "is followed by something"
+        return f"its softmax, {self.shape}, {what} which is not understood"
+
+
+class SoftmaxTracker:
+    """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
+
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
+    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
+    """
+
+    def __init__(
+        self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor], where: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.on_attention, self.where = on_attention, where
+        self.keep_scores = False
+        self.scores = ScoreOrigins()
+        self.lost: dict[int, LostSoftmax] = {}  # by id() of the origin
+        self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
+        self.handlers: dict[str, Handler] = {
+            **dict.fromkeys(SOFTMAX, self.softmax),
+            **dict.fromkeys(PRODUCT, self.product),
+            **dict.fromkeys(SLICE, self.slice),
+            **dict.fromkeys(PERMUTE, self.permute),
+            **dict.fromkeys(RESHAPE_OR_CAST, self.reshape_or_cast),
+            **dict.fromkeys(DROPOUT, self.dropout),
+            **dict.fromkeys(CHANGE, self.change),
+            "einsum": self.einsum,
+        }
+
+    def forget(self) -> None:
+        """Stop following the softmaxes so far."""
+        self.tracked.clear()
+        self.scores.alive.clear()
+        self.lost.clear()
+
+    def pass_on(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A function without a handler is called: if its argument is a softmax, it is what was not understood."""
+        tensor = self._tracked_argument(args, kwargs)
+        softmax = None if tensor is None else self._softmax_of(tensor)
+        if softmax is not None and (lost := self.lost.get(id(softmax.root or softmax.origin))) is not None:
+            lost.function = lost.function or name
+
+    def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Start to follow a softmax over the last axis."""
+        scores = args[0] if args else kwargs.get("input")
+        axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
+        if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
+            return function(*args, **kwargs)
+        visible, seen, reach = None, None, 0
+        if scores.numel() and not functorch.is_vmapped():
+            visible = may_see(scores.detach().amax(-2, keepdim=True))
+            seen = None if bool(visible.all()) else may_see(scores.detach())
+            reach = reach_of(scores.detach())
+        out = function(*args, **kwargs)
+        if isinstance(out, Tensor) and out.is_floating_point():
+            source = None
+            if self.keep_scores and args and args[0] is scores:
+                source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
+            queries = self.scores.of(scores)
+            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries, reach=reach)
+            if queries is not None and out.dim() > 2:
+                self.lost[id(softmax.origin)] = LostSoftmax(softmax.origin, self.where(), tuple(out.shape))
+            self._track(out, softmax)
+        return out
+
+    def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same weights with another shape or dtype."""
+        tensor = self._tracked_argument(args, kwargs)
+        out = function(*args, **kwargs)
+        softmax = self._softmax_of(tensor)  # after the function, which may have worked in place
+        if tensor is None or softmax is None or not isinstance(out, Tensor) or out.dim() < 2:
+            return out
+        if not softmax.transposed or out.shape[-2:] == tensor.shape[-2:]:
+            self._track(out, softmax.reshaped(tensor, out))
+        return out
+
+    def dropout(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The weights remain those before dropout."""
+        softmax = self._softmax_of(self._tracked_argument(args, kwargs))
+        if softmax is None:
+            return function(*args, **kwargs)
+        options = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+        if options.get("p", 0.5) > 0 and options.get("training", options.get("train", True)) is not False:
+            softmax = softmax.dropped(in_place=bool(options.get("inplace")) or function.__name__.endswith("_"))
+        out = function(*args, **kwargs)
+        self._track(out[0] if isinstance(out, tuple) else out, softmax)
+        return out
+
+    def change(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """New weights: the result, or after dropout the same change made to the weights before it."""
+        tensor, name = self._tracked_argument(args, kwargs), _base_name(function)
+        softmax = self._softmax_of(tensor)
+        if tensor is None or softmax is None or not _is_operand(tensor, name, args):
+            return function(*args, **kwargs)
+        if name in ADD and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
+            return self._add_tensors(softmax, others, function, args, kwargs)
+        shape = tensor.shape
+        if softmax.after_dropout and not softmax.unknown:
+            softmax = _change_before_dropout(softmax, tensor, function, args, kwargs)
+        out = function(*args, **kwargs)
+        result = tensor if name == "__setitem__" else out
+        if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
+            self._track(result, softmax if softmax.after_dropout else softmax.overwritten(result, shape))
+        return out
+
+    def permute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same weights with their axes in another order."""
+        softmax = self._softmax_of(args[0]) if args else None
+        out = function(*args, **kwargs)
+        if softmax is not None and (permuted := softmax.permuted(_order_of_axes(function, args, kwargs))) is not None:
+            self._track(out, permuted)
+        return out
+
+    def slice(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Parts of the weights, each followed by itself."""
+        softmax = self._softmax_of(args[0]) if args else None
+        out = function(*args, **kwargs)
+        if softmax is None or softmax.transposed:
+            return out
+        slices = as_tuple(out)
+        for tensor, part in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
+            if tensor.dim() >= 2:
+                self._track(tensor, part)
+        return out
+
+    def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """weights · values, or transposed: valuesᵀ · weightsᵀ."""
+        out = function(*args, **kwargs)
+        operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+        if len(operands) < 2:
+            return out
+        left, right = operands
+        if not self.tracked:
+            self.scores.product(left, right, out)
+            return out
+        for tensor, values, transposed in ((left, right, False), (right, left, True)):
+            softmax = self._attention(tensor, values, transposed)
+            if softmax is not None:
+                new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
+                return out.copy_(new) if "out" in kwargs and new is not out else new
+        self.scores.product(left, right, out)
+        return out
+
+    def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A sum over the keys of the weights and another tensor."""
+        out = function(*args, **kwargs)
+        if not args or not isinstance(args[0], str):
+            return out
+        tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
+        terms, result = _einsum_terms(args[0])
+        for i, tensor in enumerate(tensors if self.tracked else ()):
+            softmax = self._softmax_of(tensor)
+            others = "".join(terms[:i] + terms[i + 1 :])
+            values = [other for other in tensors if other is not tensor]
+            if len(values) == 1 and not _may_be_values(values[0], tensor):
+                continue
+            if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
+                transposed = softmax.transposed
+                other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
+                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
+                return self._confirm(softmax, product)
+        if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
+            left, right = (
+                t if (term[-1] in result) is is_last else t.mT
+                for t, term, is_last in zip(tensors, terms, (False, True), strict=True)
+            )
+            self.scores.product(left, right, out)
+        return out
+
+    def _add_tensors(
+        self,
+        softmax: TrackedSoftmax,
+        others: list[Tensor],
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""
+        out = function(*args, **kwargs)
+        if two := [other for other in map(self._softmax_of, others) if other is not None]:
+            for one in two:
+                self.lost.pop(id(one.root or one.origin), None)
+            self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
+        return out
+
+    def _attention(self, tensor: Tensor, values: Tensor, transposed: bool) -> TrackedSoftmax | None:
+        """The softmax in the tensor, if this product makes it attention."""
+        softmax = self._softmax_of(tensor)
+        if softmax is None or softmax.transposed is not transposed or not _may_be_values(values, tensor):
+            return None
+        keys, queries = tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
+        if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
+            return None
+        if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
+            softmax = replace(
+                softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1), one_query=True
+            )
+        return softmax
+
+    def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
+        for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
+            del self.tracked[key]
+        self.lost.pop(id(softmax.root or softmax.origin), None)
+        return self.on_attention(softmax, product)
+
+    def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
+        shape = softmax.weights.shape
+        if tensor.dim() == 4 and len(shape) == 3 and tensor.shape[-2:] == shape[-2:]:
+            softmax.heads = (tensor.shape[0], tensor.shape[1])
+            for _, other, _ in self.tracked.values():
+                if other.origin is softmax.origin:
+                    other.heads = softmax.heads
+        key, tracked = id(tensor), self.tracked
+        tracked[key] = (weakref.ref(tensor, lambda _: tracked.pop(key, None)), softmax, version_of(tensor))
+
+    def _softmax_of(self, tensor: Any) -> TrackedSoftmax | None:
+        """The softmax that the tensor holds, with the weights that it holds now."""
+        entry = self.tracked.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
+            return None
+        _, softmax, version = entry
+        if version != version_of(tensor):  # changed in place by a function that is not followed
+            softmax = softmax.overwritten(tensor, tensor.shape)
+            if softmax.after_dropout:
+                softmax.unknown = "after dropout its weights are written over; put dropout last"
+            self._track(tensor, softmax)
+        return softmax
+
+    def _tracked_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        if self.tracked:
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, Tensor) and self._softmax_of(value) is not None:
+                    return value
+        return None
+
+
+def _is_operand(tensor: Tensor, name: str, args: tuple[Any, ...]) -> bool:
+    """Is the tensor the one that the function changes, and not, for example, a divisor?"""
+    return not args or args[0] is tensor or name in EITHER_OPERAND
+
+
+def _change_before_dropout(
+    softmax: TrackedSoftmax, tensor: Tensor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TrackedSoftmax:
+    """Make the change to the weights before dropout, if it can be made there."""
+    name = _base_name(function)
+    divides_by_sums = name in DIVIDE and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
+    if divides_by_sums or softmax.weights.shape != tensor.shape or not softmax.has_own_axes:
+        return replace(softmax, unknown=f"after dropout its weights go through {name}; put dropout last")
+    return softmax.changed_before_dropout(function, args, kwargs, tensor)
+
+
+def _may_be_values(values: Tensor, weights: Tensor) -> bool:
+    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, look like attention."""
+    return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
+
+
+def _is_mixture_per_row(weights: Tensor, queries: int, axes: int) -> bool:
+    """Does each row of the softmax have values of its own? So a token mixes its experts; it attends to no other."""
+    return queries == 1 < weights.shape[-2] and axes > weights.dim() > 2
+
+
+def _einsum_terms(equation: str) -> tuple[list[str], str]:
+    """The axes of each operand, and those of the result."""
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    return inputs.split(","), result if arrow else "".join(axis for axis in inputs if inputs.count(axis) == 1)
+
+
+def _sums_over_keys(term: str, others: str, result: str, transposed: bool) -> bool:
+    """Does the einsum keep queries of the weights' own and sum over their keys? A mixture of experts has no queries."""
+    key = term[-2 if transposed else -1]
+    has_queries = any(axis in result and axis not in others for axis in term)
+    return has_queries and key in others and key not in result
+
+
+def _order_of_axes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """For each axis of the result, which axis of the first argument it is."""
+    probe = torch.empty(tuple(range(args[0].dim())), device="meta")
+    return list(function(probe, *args[1:], **kwargs).shape)
+
+
+def _base_name(function: Any) -> str:
+    """Without the overload of an aten operator."""
+    name: str = function.__name__
+    return name.partition(".")[0]

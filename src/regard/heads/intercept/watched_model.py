@@ -1,0 +1,219 @@
+"""One model that is watched or cut: which of its modules are running, how its layers are numbered, whom to tell."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from regard.attention.masks import Mask
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
+from regard.heads.calls.head_axis import declared_heads
+from regard.heads.calls.names import names_in_short
+from regard.heads.inputs.model_inputs import InputTracker
+from regard.heads.inputs.positions import whole_text
+from regard.heads.intercept.leaves import is_leaf
+
+Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+IN_PIECES = "it is computed in pieces, which are not joined"
+MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
+WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
+
+
+@dataclass
+class Forwards:
+    """How often the model was called so far, and how many attention calls it made."""
+
+    count: int = 0
+    calls: int = 0
+    layers: dict[tuple[str, int], int] = field(
+        default_factory=dict
+    )  # numbers by module, and its earlier calls in a forward
+
+
+class Report(NamedTuple):
+    """An attention call, the edges that a cut removed from it, and what its heads handed over."""
+
+    call: WatchedCall
+    removed: Mask | None
+    context: Tensor | None
+
+
+class WatchedModel:
+    """One model that is watched or cut: which of its modules are running, the callback, and what is changed.
+
+    contexts: give the callback what each head handed over.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: InputTracker,
+        callback: Callback | None = None,
+        editor: Editor | None = None,
+        contexts: bool = False,
+    ) -> None:
+        # The modules are kept alive with their names: an id may be used again otherwise.
+        self.names = _names_of(model)
+        self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
+        self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
+        self.running: list[str] = []  # names of the modules, innermost last
+        self.modules: list[nn.Module] = []  # the modules themselves
+        self.pieces: list[tuple[int, Report]] = []  # calls with some rows of a text, by how many modules run
+        self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
+        self.broken: set[int] = set()  # how many modules ran where a part of the attention was refused
+        self.cut_pieces: set[int] = set()  # how many modules ran where a call with some rows was cut
+        self.uncuttable = ""  # why a cut that was made was none
+        self._warned: set[str] = set()
+        self._heads: dict[int, int | None] = {}  # by id() of the module
+        self.forwards = Forwards()
+        self.layer = 0
+        self.times: Counter[str] = Counter()  # calls in this forward, by module
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads the module that runs has, by its own account or by that of the modules around it."""
+        innermost = id(self.modules[-1])
+        if innermost not in self._heads:
+            self._heads[innermost] = declared_heads(self.modules[: -MODULES_AROUND - 1 : -1])
+        return self._heads[innermost]
+
+    @property
+    def needs_calls(self) -> bool:
+        """Must it know every call, also those that its cut does not change?"""
+        return self.callback is not None or (self.editor is not None and self.editor.removes_edges)
+
+    @property
+    def needs_each_step(self) -> bool:
+        """Must its attention run step by step, and not inside one operator with everything else?"""
+        return self.contexts or self.editor is not None
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """A module is called, in any model. Is it part of this one?"""
+        known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
+        if known is None:
+            return False
+        self.inputs.enter(module, args, kwargs)
+        if not self.running:
+            self.forwards.count += 1
+            self.layer = 0
+            self.times.clear()
+        self.running.append(known[1])
+        self.modules.append(known[0])
+        return True
+
+    def leave(self, output: Any) -> None:
+        """The innermost module is done, and returned this; None after an error."""
+        if self.pieces and self.pieces[-1][0] == len(self.running):
+            self._report_pieces()
+        self.broken.discard(len(self.running))
+        self.cut_pieces.discard(len(self.running))
+        self.running.pop()
+        self.modules.pop()
+        self.inputs.leave(output)
+
+    def _report_pieces(self) -> None:
+        """One call with some rows of the module's text is reported; several are the pieces of one attention."""
+        pieces = [report for depth, report in self.pieces if depth == len(self.running)]
+        self.pieces = [piece for piece in self.pieces if piece[0] < len(self.running)]
+        if len(pieces) == 1 and len(self.running) not in self.broken:
+            self._pass_on(*pieces[0])
+            return
+        for name in dict.fromkeys(report.call.module for report in pieces):
+            self.refuse(IN_PIECES, name)
+            if len(self.running) in self.cut_pieces:
+                self.uncuttable = f"cannot cut the attention in {name or 'the model itself'}: {IN_PIECES}"
+
+    def refuse(self, reason: str, name: str | None = None) -> None:
+        """The attention in this module is not reported; the first reason is enough."""
+        if name is None:
+            name = self._name("")
+            self.broken.add(len(self.running))
+        if not any(name in names for names in self.refused.values()):
+            self.refused.setdefault(reason, []).append(name)
+
+    def warn_of_refused(self) -> None:
+        """Say, once, whose attention is not reported, and why."""
+        for reason, names in self.refused.items():
+            if reason not in self._warned:
+                self._warned.add(reason)
+                warnings.warn(_refusal(names, reason), stacklevel=2)
+
+    def refusals(self) -> str:
+        """All that is not reported, and why."""
+        return "; ".join(_refusal(names, reason) for reason, names in self.refused.items())
+
+    def edit(self, part: str) -> LayerEdit | None:
+        """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
+        if self.editor is None:
+            return None
+        name, layers = self._name(part), self.forwards.layers
+        return self.editor.at(layers.get((name, self.times[name]), len(layers)))
+
+    def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
+        """The edit with the call, annotated."""
+        call = self.inputs.annotate(call, self._name(call.module))
+        if not self.inputs.is_whole(call):
+            self.cut_pieces.add(len(self.running))
+        return PlacedEdit(edit, call, self.inputs.positions(call))
+
+    def may_be_piece(self, query: Tensor) -> bool:
+        """May a call of SDPA have other queries than the tokens that its module was given?"""
+        given = self.inputs.given
+        return not query.is_nested and bool(given.shape) and given.texts_of(query.shape[-2]) is None
+
+    def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
+        """Pass an attention call to the callback, without the removed edges."""
+        name = self._name(call.module)
+        if self.needs_calls or not whole_text(call, self.inputs.given):
+            call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
+            if not self.inputs.is_whole(call):
+                self.pieces.append((len(self.running), Report(call, removed, context)))
+                return
+        self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
+
+    def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
+        name = call.module
+        if self.callback is not None:
+            if removed is not None and call.weights is None:
+                call = call.changed(mask=call.mask & removed, lse=None)
+            if self.contexts:
+                assert context is not None
+                call = call.changed(context=context.detach())
+            self.callback(self.forwards.count - 1, self.layer, call)
+        self.count(name)
+
+    def count(self, name: str | None = None) -> None:
+        """An attention call ran, in this module."""
+        name = self._name("") if name is None else name
+        self.forwards.layers.setdefault((name, self.times[name]), len(self.forwards.layers))
+        self.times[name] += 1
+        self.layer += 1
+        self.forwards.calls += 1
+
+    def _name(self, part: str) -> str:
+        return ".".join(name for name in (self.running[-1], part) if name)
+
+
+def _refusal(names: list[str], reason: str) -> str:
+    where = names_in_short([name or "the model itself" for name in names])
+    return f"the attention in {where} is not reported: {reason}"
+
+
+def _names_of(model: nn.Module) -> dict[int, tuple[nn.Module, str]]:
+    """All modules and their names, by id; as named_modules(), without the wrappers that torch inserts."""
+    names: dict[int, tuple[nn.Module, str]] = {}
+    todo = [(model, "")]
+    while todo:
+        module, name = todo.pop()
+        if id(module) not in names:
+            names[id(module)] = module, name
+            prefix = f"{name}." if name else ""
+            children = [(c, name if n in WRAPPERS else prefix + n) for n, c in module._modules.items() if c is not None]
+            todo += reversed(children)
+    return names

@@ -1,0 +1,1 @@
+"""The statistics of heads: their registry, and computing them."""

@@ -1,0 +1,214 @@
+"""Exact weights a few rows at a time, in plain torch: for every statistic on the CPU, for the rare ones on a GPU.
+
+A tile is a few query rows by all the keys that they may see, of one head or of several at once. It fits into the cache,
+so that several passes over it cost little; T × S is never in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from regard.attention.call import Call
+from regard.attention.masks import EVERYTHING, to_four_axes
+from regard.support.torch_threads import run_side_by_side
+
+ROWS = 256
+FEW = 1 << 20  # up to so many weights are computed at once: head by head, short texts would be all overhead
+LOG2E = 1.4426950408889634
+
+Place = TypeVar("Place")
+
+
+class Tile(NamedTuple):
+    """Rows [first, last) and keys [low, high) of head h of batch element b, or of a group of heads from h on."""
+
+    b: int
+    h: int
+    first: int
+    last: int
+    low: int
+    high: int
+
+
+def rows_of(attention: Call) -> int:
+    """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
+    S = max(attention.sizes[3], 1)
+    return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
+
+
+def tiles(
+    attention: Call, head: int | None = None, batch: int | None = None, rows: int | None = None
+) -> Iterator[Tile]:
+    """All tiles, or those of one head, of one batch element."""
+    B, H, T, S = attention.sizes
+    rows = rows or rows_of(attention)
+    for b in range(B) if batch is None else (batch,):
+        for h in range(H) if head is None else (head,):
+            for first in range(0, T, rows):
+                last = min(first + rows, T)
+                low, high = attention.mask.span(first + S - T, last - 1 + S - T, S)
+                yield Tile(b, h, first, last, low, max(high, low))
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Compute in the type of the tensors."""
+    on = torch.is_autocast_enabled(device_type)  # torch.autocast takes as long as a small operation
+    return torch.autocast(device_type, enabled=False) if on else nullcontext()
+
+
+class HeadScores:
+    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one matrix product.
+
+    The queries contain the scale, and one more channel subtracts the rows' lse, (G, T), from every score. Scores are in
+    units of log 2, because exp2 is faster than exp.
+    """
+
+    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor | None = None) -> None:
+        q, k = attention.q, attention.k
+        assert q is not None
+        assert k is not None
+        self.attention, self.b, self.heads = attention, b, heads
+        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+        shared = q.shape[1] // k.shape[1]  # so many heads have the same keys
+        q, k = q[b, heads], k[b, heads if shared == 1 else [h // shared for h in range(heads.start, heads.stop)]]
+        (G, T, D), S = q.shape, k.shape[1]
+        self.q = torch.empty(G, T, D + 1, dtype=wide, device=q.device)
+        self.q[..., :D] = q.to(wide) * (attention.scale * LOG2E)
+        self.q[..., D] = 0 if lse is None else -LOG2E * lse
+        self.k = torch.ones(G, S, D + 1, dtype=wide, device=q.device)
+        self.k[..., :D] = k
+        self.k, self.shift = self.k.mT, S - T
+        self.parts = attention.mask.parts()
+        self.future: dict[tuple[int, int, int, float], Tensor] = {}
+
+    def scores(self, tile: Tile, hidden: float = -torch.inf, out: Tensor | None = None) -> Tensor:
+        """(G, rows, keys): the scores of a tile ÷ log 2, minus the rows' lse where that was given.
+
+        Those of hidden keys are `hidden`. out: memory for the result.
+        """
+        _, _, first, last, low, high = tile
+        q, k = self.q[:, first:last], self.k[:, :, low:high]
+        G, rows, cols = q.shape[0], last - first, high - low
+        with without_autocast(q.device.type):
+            x = q @ k if out is None else torch.bmm(q, k, out=out[: G * rows * cols].view(G, rows, cols))
+        bias, slopes = self.attention.bias, self.attention.alibi
+        if bias is not None:
+            part = self._of_heads(to_four_axes(bias))
+            part = part if part.shape[1] == 1 else part[:, first:last]
+            x += LOG2E * (part if part.shape[2] == 1 else part[:, :, low:high]).to(x.dtype)
+            x.clamp_(min=hidden)
+        if slopes is not None:
+            at, places = self._places(tile)
+            x -= LOG2E * slopes[self.heads, None, None].to(x.dtype) * (at[:, None] + self.shift - places).abs()
+        return self._hide(tile, x, hidden)
+
+    def _hide(self, tile: Tile, x: Tensor, hidden: float) -> Tensor:
+        if self.parts.rest is None and self.parts.keys is None and self.parts.window is None:
+            # Only columns after the first query can be in the future of a row.
+            edge = max(min(tile.first + self.shift + 1, tile.high), tile.low) - tile.low
+            if self.parts.causal and edge < x.shape[2]:
+                last = tile.first + self.shift - tile.low - edge  # the last visible column of the first row
+                size = (x.shape[1], x.shape[2] - edge)
+                key = (*size, last, hidden)
+                if key not in self.future:  # the same in nearly all tiles
+                    self.future[key] = x.new_full(size, hidden).triu_(last + 1)
+                x[..., edge:].tril_(last).add_(self.future[key])  # NaN is hidden too; faster than masked_fill_
+            return x
+        seen = self.attention.mask.tile(*self._places(tile), self.shift)
+        return x.masked_fill_(~(seen if seen.dim() == 2 else self._of_heads(to_four_axes(seen))), hidden)
+
+    def _of_heads(self, one: Tensor) -> Tensor:
+        """The part of a tensor (B or 1, H or 1, …) that belongs to these heads."""
+        part = one[self.b if one.shape[0] > 1 else 0]
+        return part[self.heads] if part.shape[0] > 1 else part
+
+    def _places(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        device = self.q.device
+        return torch.arange(tile.first, tile.last, device=device), torch.arange(tile.low, tile.high, device=device)
+
+
+class HeadWeights:
+    """The weights of one head, a tile at a time; rows whose lse (B, H, T) is not finite have none."""
+
+    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None) -> None:
+        self.own, self.rest = attention.weights, None
+        if self.own is None:
+            assert lse is not None
+            known = lse[b, h].isfinite()
+            self.rest = None if bool(known.all()) else ~known
+            self.head = HeadScores(attention, b, slice(h, h + 1), torch.where(known, lse[b, h], 0)[None])
+
+    def tile(self, tile: Tile) -> Tensor:
+        """The weights of a tile."""
+        b, h, first, last, low, high = tile
+        if self.own is not None:
+            part = self.own[b, h, first:last, low:high]
+            return part if part.dtype is torch.float64 else part.float()
+        p = self.head.scores(tile)[0].exp2_()
+        return p if self.rest is None else p.masked_fill_(self.rest[first:last, None], 0)
+
+
+def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
+    """The weights of a tile; rows whose lse is not finite have none."""
+    return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
+
+
+def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
+    """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing. threads: for heads, if not as many as torch uses."""
+    B, H, T, _ = attention.sizes
+    assert attention.q is not None
+    if are_few(attention):
+        return (all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
+    wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
+    lse = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
+
+    def add_head(place: tuple[int, int]) -> None:
+        b, h = place
+        head = HeadScores(attention, b, slice(h, h + 1))
+        for tile in tiles(attention, h, b):
+            if tile.high > tile.low:
+                lse[b, h, tile.first : tile.last] = (head.scores(tile)[0] / LOG2E).logsumexp(-1)
+
+    over_heads(attention, add_head, [(b, h) for b in range(B) for h in range(H)], threads)
+    return lse
+
+
+def over_heads(attention: Call, work: Callable[[Place], object], places: Sequence[Place], threads: int | None) -> None:
+    """Call work(place) for every place, a head or a few heads of a batch element; on a CPU several side by side."""
+    if attention.device.type == "cpu":
+        run_side_by_side(work, places, threads)
+    else:
+        for place in places:
+            work(place)
+
+
+def are_few(attention: Call) -> bool:
+    """Are the weights so few that they are computed at once?"""
+    B, H, T, S = attention.sizes
+    return 0 < B * H * T * S <= FEW
+
+
+def all_scores(attention: Call, hidden: float) -> Tensor:
+    """The scores ÷ log 2 of all heads, (B, H, T, S)."""
+    B, H, T, S = attention.sizes
+    q, k = attention.q, attention.k
+    assert q is not None
+    assert k is not None
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
+    with without_autocast(q.device.type):  # queries of heads that share keys are rows of one product
+        x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
+    if attention.bias is not None:
+        x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)
+    if attention.alibi is not None:
+        at = torch.arange(S - T, S, device=x.device)[:, None]
+        apart = (at - torch.arange(S, device=x.device)).abs()
+        x = x - LOG2E * attention.alibi.to(wide)[:, None, None] * apart
+    if attention.mask is EVERYTHING:
+        return x
+    return x.masked_fill(~attention.mask.dense(T, S, x.device), hidden)

@@ -1,0 +1,194 @@
+"""The statistics of every row and key from exact weights, a tile of a few heads at a time, in plain torch.
+
+Several heads at once, because a small tile of one head is computed faster than its operations are started. On a CPU
+each thread takes groups of heads; with no more threads than groups, their number does not change a bit of the results.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.call import Call
+from regard.heads.measure.kernels.exact_weights import (
+    LOG2E,
+    HeadScores,
+    Tile,
+    all_scores,
+    are_few,
+    over_heads,
+    rows_of,
+    tiles,
+    without_autocast,
+)
+
+HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
+GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a causal tile is computed and then hidden
+GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
+
+
+def one_pass(
+    attention: Call,
+    lse: Tensor,
+    counted: Tensor,
+    targets: Tensor,
+    columns: bool = True,
+    threads: int | None = None,
+) -> dict[str, Tensor]:
+    """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
+
+    lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
+    threads: for heads, if not as many as torch uses.
+    """
+    if are_few(attention):
+        return _all_at_once(attention, lse, counted, targets)
+    B, H, T, S = attention.sizes
+    wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
+    new: Any = {"device": attention.device, "dtype": wide}
+    sums = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
+    sums["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
+    sums["chosen"] = torch.zeros(B, H, T, targets.shape[0], **new)
+    sums["received"] = torch.zeros(B, H, S, **new)
+    groups = head_groups(attention)
+    rows = GROUP_ROWS if attention.device.type == "cpu" else rows_of(attention)
+    row_tiles = [tile for tile in tiles(attention, 0, 0, rows) if tile.high > tile.low]  # alike for every head
+    keys, inside = _columns(targets, row_tiles)
+    spare: list[Tensor] = []  # buffers of groups that are done: new memory is slow to use for the first time
+
+    def add_group(place: tuple[int, slice]) -> None:
+        b, heads = place
+        size = 0 if attention.weights is not None else (groups[0].stop - groups[0].start) * rows * S
+        try:
+            buffers = spare.pop()
+        except IndexError:
+            buffers = torch.empty(2, size, **new)
+        group = GroupWeights(attention, b, heads, lse, counted, buffers)
+        part = {name: values[b, heads] for name, values in sums.items()}
+        for tile in row_tiles:
+            _add_tile(part, *group.tile(tile), tile, attention.shift, keys[b], columns)
+        spare.append(buffers)
+
+    with without_autocast(attention.device.type):
+        over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
+    sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
+    sums["largest"].exp2_()
+    sums["chosen"] = sums["chosen"].permute(3, 0, 1, 2).masked_fill(~inside[:, :, None], 0)
+    return sums
+
+
+def head_groups(attention: Call) -> list[slice]:
+    """Heads whose tiles are computed together: as many as fit GROUP_WEIGHTS on a CPU, one on a GPU.
+
+    The number of threads must not matter: a product of several matrices rounds differently from products of one each.
+    """
+    _, H, _, S = attention.sizes
+    most = max(GROUP_WEIGHTS // (GROUP_ROWS * max(S, 1)), 1) if attention.device.type == "cpu" else 1
+    size = math.ceil(H / math.ceil(H / most)) if H else 1  # groups of equal size, where that is possible
+    return [slice(h, min(h + size, H)) for h in range(0, H, size)]
+
+
+class GroupWeights:
+    """The weights of a few heads of batch element b, and their log₂, a tile at a time; 0 in rows that do not count."""
+
+    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor) -> None:
+        counts, self.buffers = counted[b, heads], buffers
+        self.own = None if attention.weights is None else attention.weights[b, heads]
+        self.rest = None if bool(counts.all()) else ~counts[..., None]
+        if self.own is None:
+            self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
+
+    def tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """log₂ of the weights of a tile, and the weights, (G, rows, keys); the next tile overwrites them."""
+        rest = None if self.rest is None else self.rest[:, tile.first : tile.last]
+        if self.own is not None:
+            p = self.own[:, tile.first : tile.last, tile.low : tile.high]
+            p = p if p.dtype is torch.float64 else p.float()
+            # A model's own weights must stay as they are: its backward needs them.
+            return p.log2().clamp_(min=HIDDEN), p if rest is None else p.masked_fill(rest, 0)
+        x = self.scores.scores(tile, HIDDEN, self.buffers[0])
+        p = torch.exp2(x, out=self.buffers[1, : x.numel()].view_as(x))
+        return x, p if rest is None else p.masked_fill_(rest, 0)
+
+
+def _add_tile(
+    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, keys: Tensor, columns: bool
+) -> None:
+    """Add the log₂ weights x and weights p of a tile, (G, rows, keys), to the statistics of its heads; overwrites x."""
+    _, _, first, last, low, high = tile
+    here = (slice(None), slice(first, last))
+    sums["distance"][here] = _distance(p, tile, shift)
+    sums["largest"][here], place = _largest(x)
+    sums["largest_key"][here] = place + low
+    sums["chosen"][here] = p.gather(2, keys[first:last].expand(p.shape[0], -1, -1))
+    if columns:
+        sums["received"][:, low:high] += (p.new_ones(p.shape[0], 1, p.shape[1]) @ p)[:, 0]
+    sums["entropy"][here] = x.mul_(p).sum(-1)
+
+
+def _columns(targets: Tensor, row_tiles: list[Tile]) -> tuple[Tensor, Tensor]:
+    """Each target as a column of its row's tile, (B, T, N), and whether it is one, (N, B, T)."""
+    low, high = torch.zeros(2, targets.shape[2], dtype=torch.int64)
+    for tile in row_tiles:
+        low[tile.first : tile.last], high[tile.first : tile.last] = tile.low, tile.high
+    low, high = low.to(targets.device), high.to(targets.device)
+    keys = torch.minimum(targets, high - 1).sub_(low).clamp_(min=0)
+    return keys.permute(1, 2, 0).contiguous(), (targets >= low) & (targets < high)
+
+
+def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """one_pass() of a short text, by the definitions."""
+    B, H, T, S = attention.sizes
+    if attention.weights is not None:
+        p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
+        x = p.log2().clamp_(min=HIDDEN)
+    else:
+        x = (all_scores(attention, HIDDEN) - LOG2E * torch.where(counted, lse, 0)[..., None]).clamp_(min=HIDDEN)
+        p = x.exp2()
+    p = p.masked_fill(~counted[..., None], 0)
+    most, key = x.max(-1)
+    at = torch.arange(T, device=x.device)[:, None] + attention.shift
+    apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
+    places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
+    value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
+    return {
+        "entropy": (x * p).sum(-1).div_(-LOG2E).abs_(),
+        "distance": (p * apart).sum(-1),
+        "largest": most.exp2_(),
+        "largest_key": key,
+        "chosen": value.permute(3, 0, 1, 2),
+        "received": p.sum(-2),
+    }
+
+
+def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row and its index: the maxima of blocks of 64 first, which is much faster than one max()."""
+    size = x.shape[-1] // 64 * 64
+    if size < 256:
+        most, place = x.max(-1)
+        return most, place
+    blocks = x[..., :size].unflatten(-1, (-1, 64))
+    most, block = blocks.amax(-1).max(-1)
+    place = blocks.gather(-2, block[..., None, None].expand(*block.shape, 1, 64)).squeeze(-2).argmax(-1) + block * 64
+    if size < x.shape[-1]:
+        rest, where = x[..., size:].max(-1)
+        place = torch.where(rest > most, where + size, place)
+        most = torch.maximum(most, rest)
+    return most, place
+
+
+def _distance(p: Tensor, tile: Tile, shift: int) -> Tensor:
+    """Σ p · |at − j|: left and right of all rows as one product each, in between element by element."""
+    first, last, low, high = tile.first + shift, tile.last + shift, tile.low, tile.high
+    left, right = max(min(first, high), low) - low, max(min(last, high), low) - low
+    # Counted from the first row: small numbers stay exact.
+    at = torch.arange(last - first, device=p.device, dtype=p.dtype)
+    cols = torch.arange(low - first, high - first, device=p.device, dtype=p.dtype)
+    total = (p[..., left:right] * (at[:, None] - cols[left:right]).abs()).sum(-1)
+    if left > 0:
+        total += at * p[..., :left].sum(-1) - p[..., :left] @ cols[:left]
+    if right < p.shape[2]:
+        total += p[..., right:] @ cols[right:] - at * p[..., right:].sum(-1)
+    return total

@@ -1,0 +1,151 @@
+"""What is computed from queries and keys on demand: exact weights, the largest ones, maps, histograms.
+
+All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, H, T), as `measure` gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+
+import torch
+from torch import Tensor
+
+from regard.heads.calls.call import WatchedCall
+from regard.heads.measure.kernels import exact_weights as tiles
+from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
+
+
+def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
+    """The exact weights of these rows and columns, (B, R, C), of one head; rows that do not count are 0.
+
+    text: only this text of the batch, (1, R, C).
+    """
+    texts = range(call.sizes[0]) if text is None else [text]
+    rows, cols = rows.to(call.device), cols.to(call.device)
+    counts = counted(call, lse)
+    result = torch.zeros(len(texts), len(rows), len(cols), device=call.device, dtype=result_dtype(call))
+    if not result.numel():
+        return result
+    low, high = int(cols.min()), int(cols.max()) + 1
+    every = len(cols) == high - low and bool((cols[1:] > cols[:-1]).all())  # then nothing is to be chosen
+    size = 256 if call.device.type == "cpu" else 4096
+    texts_of_head = {b: HeadWeights(call, b, head, lse) for b in texts}
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        for first, last in _consecutive(part):
+            for i, (b, one) in enumerate(texts_of_head.items()):
+                tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
+                p = one.tile(tile)
+                p = p if every else p[:, cols - low]
+                p = p.masked_fill(~counts[b, head, tile.first : tile.last, None], 0)
+                result[i, start + first : start + last] = p
+    return result
+
+
+def _tiles(call: WatchedCall, lse: Tensor, head: int | None = None) -> Iterator[tuple[Tile, Tensor]]:
+    """Every tile of a head, or of all heads, and its weights; 0 in rows that do not count."""
+    counts = counted(call, lse)
+    for (b, h), group in groupby(tiles.tiles(call, head), lambda tile: (tile.b, tile.h)):
+        weights_of_head = HeadWeights(call, b, h, lse)
+        rest = None if bool(counts[b, h].all()) else ~counts[b, h, :, None]
+        for tile in group:
+            if tile.high > tile.low:
+                p = weights_of_head.tile(tile)
+                yield tile, p if rest is None else p.masked_fill(rest[tile.first : tile.last], 0)
+
+
+def top(call: WatchedCall, lse: Tensor, head: int, n: int) -> tuple[Tensor, Tensor]:
+    """Keys (B, T, n) and weights (B, T, n) of each query's n largest; key −1 and weight 0 past the visible ones."""
+    B, _, T, _ = call.sizes
+    keys = torch.full((B, T, n), -1, device=call.device)
+    largest = torch.zeros(B, T, n, device=call.device, dtype=result_dtype(call))
+    for tile, p in _tiles(call, lse, head):
+        size = min(n, p.shape[1])
+        best, place = p.topk(size, dim=-1)
+        here = (tile.b, slice(tile.first, tile.last), slice(0, size))
+        largest[here] = best
+        keys[here] = (place + tile.low).masked_fill(best <= 0, -1)
+    return keys, largest
+
+
+def pooled(call: WatchedCall, lse: Tensor, head: int, n: int) -> Tensor:
+    """The mean weight in each cell of a grid over T × S: (B, min(n, T), min(n, S)); NaN where a cell has no row."""
+    B, _, T, S = call.sizes
+    down, across = min(n, T), min(n, S)
+    lines = cells(torch.arange(T, device=call.device), T, down)
+    edges = torch.arange(across + 1, device=call.device) * S // max(across, 1)
+    total = torch.zeros(B, down, across, device=call.device, dtype=torch.float64)
+    for tile, p in _tiles(call, lse, head):
+        # Rows first: that leaves few of them. Then each cell is a difference of running sums.
+        where = lines[tile.first : tile.last] - lines[tile.first]
+        sums = p.new_zeros(int(where[-1]) + 1, p.shape[1]).index_add_(0, where, p).double()
+        running = torch.nn.functional.pad(sums.cumsum(-1), (1, 0))
+        ends = running[:, edges.clamp(tile.low, tile.high) - tile.low]
+        total[tile.b].narrow(0, int(lines[tile.first]), len(sums)).add_(ends.diff(dim=-1))
+    counts = counted(call, lse)[:, head].double()
+    rows = counts.new_zeros(B, down).index_add_(1, lines, counts)
+    mean = total / (rows[:, :, None] * edges.diff())
+    return mean.masked_fill(rows[:, :, None] == 0, torch.nan).to(result_dtype(call))
+
+
+def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
+    """(B, T, bins): weight at distance 0, 1, 2–3, 4–7, 8–15, …; NaN in rows that do not count."""
+    B, _, T, S = call.sizes
+    size = 1 + (max(S, T) - 1).bit_length() if max(S, T) else 1
+    result = torch.zeros(B, T, size, device=call.device, dtype=result_dtype(call))
+    if not call.has_positions:
+        return result.fill_(torch.nan)
+    for tile, p in _tiles(call, lse, head):
+        at = torch.arange(tile.first, tile.last, device=call.device)[:, None] + call.shift
+        apart = (at - torch.arange(tile.low, tile.high, device=call.device)).abs()
+        bins = torch.frexp(apart.double())[1].long()  # 0 → 0, 1 → 1, 2–3 → 2, 4–7 → 3
+        result[tile.b, tile.first : tile.last].scatter_add_(1, bins, p)
+    return result.masked_fill(~counted(call, lse)[:, head, :, None], torch.nan)
+
+
+def with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
+    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
+    bins = max(part.shape[-1] for part in parts)
+    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
+
+
+def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
+    """amounts (B, n, T) @ the mean of all heads' weights: (B, n, S). A rollout is made of this."""
+    B, H, _, S = call.sizes
+    result = torch.zeros(B, amounts.shape[1], S, device=call.device, dtype=torch.float64)
+    for tile, p in _tiles(call, lse):
+        part = amounts[tile.b, :, tile.first : tile.last].to(p.dtype) @ p
+        result[tile.b, :, tile.low : tile.high] += part.double()
+    return (result / H).to(result_dtype(call))
+
+
+def counted(call: WatchedCall, lse: Tensor) -> Tensor:
+    """(B, H, T) bool: the queries that are real tokens and may see something."""
+    if call.weights is not None:
+        rows = torch.stack([(call.weights[:, h] > 0).any(-1) for h in range(call.sizes[1])], dim=1)
+    else:
+        rows = lse.isfinite()
+    return rows if call.real is None else rows & call.real[:, None].to(rows.device)
+
+
+def result_dtype(call: WatchedCall) -> torch.dtype:
+    """float64 for a float64 model, else float32."""
+    source = call.q if call.weights is None else call.weights
+    return torch.float64 if source is not None and source.dtype is torch.float64 else torch.float32
+
+
+def cells(index: Tensor, size: int, n: int) -> Tensor:
+    """The cell of each row or column, of n cells; cell c covers [c · size // n, (c + 1) · size // n).
+
+    >>> cells(torch.arange(7), size=7, n=3)
+    tensor([0, 0, 1, 1, 2, 2, 2])
+    """
+    edges = torch.arange(1, n + 1, device=index.device) * size // max(n, 1)
+    return torch.bucketize(index, edges, right=True)
+
+
+def _consecutive(rows: Tensor) -> list[tuple[int, int]]:
+    """Runs of consecutive rows, as [first, last) indices of `rows`."""
+    breaks = (torch.nonzero(rows[1:] != rows[:-1] + 1)[:, 0] + 1).tolist()
+    return list(pairwise([0, *breaks, len(rows)])) if len(rows) else []

@@ -1,0 +1,166 @@
+"""Target keys: for each query, the keys whose weights are statistics of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import key_padding
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.visibility import row_tiles, visible_tile
+from regard.heads.measure.registry import Start, Target
+
+NONE = -(1 << 30)  # an earlier occurrence that does not exist; no step leads from it to a key
+
+
+def target_keys(call: WatchedCall, counted: Tensor, targets: Iterable[Target]) -> list[Tensor]:
+    """The key of each query, (B, T) for each target; −1 where there is none.
+
+    counted: (B, H, T) bool, the queries that count.
+    """
+    T, S = call.sizes[2:]
+    first = first_visible(call, counted)[:, None]
+    at = torch.arange(T, device=call.device) + call.shift
+    earlier = earlier_occurrence(call, first) if call.tokens is not None and S else None
+    return [locate(target, first, at, earlier, S - call.extra) for target in targets]
+
+
+def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, size: int) -> Tensor:
+    """The key of one target, (B, T), −1 where there is none, in a text of `size` keys.
+
+    >>> locate(Target(Start.OWN, -1), first=torch.tensor([[0], [2]]), at=torch.arange(5), earlier=None, size=5)
+    tensor([[-1,  0,  1,  2,  3],
+            [-1, -1, -1,  2,  3]])
+    """
+    B, T = first.shape[0], at.shape[-1]
+    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
+        return (first + target.step).clamp(min=-1).expand(B, T)
+    key = _unlimited(target, first, at, earlier)
+    exists = key >= first.clamp(min=0)
+    if target.step > 0:  # no start is after the text
+        exists = exists & (key < size)
+    return torch.where(exists, key, -1)
+
+
+def _unlimited(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None) -> Tensor:
+    """(B, T): the key of a target, whether or not it exists."""
+    if target.start is Start.FIRST:
+        return (first + target.step).expand(-1, at.shape[-1])
+    start = at if target.start is Start.OWN else earlier
+    if start is None:  # nothing is known of the tokens
+        start = at.new_full((first.shape[0], at.shape[-1]), NONE)
+    return start + target.step
+
+
+def dropped_targets(call: WatchedCall, targets: Iterable[Target]) -> list[Tensor]:
+    """(B, T) bool for each target: is it a key of the text that the cache has dropped? Its weight is 0."""
+    assert call.first is not None
+    first = call.first[:, None].to(call.device)
+    at = torch.arange(call.sizes[2], device=call.device) + call.shift
+    earlier = earlier_occurrence(call, first) if call.tokens is not None else None
+    keys = [_unlimited(target, first, at, earlier) for target in targets]
+    return [(key < 0) & (key >= first) for key in keys]
+
+
+def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
+    """(B,): the first key that any query that counts may see; negative where a cache has dropped it."""
+    if call.first is not None:  # queries of earlier calls may have seen more
+        return call.first.to(call.device)
+    B, _, T, S = call.sizes
+    parts = call.mask.parts()
+    if parts.rest is not None or call.bias is not None or call.weights is not None or not S or not T:
+        return _first_of_tiles(call, counted)
+    if parts.keys is None and parts.window is None:
+        return torch.zeros(B, dtype=torch.long, device=call.device)
+    at = torch.arange(S - T, S, device=call.device)
+    low = torch.zeros_like(at) if parts.window is None else (at - parts.window + 1).clamp(min=0)
+    if parts.keys is None:
+        nearest = low.clamp(max=S - 1).expand(B, T)
+    else:  # from each key on, the next one that is not padding
+        places = torch.where(key_padding(parts.keys, S, call.device), torch.arange(S, device=call.device), S)
+        nearest = places.flip(-1).cummin(-1).values.flip(-1)[:, low.clamp(max=S - 1)]
+    first = torch.where(counted.any(1), nearest, S).amin(-1)
+    return torch.where(first < S, first, 0)
+
+
+def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
+    """The same for any mask, from all of its rows, a few at a time."""
+    B, _, _, S = call.sizes
+    if not S:
+        return torch.zeros(B, dtype=torch.long, device=call.device)
+    seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
+    for rows in row_tiles(call):
+        seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
+    return seen.int().argmax(-1)
+
+
+def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
+    """(B, T): the last earlier key with the token of each query, from the first key on; NONE where there is none.
+
+    Negative where a cache has dropped that key.
+    """
+    B, _, T, S = call.sizes
+    assert call.tokens is not None
+    at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
+    tokens, dropped = call.tokens.to(call.device), 0
+    if call.dropped is not None:
+        dropped = call.dropped.shape[1]
+        tokens = torch.cat([call.dropped.to(call.device), tokens], 1)
+    last = _remembered(tokens).last.expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
+    return torch.where((last >= first) & (last >= -dropped) & (at >= 0), last, NONE)
+
+
+def earlier_from_first_key(call: WatchedCall) -> Tensor:
+    """earlier_occurrence() with key 0 as the first, int32, computed once for all layers of a forward."""
+    assert call.tokens is not None
+    if call.tokens.device != call.device or call.dropped is not None or call.tokens.is_inference():
+        return earlier_occurrence(call, 0).int()
+    text, sizes = _remembered(call.tokens), (call.sizes, call.extra)
+    if sizes not in text.earlier and call.sizes[2] == call.sizes[3] and not call.extra:  # each query is at its own key
+        text.earlier[sizes] = torch.where(text.last < 0, NONE, text.last).int().expand(call.sizes[0], -1)
+    elif sizes not in text.earlier:
+        text.earlier[sizes] = earlier_occurrence(call, 0).int()
+    return text.earlier[sizes]
+
+
+class RememberedText(NamedTuple):
+    """The text that was read last, and what was computed from it. Holding the ids keeps their memory from reuse."""
+
+    tokens: Tensor
+    version: int
+    last: Tensor  # _last_occurrence()
+    earlier: dict[tuple[tuple[int, ...], int], Tensor]  # earlier_from_first_key(), by sizes
+
+
+_latest: RememberedText | None = None
+
+
+def _remembered(tokens: Tensor) -> RememberedText:
+    """What is computed from these ids, once for all layers of a forward, and once for texts that are all the same row."""
+    global _latest
+    tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
+    if _latest is not None and _latest.tokens.data_ptr() == tokens.data_ptr() and not tokens.is_inference():
+        text = _latest.tokens
+        same = text.shape == tokens.shape and text.stride() == tokens.stride() and text.device == tokens.device
+        if same and _latest.version == tokens._version:
+            return _latest
+    if tokens.is_inference():  # which counts no versions
+        return RememberedText(tokens, 0, _last_occurrence(tokens), {})
+    _latest = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
+    return _latest
+
+
+def _last_occurrence(tokens: Tensor) -> Tensor:
+    """(B, S): the last earlier key with the same token, −1 where there is none.
+
+    >>> _last_occurrence(torch.tensor([[5, 7, 5, 5, 7]]))
+    tensor([[-1, -1,  0,  2,  1]])
+    """
+    order = tokens.argsort(dim=-1, stable=True)  # equal tokens side by side, in the order of the text
+    ordered = tokens.gather(-1, order)
+    before = torch.full_like(order, -1)
+    before[:, 1:] = torch.where(ordered[:, 1:] == ordered[:, :-1], order[:, :-1], -1)
+    return torch.empty_like(before).scatter_(-1, order, before)

@@ -1,0 +1,119 @@
+"""Calls of one form are measured together, as more texts of one batch: operations cost as much for one call as for ten.
+
+All layers of most models have the same form. The calls wait until the forward is over, a call of another form comes, or
+they are many. Their queries and keys are copies, which are kept in any case. Long texts do not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import CAUSAL, EVERYTHING, Mask
+from regard.heads.calls.call import WatchedCall
+from regard.heads.measure import statistics
+from regard.heads.measure.kernels.exact_weights import FEW
+
+# Up to so many weights, and bytes of queries and keys: beyond, computing takes longer than launching, on a GPU.
+WEIGHTS, BYTES = 1 << 30, 256 * 2**20
+
+
+class Form(NamedTuple):
+    """What calls that are measured together have in common."""
+
+    queries: torch.Size
+    keys: torch.Size
+    dtypes: tuple[torch.dtype, torch.dtype]
+    device: torch.device
+    scale: float
+    mask: Mask
+    known: tuple[bool, ...]  # which optional tensors there are
+    has_positions: bool
+    across: bool
+    extra: int
+    stream: torch.cuda.Stream | None  # on which the copies are made
+
+    @property
+    def most_calls(self) -> int:
+        """How many calls may be measured together."""
+        B, H, T, _ = self.queries
+        weights = max(B * H * T * self.keys[2], 1)
+        if self.device.type == "cpu":
+            return FEW // weights
+        size = (self.queries.numel() + self.keys.numel()) * self.dtypes[0].itemsize
+        return min(WEIGHTS // weights, BYTES // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
+
+
+def form_of(call: WatchedCall) -> Form | None:
+    """The form of a call; None where it is measured by itself."""
+    q, k, mask = call.q, call.k, call.mask
+    if q is None or k is None or q.device.type not in ("cpu", "cuda") or not (mask is CAUSAL or mask is EVERYTHING):
+        return None
+    if any(t is not None for t in (call.weights, call.bias, call.alibi, call.dropped)):
+        return None
+    return Form(
+        queries=q.shape,
+        keys=k.shape,
+        dtypes=(q.dtype, k.dtype),
+        device=q.device,
+        scale=call.scale,
+        mask=mask,
+        known=tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first)),
+        has_positions=call.has_positions,
+        across=call.across,
+        extra=call.extra,
+        stream=torch.cuda.current_stream(q.device) if q.is_cuda else None,
+    )
+
+
+class WaitingCalls:
+    """Calls of one form that are not measured yet."""
+
+    def __init__(self) -> None:
+        self.calls: list[WatchedCall] = []
+        self._form: Form | None = None
+
+    def add(self, call: WatchedCall) -> bool:
+        """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
+        form = form_of(call)
+        if (
+            form is None
+            or form.most_calls < 2
+            or (self.calls and (form != self._form or len(self.calls) >= form.most_calls))
+        ):
+            return False
+        self.calls.append(call)
+        self._form = form
+        return True
+
+    def measured(self, collect: frozenset[str]) -> list[tuple[WatchedCall, dict[str, Tensor]]]:
+        """All calls with their statistics, as statistics.measure() has them; after that, none waits."""
+        calls, form = self.calls, self._form
+        if form is None:
+            return []
+        if form.stream is None:
+            together = statistics.measure(_joined(calls), collect)
+        else:
+            with torch.cuda.stream(form.stream):
+                together = statistics.measure(_joined(calls), collect)
+            torch.cuda.current_stream(form.device).wait_stream(form.stream)
+        self.calls, self._form = [], None  # only now: after an error, they still wait
+        parts = [value.unflatten(0, (len(calls), -1)).unbind() for value in together.values()]
+        each = zip(*parts, strict=True)
+        return [(call, dict(zip(together, own, strict=True))) for call, own in zip(calls, each, strict=True)]
+
+
+def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
+    """One call with the texts of all."""
+    first, joined = calls[0], dict[str, Any]()
+    for name in ("q", "k", "lse", "real", "first"):
+        if getattr(first, name) is not None:
+            joined[name] = torch.cat([getattr(call, name) for call in calls])
+    if first.tokens is not None:
+        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)
+        ids = [t for call in calls if (t := call.tokens) is not None]
+        joined["tokens"] = first.tokens.expand(len(calls), -1) if shared else torch.cat(ids)
+    return first.changed(**joined)

@@ -1,0 +1,145 @@
+"""What files of this room share: texts as plain values, and checks of what a header says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from regard.support.printable import printable, readable
+from regard.support.tokens import TextTokens, is_part
+
+MOST_HEADS = 65_536  # of a layer
+_LONGEST = 500  # characters of a name
+_UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
+_AT_A_TIME = 1 << 20  # numbers that are checked
+_TYPES = {  # of the tensors of a call
+    **dict.fromkeys(("q", "k", "bias", "alibi", "weights"), "numbers"),
+    "real": "true or false",
+    "tokens": "whole numbers",
+}
+
+
+class Unfit(Exception):
+    """Why a file is refused."""
+
+
+def require(fits: bool, why: str) -> None:
+    """Refuse the file unless it fits."""
+    if not fits:
+        raise Unfit(why)
+
+
+@contextmanager
+def opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
+    """A safetensors file, open; whatever is wrong with it is a ValueError that names it."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
+            yield file
+    except safetensors.SafetensorError as error:
+        why = readable(error, 160)
+        raise ValueError(f"{path} is damaged or no safetensors file ({why}). Nothing was loaded.") from None
+    except Unfit as error:
+        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+
+
+@contextmanager
+def damage_refused(what: str) -> Iterator[None]:
+    """Inside this block, a header with other values than it should have is Unfit."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+        why = f"{type(error).__name__}: {readable(error, 160)}"
+        raise Unfit(f"the header does not describe {what} ({why})") from None
+
+
+def whole_number(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
+    """A size, or the number of something.
+
+    >>> whole_number(-1, "T")
+    Traceback (most recent call last):
+    regard.heads.report.file_checks.Unfit: T is -1, no size
+    """
+    is_size = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+    require(is_size, f"{what} is {readable(repr(value))}, no size")
+    return int(value)
+
+
+def short_text(value: Any) -> bool:
+    """Is it a name, or a line of text, that can be printed?"""
+    return isinstance(value, str) and len(value) <= _LONGEST and printable(value) == value
+
+
+def check_sizes(name: str, sizes: Mapping[str, int], size: int) -> None:
+    """A call cannot have many more rows and keys than its file has bytes."""
+    for axis in "TS":
+        count = math.prod(max(sizes[one], 1) for one in ("B", "H", axis))
+        claimed = f"{sizes['B']:,} texts, {sizes['H']:,} heads and {sizes[axis]:,} tokens"
+        require(count <= size + _UNBACKED, f"{name}: {claimed} are more than a file of {size:,} bytes can hold")
+
+
+Extremes = dict[int, tuple[float, float]]  # the least and the largest number of tensors, by id()
+
+
+def check_parts(name: str, parts: Mapping[str, Tensor], known: Extremes) -> None:
+    """The tensors of a call have the types and values that they should have."""
+    for part, tensor in parts.items():
+        check_dtype(f"{name}: {part}", tensor, _TYPES[part])
+    if "weights" in parts:
+        check_range(f"{name}: weights", parts["weights"], -0.1, 1.1, known)
+    if "tokens" in parts:
+        check_range(f"{name}: tokens", parts["tokens"], -1, (1 << 32) - 1, known)
+
+
+def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
+    """Does the tensor hold numbers, whole numbers, or values that are true or false?"""
+    is_float, is_flag = tensor.is_floating_point(), tensor.dtype is torch.bool
+    found = "numbers" if is_float else "true or false" if is_flag else "whole numbers"
+    require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
+
+
+def check_range(what: str, tensor: Tensor, least: float | int, most: float | int, known: Extremes) -> None:
+    """Is every number in this range? NaN stands for what is not known.
+
+    known: what was found out of tensors, so that one that a file names ten thousand times is read once.
+    """
+    if id(tensor) not in known:
+        known[id(tensor)] = _extremes(tensor)
+    for one in known[id(tensor)]:
+        if one < least or one > most:
+            raise Unfit(f"{what} has {one:g}, which is not between {least:g} and {most:g}")
+
+
+def _extremes(tensor: Tensor) -> tuple[float, float]:
+    low, high = math.inf, -math.inf
+    for part in tensor.flatten().split(_AT_A_TIME):
+        numbers = part.double()
+        numbers = numbers[~numbers.isnan()]
+        if numbers.numel():
+            low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    return (low, high) if low <= high else (math.nan, math.nan)
+
+
+def plain_text(text: TextTokens) -> dict[str, Any]:
+    """A text as JSON has it."""
+    return {"pieces": text.pieces, "continues": text.continues, "padding": text.padding, "parts": text.parts}
+
+
+def text_of_plain(text: dict[str, Any]) -> TextTokens:
+    """A text from what plain_text() made of it.
+
+    >>> text_of_plain(plain_text(TextTokens(["The", " cat"])))
+    TextTokens(['The', ' cat'])
+    """
+    pieces, parts = text["pieces"], {int(i): name for i, name in text["parts"].items()}
+    flags = [*text["continues"], *text["padding"]]
+    plain = all(isinstance(one, str) for one in pieces) and all(one in (True, False) for one in flags)
+    named = all(0 <= i < len(pieces) and isinstance(name, str) and is_part(name) for i, name in parts.items())
+    require(plain and named, "texts are not lists of tokens")
+    return TextTokens(pieces, text["continues"], text["padding"], parts)

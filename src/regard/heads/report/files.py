@@ -1,0 +1,385 @@
+"""Reports as files: one safetensors file, its header a JSON text that says what each tensor is.
+
+A file is checked before it is used: the header first, then every shape against the sizes that the header states.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import (
+    CAUSAL,
+    EVERYTHING,
+    And,
+    Causal,
+    Dense,
+    Documents,
+    Everything,
+    Mask,
+    Not,
+    Or,
+    Padding,
+    Window,
+    documents,
+    padding,
+    window,
+)
+from regard.heads.calls.basis import Basis
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.visibility import queries_per_key
+from regard.heads.measure.registry import STORED, check_collected
+from regard.heads.report.file_checks import (
+    MOST_HEADS,
+    Extremes,
+    Unfit,
+    check_dtype,
+    check_parts,
+    check_range,
+    check_sizes,
+    damage_refused,
+    opened,
+    plain_text,
+    require,
+    short_text,
+    text_of_plain,
+    whole_number,
+)
+from regard.heads.report.forward import Forward, in_slots
+from regard.heads.report.packed_mask import PackedMask, packed_bits
+from regard.heads.report.record import Record, RecordedCall, RecordTexts
+from regard.heads.report.texts import texts_of
+from regard.support.files import write_safetensors
+from regard.support.printable import printable_errors, readable
+from regard.support.tokens import TextTokens
+from regard.support.untrusted_json import MOST, parse_json
+
+NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer and save it"
+FORMAT, VERSION = "regard.seen", 1
+LARGEST_WINDOW = (1 << 31) - 1
+_DEEPEST_MASK = 64
+_AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
+    **{tensor: one.axes for tensor, one in STORED.items()},
+    **dict.fromkeys(("visible", "even_distance"), ("b", "h", "T")),
+    "queries": ("b", "h", "S"),
+}
+_INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
+_TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
+_PARTS: dict[str, tuple[str, ...]] = {
+    "q": ("B", "H", "T", "?"),
+    "k": ("B", "?", "S", "?"),
+    "bias": ("b", "h", "t", "s"),
+    "alibi": ("H",),
+    "weights": ("B", "H", "T", "S"),
+    "real": ("B", "T"),
+    "tokens": ("B", "S"),
+}
+
+
+class SavedReport(NamedTuple):
+    """What a file holds: the forwards of a report, and how they were collected."""
+
+    forwards: Sequence[Forward]
+    collect: frozenset[str]
+    keep: bool | None
+
+
+def save_report(path: str | Path, report: SavedReport, keep: bool | None = None) -> None:
+    """Write a report to one file, completely or not at all.
+
+    keep=False leaves out queries, keys and masks: statistics are read back, weights are not.
+    """
+    kept = all(record.kept for forward in report.forwards for record in forward.records.values())
+    if keep and not kept:
+        raise ValueError("queries and keys were not all kept, so they cannot be saved; watch with keep=True")
+    writer = _Writer(kept if keep is None else keep)
+    header = {
+        "collect": sorted(report.collect),
+        "keep": report.keep,
+        "forwards": [
+            {"number": forward.number, "layers": [writer.record(record) for record in forward.records.values()]}
+            for forward in report.forwards
+        ],
+        "texts": writer.texts,  # after the layers, which fill it
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
+
+
+@printable_errors()
+def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedReport:
+    """Read a report from a file that save_report() wrote; everything in it is checked first."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
+    with opened(path, device) as file:
+        return _read(file, path.stat().st_size, torch.device(device))
+
+
+class _Writer:
+    """Collects tensors under names; equal ones, such as a bias used in every layer, are written once."""
+
+    def __init__(self, keep: bool) -> None:
+        self.keep = keep
+        self.tensors: dict[str, Tensor] = {}
+        self.texts: list[dict[str, Any]] = []  # the tokens of each text
+        self._numbers: dict[int, tuple[TextTokens, int]] = {}  # their numbers in this list, by id()
+        self._common: list[str] = []
+
+    def put(self, tensor: Tensor, common: bool = False) -> str:
+        """The name under which the tensor is written; a common one may have been written before."""
+        plain = tensor.detach().cpu().contiguous()
+        if common:
+            for name in self._common:
+                if _same(self.tensors[name], plain):
+                    return name
+        name = f"t{len(self.tensors)}"
+        # safetensors writes no tensors that share memory.
+        self.tensors[name] = plain.clone() if plain.data_ptr() == tensor.data_ptr() and plain.numel() else plain
+        self._common += [name] * common
+        return name
+
+    def record(self, record: Record) -> dict[str, Any]:
+        record.visible()  # counted now, so that the file needs no mask for it
+        B, H, _, _ = record.sizes
+        texts = texts_of(record)
+        return {
+            "name": record.name,
+            "query_texts": self.text_numbers(texts.queries),
+            "key_texts": self.text_numbers(texts.keys),
+            "B": B,
+            "H": H,
+            "shared": self.put(record.shared) if self.keep and record.shared is not None else None,
+            "steps": [self.step(step) for step in record.steps],
+        }
+
+    def text_numbers(self, texts: Sequence[TextTokens] | None) -> list[int] | None:
+        """The numbers under which texts are written; a text that many layers have is written once."""
+        if texts is None:
+            return None
+        for text in texts:
+            if id(text) not in self._numbers:
+                self._numbers[id(text)] = text, len(self.texts)
+                self.texts.append(plain_text(text))
+        return [self._numbers[id(text)][1] for text in texts]
+
+    def step(self, step: RecordedCall) -> dict[str, Any]:
+        call = step.call
+        entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
+        entry["across"], entry["extra"] = call.across, call.extra
+        entry["basis"] = call.basis.plain()
+        entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
+        if not self.keep:
+            if "received_mean" in step.measured and "queries" not in step.measured:
+                entry["found"]["queries"] = self.put(queries_per_key(call))
+            if call.real is not None:
+                entry["real"] = self.put(call.real, common=True)
+            return entry
+        entry["scale"] = call.scale
+        entry["mask"] = self.mask(call.mask, step)
+        entry["shares_keys"] = step.shares_keys
+        for name in _PARTS:
+            value = getattr(call, name)
+            if value is not None and not (name == "k" and step.shares_keys):
+                entry[name] = self.put(value, common=name not in ("q", "k", "weights"))
+        return entry
+
+    def mask(self, mask: Mask, step: RecordedCall) -> dict[str, Any]:
+        """A mask as its rule; one that the format has no rule for as a tensor."""
+        match mask:
+            case Everything() | Causal():
+                return {"kind": mask.kind}
+            case Window():
+                return {"kind": "window", "size": mask.size}
+            case Padding():
+                return {"kind": "padding", "keep": self.put(mask.keep, common=True)}
+            case Documents():
+                return {"kind": "documents", "ids": self.put(mask.ids, common=True)}
+            case And() | Or():
+                both = [self.mask(mask.left, step), self.mask(mask.right, step)]
+                return {"kind": "and" if isinstance(mask, And) else "or", "of": both}
+            case Not():
+                return {"kind": "not", "of": [self.mask(mask.rule, step)]}
+        seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
+        return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+
+
+def _read(file: Any, size: int, device: torch.device) -> SavedReport:
+    header = file.metadata() or {}
+    if header.get("format") != FORMAT:
+        raise Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
+    if header.get("version") != str(VERSION):
+        version = readable(header.get("version"))
+        raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
+    with damage_refused("a report"):
+        report = parse_json(header["report"], MOST + size // 4)
+        reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
+        collect = frozenset(map(str, report["collect"]))
+        check_collected(collect)
+        keep = report["keep"]
+        forwards = [
+            Forward(
+                whole_number(forward["number"], "number"),
+                in_slots([reader.record(layer) for layer in forward["layers"]]),
+            )
+            for forward in report["forwards"]
+        ]
+        require(keep is None or isinstance(keep, bool), f"keep is {readable(repr(keep))}")
+        return SavedReport(forwards, collect, keep)
+
+
+class _Reader:
+    """Reads the tensors of a file, each after a check of its shape."""
+
+    def __init__(self, file: Any, size: int, device: torch.device, texts: Sequence[TextTokens]) -> None:
+        self._file, self._size, self._device, self._texts = file, size, device, texts
+        self._known = set(file.keys())
+        self._read: dict[str, Tensor] = {}
+        self._extremes: Extremes = {}
+        self._masks: dict[tuple[str, tuple[int, ...]], PackedMask] = {}  # one for all layers that name it
+
+    def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
+        """The tensor, if its shape has these sizes."""
+        require(isinstance(name, str) and name in self._known, f"{what} is missing")
+        shape = tuple(self._file.get_slice(name).get_shape())
+        if axes is not None:
+            fits = len(shape) == len(axes) and all(
+                axis == "?" or size == sizes[axis.upper()] or (axis.islower() and size == 1)
+                for axis, size in zip(axes, shape, strict=True)
+            )
+            wanted = ", ".join("any" if a == "?" else str(sizes[a.upper()]) for a in axes)
+            require(fits, f"{what} is {shape} and should be ({wanted})")
+        if name not in self._read:
+            self._read[name] = self._file.get_tensor(name)
+        return self._read[name]
+
+    def record(self, layer: dict[str, Any]) -> Record:
+        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H", most=MOST_HEADS)}
+        require(short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
+        shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
+        record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        require(all(offset >= 0 for _, _, offset in record.spans()), f"{record.name}: a step has too many keys")
+        B, _, T, S = record.sizes
+        queries, keys = (self._texts_of(layer, name, B, size) for name, size in (("query_texts", T), ("key_texts", S)))
+        record.texts = RecordTexts(queries, keys, NO_TEXTS)
+        return record
+
+    def _texts_of(self, layer: dict[str, Any], name: str, B: int, size: int) -> list[TextTokens] | None:
+        numbers = layer.get(name)
+        if numbers is None:
+            return None
+        texts = [self._texts[whole_number(number, name)] for number in numbers]
+        fits = len(texts) == B and all(len(text) == size for text in texts)
+        require(fits, f"{layer['name']}: {name} should be {B} texts of {size} tokens")
+        return texts
+
+    def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
+        sizes = sizes | {"T": whole_number(step["T"], "T"), "S": whole_number(step["S"], "S")}
+        T, S = sizes["T"], sizes["S"]
+        check_sizes(name, sizes, self._size)
+        measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
+        parts: Any = {
+            part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
+        }
+        check_parts(name, parts, self._extremes)
+        across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
+        basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
+        require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
+        if not step["kept"]:
+            parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            _check_together(name, measured)
+            return RecordedCall(WatchedCall(name, across=across, extra=extra, basis=basis, **parts), False, measured)
+        _check_together(name, measured)
+        shares = step["shares_keys"] is True
+        if shares:
+            if shared is None or shared.shape[2] < S:
+                raise Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
+            parts["k"] = shared.new_empty(sizes["B"], shared.shape[1], S, 0)
+        if "weights" not in parts:
+            require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
+            _check_keys(name, parts["q"], shared if shares and shared is not None else parts["k"])
+        scale = float(step["scale"])
+        require(math.isfinite(scale), f"{name}: scale is {scale}")
+        mask = self.mask(step["mask"])
+        mask.check(sizes["B"], sizes["H"], T, S)
+        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, basis=basis, **parts)
+        return RecordedCall(call, True, measured, shares)
+
+    def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
+        require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
+        tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
+        check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
+        check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
+        return tensor
+
+    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
+        """Queries and keys of width 0, which only have sizes."""
+        B, H, T, S = (sizes[axis] for axis in "BHTS")
+        # The file has no masks, so it must have what would be counted from them.
+        counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
+        require(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
+        return {
+            "q": torch.empty(B, H, T, 0, device=self._device),
+            "k": torch.empty(B, 1, S, 0, device=self._device),
+        }
+
+    def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
+        """A mask from its rule."""
+        kind = rule["kind"]
+        require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
+        if kind in ("and", "or"):
+            left, right = (self.mask(one, depth + 1) for one in rule["of"])
+            return left & right if kind == "and" else left | right
+        makers: dict[str, Callable[[], Mask]] = {
+            "everything": lambda: EVERYTHING,
+            "causal": lambda: CAUSAL,
+            "window": lambda: window(whole_number(rule["size"], "a window", most=LARGEST_WINDOW)),
+            "padding": lambda: padding(self.get(rule["keep"], None, {}, "padding")),
+            "documents": lambda: documents(self.get(rule["ids"], None, {}, "documents")),
+            "not": lambda: ~self.mask(rule["of"][0], depth + 1),
+            "dense": lambda: self._packed(rule),
+        }
+        require(kind in makers, f"no mask is called {readable(repr(kind))}")
+        return makers[kind]()
+
+    def _packed(self, rule: dict[str, Any]) -> Mask:
+        shape = tuple(whole_number(size, "a mask's size") for size in rule["shape"])
+        require(2 <= len(shape) <= 4, f"a mask has {len(shape)} axes")
+        bits = self.get(rule["bits"], ("S",), {"S": -(-math.prod(shape) // 8)}, "mask")
+        require(bits.dtype is torch.uint8, f"mask is {bits.dtype} and should be bits")
+        return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
+
+
+def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
+    """The least and the largest value of a statistic, with room for rounding."""
+    if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
+        named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}
+        return named.get(statistic, (-1, S - 1))
+    most = {"received": float(T), "distance": float(max(T, S))}.get(statistic, STORED[statistic].most(S))
+    return -0.1 * most, 1.1 * most + 0.1
+
+
+def _check_together(name: str, measured: Mapping[str, Tensor]) -> None:
+    for pair in _TOGETHER:
+        shapes = [measured[one].shape for one in pair if one in measured]
+        require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(pair)} belong together")
+
+
+def _check_keys(name: str, q: Tensor, k: Tensor) -> None:
+    H, D = q.shape[1], q.shape[3]
+    fits = k.shape[1] > 0 and H % k.shape[1] == 0 and k.shape[3] == D
+    require(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Are they equal bit for bit?"""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.numel() == 0 or torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))

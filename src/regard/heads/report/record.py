@@ -1,0 +1,387 @@
+"""A record: what one layer did in one forward, or in all steps of a generation.
+
+Statistics are measured while the model runs and joined when they are read. What needs the weights again (top, map,
+any slice) is computed on demand from the queries and keys that were kept, never as a full T × S matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.masks import EVERYTHING
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.same_keys import fingerprint_of
+from regard.heads.calls.visibility import is_plain, queries_per_key, visible_key_counts
+from regard.heads.inputs.pieces import TextReader
+from regard.heads.measure import on_demand, statistics
+from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
+from regard.heads.measure.target_keys import locate
+from regard.heads.report.reorder import call_in_order, latest_orders, take_texts
+from regard.support.tokens import TextTokens
+
+_ROWS = 256  # rows of exact weights at a time where a map spans several steps
+
+
+@dataclass(eq=False)
+class RecordedCall:
+    """One call of a layer: its statistics, and as much of the call as was kept."""
+
+    call: WatchedCall  # what was not kept is empty, of width 0, so that the sizes stay known
+    kept: bool
+    measured: dict[str, Tensor]
+    shares_keys: bool = False  # its keys are the first ones of the record's
+
+    @property
+    def rows(self) -> int:
+        return self.call.sizes[2]
+
+    @property
+    def keys(self) -> int:
+        return self.call.sizes[3]
+
+
+class RecordTexts(NamedTuple):
+    """The tokens of the queries and of the keys, one TextTokens for each text of the batch; or why they are unknown."""
+
+    queries: list[TextTokens] | None
+    keys: list[TextTokens] | None
+    unknown: str = ""
+
+
+@dataclass(eq=False)
+class Record:
+    """One layer of one forward."""
+
+    name: str
+    steps: list[RecordedCall] = field(default_factory=list)
+    shared: Tensor | None = None  # (B, Hkv, S, D): the newest keys, of which earlier steps had the first ones
+    reader: TextReader | None = None  # reads token ids as texts
+    texts: RecordTexts | None = None  # read from the ids when they are asked for, or from a file
+    orders: list[tuple[int, Tensor]] = field(default_factory=list)  # number of a step, rows that its texts had before
+    _joined: dict[str, Tensor] = field(default_factory=dict)
+    _spans: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(B, H, T, S) of all steps together."""
+        B, H, _, _ = self.steps[0].call.sizes
+        spans = self.spans()
+        return B, H, spans[-1][1], max(span[2] + step.keys for span, step in zip(spans, self.steps, strict=True))
+
+    @property
+    def kept(self) -> bool:
+        """Can weights be computed again?"""
+        return all(step.kept for step in self.steps)
+
+    @property
+    def across(self) -> bool:
+        """Is this cross-attention, as far as is known?"""
+        return self.steps[0].call.across
+
+    @property
+    def has_positions(self) -> bool:
+        """Does each query stand at a key, as far as is known?"""
+        return all(step.call.has_positions for step in self.steps)
+
+    @property
+    def attends_to_itself(self) -> bool:
+        """Are queries and keys the same text? They are where the first step is square, or where keys grow."""
+        first, *others = self.steps
+        if not self.has_positions:
+            return False
+        return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """For each step: its first row, the row after its last, and the position of its first key in the whole text.
+
+        That position is above 0 where a sliding-window cache has dropped older keys.
+        """
+        if len(self._spans) != len(self.steps):
+            first, moves = self.steps[0], len(self.steps) > 1 and self.attends_to_itself
+            self._spans, rows = [], 0
+            for step in self.steps:
+                rows += step.rows
+                offset = first.keys - first.rows + rows - step.keys if moves else 0
+                self._spans.append((rows - step.rows, rows, offset))
+        return self._spans
+
+    def offset(self, index: int) -> int:
+        """The position of the step's first key."""
+        return self.spans()[index][2]
+
+    def append(self, step: RecordedCall, order: Tensor | None = None) -> None:
+        """Add the next step of a generation; keys that only grew are kept once. order: the rows of its texts so far."""
+        newest = self.steps[-1]
+        if not self._continues_keys(newest, step, order):
+            self._stop_sharing()
+        elif (new := step.call.k) is not None:
+            self.shared = new
+            for one in (newest, step):
+                one.call, one.shares_keys = one.call.changed(k=new.new_empty(*new.shape[:2], one.keys, 0)), True
+        if order is not None:
+            self.orders.append((len(self.steps), order))
+        self.steps.append(step)
+        self.texts = None
+        self._joined.clear()
+
+    def _continues_keys(self, newest: RecordedCall, step: RecordedCall, order: Tensor | None) -> bool:
+        """Does the next step have the keys of the newest, before its own?"""
+        if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
+            return False
+        new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
+        if new is None or old is None:
+            return False
+        old = old if order is None else take_texts(old, order, old.shape[0])
+        return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
+
+    def settle(self) -> None:
+        """Put the texts of every step into the order that the last one has."""
+        for number, order in latest_orders(len(self.steps), self.orders):
+            step, B = self.steps[number], self.sizes[0]
+            measured = {name: take_texts(t, order, B) for name, t in step.measured.items()}
+            self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
+        self.orders.clear()
+
+    def _stop_sharing(self) -> None:
+        """Give each step its own keys back; later ones may share again."""
+        if self.shared is None:
+            return
+        self.settle()  # shared keys are in the order of the newest step
+        for index, step in enumerate(self.steps):
+            step.call, step.shares_keys = self.call(index), False
+        self.shared = None
+
+    def call(self, index: int) -> WatchedCall:
+        """The call of a step, including its keys."""
+        step = self.steps[index]
+        if not step.shares_keys:
+            return step.call
+        assert self.shared is not None
+        return step.call.changed(k=self.shared[:, :, : step.keys])
+
+    def calls(self) -> list[tuple[WatchedCall, Tensor]]:
+        """The call of each step, and its lse."""
+        return [(self.call(i), self.lse(i)) for i in range(len(self.steps))]
+
+    def positions(self) -> Tensor:
+        """(T,): the position of each query in the text."""
+        return torch.cat(
+            [torch.arange(step.rows) + step.call.shift + self.offset(i) for i, step in enumerate(self.steps)]
+        )
+
+    def has(self, *names: str) -> bool:
+        """Were these collected in every step?"""
+        return all(name in step.measured for step in self.steps for name in names)
+
+    def read(self, name: str) -> Tensor:
+        """A collected statistic of all steps together, (B, H, T …) or (B, H, S)."""
+        if not self.has(name):
+            raise ValueError(f'"{name}" was not collected in {self.name or "this layer"}; {self._how_to_collect(name)}')
+        if len(self.steps) == 1:
+            return self.steps[0].measured[name]
+        if name not in self._joined:
+            self._joined[name] = self._join(name)
+        return self._joined[name]
+
+    def _how_to_collect(self, name: str) -> str:
+        if name in NEED_TOKENS and all(step.call.tokens is None for step in self.steps):
+            return "it needs the token ids: watch(model, tokens=input_ids)"
+        return f'watch with collect=("default", "{name}")'
+
+    def _join(self, name: str) -> Tensor:
+        statistic, parts = STORED[name], [step.measured[name] for step in self.steps]
+        if name in statistic.keys:
+            parts = self._in_the_text(parts)
+        match statistic.join:
+            case Join.SUM:
+                return self._sum_over_steps(parts)
+            case Join.MEAN:
+                queries = self.queries_per_key()
+                return torch.where(queries > 0, self.read("received") / queries, torch.nan)
+            case Join.NEVER:
+                raise ValueError(
+                    f"the {name} of several steps is computed on demand and needs their keys; watch with keep=True"
+                )
+            case Join.BINS:
+                parts = on_demand.with_equal_bins(parts)
+            case Join.TARGET if statistic.target is not None:
+                parts = self._with_absent_targets(statistic.target, parts)
+        return torch.cat(parts, dim=2)
+
+    def _in_the_text(self, parts: list[Tensor]) -> list[Tensor]:
+        """Key numbers of each step as positions in the whole text; −1 stays."""
+        return [torch.where(part < 0, part, part + self.offset(i)) for i, part in enumerate(parts)]
+
+    def _with_absent_targets(self, target: Target, parts: list[Tensor]) -> list[Tensor]:
+        """0 where the target is a key of the text that its step did not have: it had been dropped, or came later."""
+        if not self.attends_to_itself:
+            return parts
+        real, device = self.steps[0].call.real, parts[0].device
+        first = torch.zeros(1, 1, dtype=torch.long) if real is None else (~real).cumprod(1).sum(1, keepdim=True)
+        keys = locate(target, first.to(device), self.positions().to(device), None, self.sizes[3])[:, None]
+        absent = []
+        for (start, end, offset), step in zip(self.spans(), self.steps, strict=True):
+            key = keys[:, :, start:end]
+            absent.append((key >= 0) & ((key < offset) | (key >= offset + step.keys)))
+        if not any(bool(one.any()) for one in absent):
+            return parts
+        counts = (~self.visible()[0].isnan()).split([step.rows for step in self.steps], dim=2)
+        return [torch.where(a & c, 0.0, part) for a, c, part in zip(absent, counts, parts, strict=True)]
+
+    def _sum_over_steps(self, parts: list[Tensor]) -> Tensor:
+        """What belongs to keys, (B, H, S of the step), added up at the position of each key."""
+        B, H, _, S = self.sizes
+        total = parts[0].new_zeros(B, H, S)
+        for i, part in enumerate(parts):
+            total[:, :, self.offset(i) : self.offset(i) + part.shape[2]] += part
+        return total
+
+    def queries_per_key(self) -> Tensor:
+        """(B, H, S): how many of the queries that count may see each key."""
+        B, H, _, _ = self.sizes
+        counts = [step.measured.get("queries", queries_per_key(step.call)) for step in self.steps]
+        return self._sum_over_steps([count.expand(B, H, -1) for count in counts])
+
+    def visible(self) -> tuple[Tensor, Tensor]:
+        """How many keys each query may see and their mean distance, (B, H, T) each; NaN in rows that do not count."""
+        B, H, _, _ = self.sizes
+        for step in self.steps:
+            if "visible" not in step.measured:
+                step.measured["visible"], step.measured["even_distance"] = visible_key_counts(step.call)
+        count, distance = (
+            torch.cat([step.measured[name].expand(B, H, -1) for step in self.steps], -1)
+            for name in ("visible", "even_distance")
+        )
+        return count, distance
+
+    def lse(self, index: int) -> Tensor:
+        """The log of each row's sum, from which any weight follows; measured now where it was not collected."""
+        step = self.steps[index]
+        if "lse" not in step.measured:
+            step.measured["lse"] = statistics.measure(self.call(index), frozenset({"lse"}))["lse"]
+        return step.measured["lse"]
+
+    def need(self, what: str) -> None:
+        """Raise where weights are asked for and nothing was kept to compute them from."""
+        if not self.kept:
+            raise ValueError(
+                f"{what} needs the queries and keys of {self.name or 'this layer'}, and they were not kept; "
+                "watch with keep=True"
+            )
+
+    def weights(self, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
+        """(B, R, C): the exact weights of these rows and columns; 0 on keys that a step did not have.
+
+        text: only this text of the batch, (1, R, C).
+        """
+        self.need("weights()")
+        calls = self.calls()
+        if len(calls) == 1:
+            return on_demand.weights(*calls[0], head, rows, cols, text)
+        parts = []
+        for (start, end, offset), (call, lse) in zip(self.spans(), calls, strict=True):
+            mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
+            there = ((cols >= offset) & (cols < offset + call.sizes[3])).nonzero()[:, 0]
+            if len(mine):
+                exact = on_demand.weights(call, lse, head, rows[mine] - start, cols[there] - offset, text)
+                parts.append((mine, there, exact))
+        dtype = parts[0][2].dtype if parts else None
+        texts = self.sizes[0] if text is None else 1
+        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=dtype)
+        for mine, there, exact in parts:
+            result[:, mine[:, None], there] = exact
+        return result
+
+    def top(self, head: int, n: int) -> tuple[Tensor, Tensor]:
+        """Keys and weights (B, T, n) of each query's n largest."""
+        if self.has("top_keys") and all(n <= step.measured["top_keys"].shape[-1] for step in self.steps):
+            return self.read("top_keys")[:, head, :, :n], self.read("top_weights")[:, head, :, :n]
+        self.need(f"top({n})")
+        keys, weights = zip(*(on_demand.top(call, lse, head, n) for call, lse in self.calls()), strict=True)
+        return torch.cat(self._in_the_text(list(keys)), 1), torch.cat(weights, 1)
+
+    def map(self, head: int, n: int) -> Tensor:
+        """The mean weight in each cell of a grid over all rows and keys."""
+        _, _, T, S = self.sizes
+        stored = self.steps[0].measured.get("map")
+        if len(self.steps) == 1 and stored is not None and stored.shape[2:] == (min(n, T), min(n, S)):
+            return stored[:, head]
+        self.need(f"map({n})")
+        return on_demand.pooled(self.call(0), self.lse(0), head, n) if len(self.steps) == 1 else self._pool(head, n)
+
+    def _pool(self, head: int, n: int) -> Tensor:
+        """The map of several steps, from a few rows of exact weights at a time."""
+        B, _, T, S = self.sizes
+        down, across = min(n, T), min(n, S)
+        device = self.steps[0].call.device
+        cols = torch.arange(S, device=device)
+        columns = on_demand.cells(cols, S, across)
+        total = torch.zeros(B, down, across, dtype=torch.float64, device=device)
+        rows_in = torch.zeros(B, down, dtype=torch.float64, device=device)
+        real = self.real()
+        for rows in torch.arange(T, device=device).split(_ROWS):
+            exact = self.weights(head, rows, cols).nan_to_num(0.0).double()
+            counts = (exact.sum(-1) > 0) & real[:, rows]  # a row that sees nothing has no weights at all
+            exact = exact * counts[..., None]
+            narrow = exact.new_zeros(B, len(rows), across).index_add_(2, columns, exact)
+            lines = on_demand.cells(rows, T, down)
+            total.index_add_(1, lines, narrow)
+            rows_in.index_add_(1, lines, counts.double())
+        width = torch.bincount(columns, minlength=across)
+        return (total / (rows_in[..., None] * width)).to(self.lse(0).dtype)
+
+    def real(self) -> Tensor:
+        """(B, T) bool: which queries are real tokens."""
+        everyone = [torch.ones(self.sizes[0], step.rows, dtype=torch.bool) for step in self.steps]
+        known = [step.call.real for step in self.steps]
+        device = self.steps[0].call.device
+        return torch.cat([(e if r is None else r).to(device) for e, r in zip(everyone, known, strict=True)], 1)
+
+    def context(self) -> Tensor:
+        """(B, H, T, D): what each head handed over."""
+        parts = [step.call.context for step in self.steps]
+        kept = [part for part in parts if part is not None]
+        if len(kept) < len(parts):
+            raise ValueError("what heads hand over was not kept; watch with values=True: watch(model, values=True)")
+        return torch.cat(kept, 2)
+
+    def histogram(self, head: int) -> Tensor:
+        """(B, T, bins): weight by powers of two of the distance."""
+        if self.has("histogram"):
+            return self.read("histogram")[:, head]
+        self.need("histogram")
+        return torch.cat(
+            on_demand.with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1
+        )
+
+    def carry(self, amounts: Tensor) -> Tensor:
+        """amounts (B, n, T) @ the mean weights of all heads: (B, n, S)."""
+        self.need("rollout()")
+        out = amounts.new_zeros(*amounts.shape[:2], self.sizes[3])
+        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
+            part = on_demand.carry(call, lse, amounts[:, :, start:end].contiguous())
+            out[:, :, offset : offset + part.shape[2]] += part.to(out.dtype)
+        return out
+
+
+def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> RecordedCall:
+    """Record a call, of which copies were made, and its statistics."""
+    measured = {name: value.detach() if value.requires_grad else value for name, value in measured.items()}
+    kept: dict[str, Any] = {"first": None, "dropped": None, "lse": None}
+    if keep:
+        return RecordedCall(call.changed(**kept), True, measured)
+    kept["fingerprint"] = fingerprint_of(call)
+    (B, H, T, S), device = call.sizes, call.device
+    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+        # No T × S mask is kept, so whatever will be asked of it is counted now.
+        measured["visible"], measured["even_distance"] = visible_key_counts(call)
+        if "received_mean" in measured:
+            measured["queries"] = queries_per_key(call)
+        kept["mask"] = EVERYTHING
+    kept |= dict.fromkeys(("bias", "alibi", "weights"))
+    kept |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
+    return RecordedCall(call.changed(**kept), False, measured)

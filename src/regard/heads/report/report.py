@@ -1,0 +1,343 @@
+"""A report: every head of every layer that ran, in a table, by number, as a file."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.names import names_in_short
+from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.collection import Collection
+from regard.heads.report.compare import Comparison, HeadSummary, compare
+from regard.heads.report.files import SavedReport, load_report, save_report
+from regard.heads.report.forward import Forward, Slot
+from regard.heads.report.head_list import HeadList, choose_heads
+from regard.heads.report.one_token import TokenInHeads, common_texts
+from regard.heads.report.record import Record
+from regard.heads.report.roles import NAMES, Role, Tally
+from regard.heads.report.rollout import roll_out
+from regard.heads.report.texts import find_word, texts_of
+from regard.heads.report.views import Head, Index, SeenLayer, basis_of, place
+from regard.support.drawing import ShownAsWidget, as_figure, as_html, as_page, as_text, as_widget
+from regard.support.files import atomically
+from regard.support.tokens import TextTokens
+
+
+class Seen(ShownAsWidget):
+    """Every head of a model, measured while it ran.
+
+    >>> from regard.attention.masks import causal
+    >>> from regard.heads.calls.call import WatchedCall
+    >>> seen = Seen()
+    >>> q = k = torch.eye(5).view(1, 1, 5, 5)
+    >>> seen.add(0, 0, WatchedCall("attention", q=q, k=k, scale=50.0, mask=causal()))
+    >>> seen[0, 0].role.name
+    'self'
+    >>> seen[0, 0].weights(rows=4).round()
+    tensor([[[0., 0., 0., 0., 1.]]])
+
+    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
+    are joined into one forward; other runs stay separate in `seen.forwards`, and the table averages over them.
+    `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all of them.
+
+    collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map, weights
+    and rollout are computed later; by default they are kept, and weights that a model computes itself are kept up to
+    256 MiB in total. reader: reads token ids as texts.
+    """
+
+    def __init__(
+        self, collect: Iterable[str] | None = None, keep: bool | None = None, reader: TextReader | None = None
+    ) -> None:
+        self._collection = Collection(collect, keep, reader)
+        self.on_call: Callable[[int, int], None] | None = None  # called with forward and layer after each call
+        self._tallies: dict[int, Tally] = {}
+
+    @classmethod
+    def _of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
+        seen = cls()
+        seen._collection = Collection.of(forwards, collect, keep)
+        return seen
+
+    def add(self, forward: int, layer: int, call: WatchedCall) -> None:
+        """Keep of a call what was asked for, and measure it: now, or soon, together with others."""
+        self._collection.add(forward, layer, call)
+        self._tallies.clear()
+        if self.on_call is not None:
+            self.on_call(forward, layer)
+
+    def measure(self) -> None:
+        """Measure the calls that wait for others of their form; reading the report does that, too."""
+        self._collection.measure()
+
+    @property
+    def collect(self) -> frozenset[str]:
+        """The names of the statistics that are collected."""
+        return self._collection.collect
+
+    @property
+    def keep(self) -> bool | None:
+        """Are queries and keys kept? None is the default: up to a limit where a model computes weights itself."""
+        return self._collection.keep
+
+    @property
+    def _forwards(self) -> list[Forward]:
+        return self._collection.forwards
+
+    @property
+    def forwards(self) -> list[Seen]:
+        """The runs of the model, each a report of its own."""
+        return [Seen._of([forward], self.collect, self.keep) for forward in self._forwards]
+
+    @property
+    def tokens(self) -> list[TextTokens] | None:
+        """The tokens of each text of the batch; None where token ids or tokenizer are unknown."""
+        self._need_one_forward("tokens")
+        texts: list[list[TextTokens]] = []
+        for layer in self:
+            tokens = layer.key_tokens
+            if tokens is not None and not layer.record.across and tokens not in texts:
+                texts.append(tokens)
+        if len(texts) > 1:
+            raise ValueError(f"the layers read {len(texts)} different texts; choose a layer: seen[0].query_tokens")
+        return texts[0] if texts else None
+
+    def _need_one_forward(self, what: str) -> None:
+        if len(self._forwards) > 1:
+            raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: seen.forwards[0].{what}")
+
+    def _records(self) -> list[list[Record]]:
+        """The layers, each with its records in the forwards that ran it."""
+        layers: dict[Slot, list[Record]] = {}
+        for forward in self._forwards:
+            for slot, record in forward.records.items():
+                layers.setdefault(slot, []).append(record)
+        return list(layers.values())
+
+    def sizes(self) -> list[list[tuple[int, int, int, int]]]:
+        """(B, H, T, S) of each layer, in each forward that ran it."""
+        return [[record.sizes for record in records] for records in self._records()]
+
+    @property
+    def layers(self) -> list[str]:
+        """The modules that attended, in order."""
+        return [records[0].name for records in self._records()]
+
+    def __len__(self) -> int:
+        return len(self._records())
+
+    def __iter__(self) -> Iterator[SeenLayer]:
+        return (self[number] for number in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: tuple[int | str, int]) -> Head: ...
+    @overload
+    def __getitem__(self, key: int | str) -> SeenLayer: ...
+    def __getitem__(self, key: int | str | tuple[int | str, int]) -> Head | SeenLayer:
+        if isinstance(key, tuple) and len(key) != 2:
+            raise ValueError(f"seen[layer] is a layer and seen[layer, head] a head; this has {len(key)} numbers")
+        layer, head = key if isinstance(key, tuple) else (key, None)
+        number, records = self._find(layer)
+        if len(records) > 1:
+            first = next(i for i, one in enumerate(self._forwards) if records[0] in one.records.values())
+            there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
+            how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
+            raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
+        view = SeenLayer(records[0], number, partial(self._tally, number), self)
+        return view if head is None else view[head]
+
+    def _find(self, layer: int | str) -> tuple[int, list[Record]]:
+        """A layer's number, 0 to len(seen) − 1, and its records."""
+        layers = self._records()
+        if isinstance(layer, str):
+            names = [records[0].name for records in layers]
+            if names.count(layer) != 1:
+                fault = "no layer is" if layer not in names else f"{names.count(layer)} layers are"
+                raise ValueError(f"{fault} called {layer!r}; choose by number, or one of {names_in_short(names)}")
+            number = names.index(layer)
+        else:
+            number = place(layer, len(layers), "layer", f"this report has {len(layers)} layers")
+        return number, layers[number]
+
+    def _tally(self, number: int) -> Tally:
+        if number not in self._tallies:
+            self._tallies[number] = Tally(self._records()[number])
+        return self._tallies[number]
+
+    def portraits(self) -> dict[tuple[int, int], HeadSummary]:
+        """The role and the means of every head, by (layer, head)."""
+        portraits = {}
+        for number, records in enumerate(self._records()):
+            tally, keys = self._tally(number), max(record.sizes[3] for record in records)
+            marks = tuple(dict.fromkeys(mark for one in records for mark in basis_of(one).marks))
+            for head in range(records[0].sizes[1]):
+                portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys, marks)
+        return portraits
+
+    def order(self, layer: int | str | None = None) -> list[tuple[int, int]]:
+        """(layer, head) as the table lists them: grouped by role, the clearest first."""
+        chosen = None if layer is None else self._find(layer)[0]
+        roles = {key: one.role for key, one in self.portraits().items() if chosen in (None, key[0])}
+        return sorted(roles, key=lambda key: _rank(roles[key]))  # stable: equal roles stay in order
+
+    def heads(
+        self,
+        role: str | Iterable[str] | None = None,
+        layer: int | str | Sequence[int | str] | None = None,
+        by: str | None = None,
+        descending: bool | None = None,
+    ) -> HeadList:
+        """The heads with this role, in this layer, sorted by the mean of a statistic; prints as a table.
+
+        role: one of docs/watch.md, or several: ["induction", "duplicate"]. [default: every role]
+        layer: number or name, or several. [default: every layer]
+        by: a statistic, such as "entropy", or "score", that of the role. [default: grouped by role, the clearest first]
+        descending: the largest first. [default: yes]
+        """
+        self._need_one_forward("heads(…)")
+        portraits = self.portraits()
+        keys = choose_heads(portraits, self.order(), role, self._numbers(layer), by, descending)
+        return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
+
+    def at(
+        self, token: int | str, text: int | None = None, layers: int | str | Sequence[int | str] | None = None
+    ) -> TokenInHeads:
+        """One token in every head: where it looks and who looks at it, the most telling head first.
+
+        token: a word, "sat" or "the@4", or a position. text: the text of the batch, where there are several. layers:
+        number or name, or several, for models that read several texts. [default: all]
+        """
+        self._need_one_forward(f"at({token!r})")
+        numbers = self._numbers(layers)
+        chosen = [self[number] for number in (range(len(self)) if numbers is None else numbers)]
+        if not chosen:
+            raise ValueError(f"a token needs at least one layer; {len(self)} were seen and 0 chosen")
+        texts = common_texts(chosen, token)
+        B, _, T, _ = chosen[0].record.sizes
+        if text is None and B > 1:
+            raise ValueError(f"{B} texts were seen; choose one: seen.at({token!r}, text=0)")
+        number = 0 if text is None else place(text, B, "text", f"there are {B}")
+        if isinstance(token, str):
+            unknown = texts_of(chosen[0].record).unknown
+            row = texts[number].find(token) if texts else find_word(token, None, unknown).start
+        else:
+            row = place(token, T, "token", f"there are {T}")
+        return TokenInHeads(chosen, row, number)
+
+    def _numbers(self, layers: int | str | Sequence[int | str] | None) -> list[int] | None:
+        """The numbers of layers that were chosen by number or name."""
+        layers = [layers] if isinstance(layers, (int, str)) else layers
+        return None if layers is None else [self._find(layer)[0] for layer in layers]
+
+    def summary(self) -> dict[str, Any]:
+        """All means as plain numbers, ready for JSON; None where no row has a value.
+
+        {"forwards": 1, "layers": [{"name": "h.0.attn", "heads": [{"role": "mixed", "entropy": 1.2, …}, …]}, …]}
+        """
+        layers: list[dict[str, Any]] = [{"name": name, "heads": []} for name in self.layers]
+        for (number, _), one in self.portraits().items():
+            means = {name: None if math.isnan(mean) else mean for name, mean in one.means.items()}
+            if one.marks:
+                layers[number]["marks"] = list(one.marks)
+            layers[number]["heads"].append({"role": one.role.name, "evidence": one.role.evidence, **means})
+        return {"forwards": len(self._forwards), "layers": layers}
+
+    def to_pandas(self) -> Any:
+        """The means as a pandas DataFrame, a row a head; NaN where no row has a value."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise ImportError("to_pandas() needs pandas, which is not installed; pip install pandas") from None
+        names = self.layers
+        rows = [
+            {"layer": layer, "head": head, "module": names[layer], "role": one.role.name, "score": one.role.score}
+            | dict(one.means)
+            for (layer, head), one in self.portraits().items()
+        ]
+        return pandas.DataFrame(rows)
+
+    def compare(self, other: Seen) -> Comparison:
+        """Which heads changed from this report to the other: between checkpoints, or between prompts."""
+        return compare(self.portraits(), other.portraits())
+
+    def rollout(
+        self, tokens: Index, layers: int | str | Sequence[int | str] | None = None, text: int | None = None
+    ) -> Float[Tensor, "B n S"]:
+        """How much of each input token is in these tokens after all layers, (B, n, S), without a T × T matrix.
+
+        The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`
+        (attention rollout, arXiv:2005.00928). `tokens` are positions or words. `layers` chooses the layers, for models
+        that have several stacks; `text` one text of the batch, (1, n, S).
+        """
+        of_layers = self._numbers(layers)
+        numbers = range(len(self)) if of_layers is None else of_layers
+        found = [self._find(number) for number in numbers]
+        if any(len(records) > 1 for _, records in found):
+            self._need_one_forward("rollout(…)")
+        if not found:
+            raise ValueError(f"a rollout needs at least one layer; {len(self)} were seen and 0 chosen")
+        return roll_out([(number, records[0]) for number, records in found], tokens, text)
+
+    def save(self, path: str | Path, keep: bool | None = None) -> None:
+        """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
+        save_report(path, SavedReport(self._forwards, self.collect, self.keep), keep)
+
+    def table(
+        self, width: int = 80, all: bool = False, layer: int | str | None = None, more: str = "seen.table(all=True)"
+    ) -> str:
+        """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
+        return as_text(self, width, all=all, layer=layer, more=more)
+
+    def to_html(self, path: str | Path, title: str = "", effects: Any = None) -> None:
+        """Write the report as a page: one HTML file with every head, which opens offline; effects: of regard.effect."""
+        page = as_page(self, title, effects=effects)
+        with atomically(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+    def widget(self, title: str = "", text: int | None = None) -> Any:
+        """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]".
+
+        text: only this text of the batch. [default: the first eight]
+        """
+        return as_widget(self, title, text=text)
+
+    def plot(self, by: str | None = None, ax: Any = None, text: int | None = None, width: float | None = None) -> Any:
+        """Every head as a small map, or as a cell coloured by "role" or the mean of a statistic: docs/figures.md."""
+        return as_figure(self, by=by, ax=ax, text=text, width=width)
+
+    def plot_layers(self, statistic: str, ax: Any = None, width: float | None = None) -> Any:
+        """The mean of a statistic over layers: a dot for each head, and their mean as a line."""
+        return as_figure(self, by=statistic, over="layers", ax=ax, width=width)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def _rank(role: Role) -> tuple[int, float]:
+    """Induction first, mixed last; first token late, because many heads have it and few have the others."""
+    if not role.clear:
+        return len(NAMES) + (role.name == "mixed"), 0.0
+    return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
+
+
+def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
+    """Read a report that was saved with seen.save(path).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Seen().save(f"{folder}/empty.safetensors")
+    ...     load_seen(f"{folder}/empty.safetensors")
+      nothing was seen yet
+    """
+    return Seen._of(*load_report(path, device))

@@ -1,0 +1,225 @@
+"""Roles: a readable name for what a head does, with the score that says so and the threshold it passed.
+
+| role           | score                                                             | threshold                    |
+| -------------- | ----------------------------------------------------------------- | ---------------------------- |
+| induction      | mean weight on the token after the last occurrence of this one    | 0.4 of the remaining range   |
+| duplicate      | mean weight on the last occurrence of this token                  | 0.4 of the remaining range   |
+| previous token | mean weight on the token before                                   | 0.4 of the remaining range   |
+| self           | mean weight on the token itself                                   | 0.4 of the remaining range   |
+| first token    | mean weight on the first token                                    | 0.4 of the remaining range   |
+| position       | mean weight on one position, or at one distance, whatever the token | 0.4 of the remaining range |
+| local          | 1 − distance ÷ the distance of uniform attention                  | 0.75, and at most 16 tokens  |
+| broad          | entropy ÷ the entropy of uniform attention                        | 0.8                          |
+| mixed          | none of these                                                     |                              |
+
+Uniform attention over n visible keys already puts 1/n on each of them. "0.4 of the remaining range" is that chance c
+plus 0.4 of the range from there to 1: c + 0.4 · (1 − c). Over a long text this is 0.4, the customary value; in a
+sentence of six words it is more.
+
+The first rule that holds gives the role:
+1. induction, duplicate (the larger), unless the same weight is the previous token's or the token's own: in a run of
+   one token ("aaaa") the simpler name is used. They come before the first token because such heads attend to it
+   wherever nothing is repeated, and before position because in a text of one repeated passage their distance is fixed.
+2. previous token, self, first token: the largest of those that pass.
+3. position, local, broad.
+A score needs at least four tokens. Heads of cross-attention can be first token, position (one position), broad or
+mixed: no key is a query's own token, or near it.
+
+Compared with TransformerLens' detect_head (error_measure="mul"): its previous-token score is the same sum of weights,
+divided by all rows; ours leaves out the first row, which has no previous token. Its duplicate and induction patterns
+take every earlier occurrence, ours the last, and it divides by all rows, ours by those whose token occurred before; on
+a passage of different tokens that is repeated once, the two differ by that divisor only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.heads.measure.registry import AVERAGED
+from regard.heads.report.record import Record
+
+NAMES = (
+    "induction",
+    "duplicate",
+    "previous token",
+    "self",
+    "first token",
+    "position",
+    "local",
+    "broad",
+    "mixed",
+)
+PATTERN = 0.4  # of the range from chance to 1
+LOCAL, LOCAL_TOKENS = 0.75, 16.0
+BROAD = 0.8
+ENOUGH = 4  # tokens that a score needs
+
+_PATTERNS = {  # role: its statistic, and how the evidence names it
+    "induction": ("induction", "the token after the last occurrence of this one"),
+    "duplicate": ("duplicate", "the last occurrence of this token"),
+    "previous token": ("previous", "the previous token"),
+    "self": ("self", "the token itself"),
+    "first token": ("sink", "the first token"),
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a head seems to do.
+
+    >>> print(Role("previous token", 0.93, 0.41, "weight on the previous token 0.93 on average, threshold 0.41"))
+    previous token: weight on the previous token 0.93 on average, threshold 0.41
+    """
+
+    name: str
+    score: float
+    threshold: float
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.evidence}"
+
+    @property
+    def clear(self) -> bool:
+        """Does the head do one thing?"""
+        return self.name not in ("mixed", "broad")
+
+
+class Tally:
+    """The sums over all rows of one layer, in one forward or several, that means and roles are computed from."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._heads = records[0].sizes[1]
+        self._sums: dict[str, Tensor] = {}
+        self._rows: dict[str, Tensor] = {}
+        self._chance: dict[str, Tensor] = {}
+        self._uniform = {name: torch.zeros(self._heads, dtype=torch.float64) for name in ("entropy", "distance")}
+        reach = max(max(record.sizes[2:]) for record in records)
+        self._steps = torch.zeros(self._heads, 2 * reach + 1, dtype=torch.float64)  # weight by steps back, from −reach
+        self._places = torch.zeros(self._heads, reach + 1, dtype=torch.float64)
+        self._reach = reach
+        for record in records:
+            self._add(record)
+
+    def _add(self, record: Record) -> None:
+        visible, distance = (x.cpu().double() for x in record.visible())
+        uniform = {"entropy": visible.log(), "distance": distance}
+        for name in AVERAGED:
+            if not record.has(name):
+                continue
+            rows = record.read(name).cpu().double()  # (B, H, T)
+            known = ~rows.isnan()
+            for sums, value in ((self._sums, rows), (self._rows, known.double()), (self._chance, 1 / visible)):
+                total = torch.where(known, value, 0.0).nansum((0, 2))
+                sums[name] = sums[name] + total if name in sums else total
+            if name in uniform:
+                self._uniform[name] += torch.where(known, uniform[name], 0.0).nansum((0, 2))
+        if record.has("largest", "largest_key"):
+            self._add_places(record)
+
+    def _add_places(self, record: Record) -> None:
+        """Sum the largest weights by the position of their key, and by its distance."""
+        key = record.read("largest_key").cpu().long()  # (B, H, T)
+        weight = record.read("largest").cpu().double()
+        weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
+        self._places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
+        if record.has_positions:  # no distance is defined otherwise, as in cross-attention
+            back = torch.where(key < 0, 0, record.positions() - key) + self._reach
+            self._steps.scatter_add_(1, _by_head(back), _by_head(weight))
+
+    def mean(self, name: str, head: int) -> float:
+        """The mean over the rows that have a value; NaN where none has, or the statistic was not collected."""
+        if name not in self._sums or not float(self._rows[name][head]):
+            return math.nan
+        return float(self._sums[name][head] / self._rows[name][head])
+
+    def means(self, head: int) -> dict[str, float]:
+        """All means of one head, by name."""
+        return {name: self.mean(name, head) for name in AVERAGED if name in self._sums}
+
+    def role(self, head: int) -> Role:
+        """The role of one head."""
+        patterns = {name: role for name in _PATTERNS if (role := self._pattern(name, head))}
+        passed = {name: role for name, role in patterns.items() if role.score >= role.threshold}
+        simpler = max((patterns[name].score for name in ("previous token", "self") if name in patterns), default=0.0)
+        for names, more_than in ((("induction", "duplicate"), simpler), (("previous token", "self", "first token"), 0)):
+            able = [passed[name] for name in names if name in passed and passed[name].score > more_than]
+            if able:
+                return max(able, key=lambda role: role.score)
+        others = [role for role in (self._position(head), self._local(head), self._broad(head)) if role]
+        for role in others:
+            near = role.name != "local" or self.mean("distance", head) <= LOCAL_TOKENS
+            if role.score >= role.threshold and near:
+                return role
+        return _mixed([*patterns.values(), *others])
+
+    def _enough(self, statistic: str, head: int) -> bool:
+        return statistic in self._rows and float(self._rows[statistic][head]) >= ENOUGH
+
+    def _pattern(self, name: str, head: int) -> Role | None:
+        statistic, words = _PATTERNS[name]
+        if not self._enough(statistic, head):
+            return None
+        score, threshold = self.mean(statistic, head), self._threshold(statistic, head)
+        rows = int(self._rows[statistic][head])
+        over = f" over {rows} repeated tokens" if name in ("induction", "duplicate") else " on average"
+        return Role(name, score, threshold, f"weight on {words} {score:.2f}{over}, threshold {threshold:.2f}")
+
+    def _threshold(self, statistic: str, head: int) -> float:
+        chance = float(self._chance[statistic][head] / self._rows[statistic][head])
+        return chance + PATTERN * (1 - chance)
+
+    def _position(self, head: int) -> Role | None:
+        if not self._enough("largest", head):
+            return None
+        rows = float(self._rows["largest"][head])
+        back = self._steps[head].clone()
+        back[self._reach : self._reach + 2] = 0  # the token itself and the previous one are roles of their own
+        steps, key = int(back.argmax()) - self._reach, int(self._places[head].argmax())
+        score, place = max(
+            (float(back.max()) / rows, f"the token {abs(steps)} {'back' if steps > 0 else 'ahead'}"),
+            (float(self._places[head].max()) / rows, f"token {key}"),
+            key=lambda scored: scored[0],
+        )
+        threshold = self._threshold("largest", head)
+        evidence = f"weight on {place} {score:.2f} on average, threshold {threshold:.2f}"
+        return Role("position", score, threshold, evidence)
+
+    def _local(self, head: int) -> Role | None:
+        if not self._enough("distance", head):
+            return None
+        mean = self.mean("distance", head)
+        uniform = float(self._uniform["distance"][head] / self._rows["distance"][head])
+        if not uniform > 0:
+            return None
+        score = 1 - mean / uniform
+        evidence = (
+            f"looks {mean:.1f} tokens away on average where uniform attention would be {uniform:.1f}: "
+            f"{score:.2f} nearer, threshold {LOCAL:.2f} and at most {LOCAL_TOKENS:.0f} tokens"
+        )
+        return Role("local", score, LOCAL, evidence)
+
+    def _broad(self, head: int) -> Role | None:
+        if not self._enough("entropy", head) or not float(self._uniform["entropy"][head]) > 0:
+            return None
+        score = float(self._sums["entropy"][head] / self._uniform["entropy"][head])
+        return Role("broad", score, BROAD, f"entropy {score:.2f} of uniform attention's, threshold {BROAD:.2f}")
+
+
+def _mixed(others: list[Role]) -> Role:
+    if not others:
+        return Role(
+            "mixed", math.nan, math.nan, f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
+        )
+    nearest = max(others, key=lambda role: role.score - role.threshold)
+    return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
+
+
+def _by_head(x: Tensor) -> Tensor:
+    """(B, H, T) → (H, B · T)"""
+    return x.transpose(0, 1).flatten(1)

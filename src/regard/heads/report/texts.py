@@ -1,0 +1,110 @@
+"""The tokens of a record as texts, and positions by word.
+
+Tokens are read from the ids of the call when somebody asks. Where ids or tokenizer are missing, the tokens are unknown,
+and asking for a word says what to pass to watch().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.record import Record, RecordTexts
+from regard.support.tokens import TextTokens
+
+NO_TOKENIZER = "no tokenizer is known; give it to the watch: watch(model, tokenizer=…)"
+NO_WORDS = (
+    "the model was not called with token ids, so its tokens have no names; give them to the watch: "
+    'watch(model, tokens=["The", "cat", …])'
+)
+NO_IDS = "the model was not called with token ids that can be seen; give them to the watch: watch(model, tokens=…)"
+
+
+def texts_of(record: Record) -> RecordTexts:
+    """The tokens of the queries and of the keys of a layer."""
+    if record.texts is None:
+        record.texts = _read(record)
+    return record.texts
+
+
+def _read(record: Record) -> RecordTexts:
+    if record.reader is None:
+        known = all((step.call.query_text if record.across else step.call.tokens) is not None for step in record.steps)
+        return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
+    if record.across:
+        return _read_both(record, record.reader)
+    ids = _key_ids(record)
+    if ids is None:
+        return RecordTexts(None, None, NO_IDS)
+    positions, real = record.positions(), torch.ones(ids.shape, dtype=torch.bool)
+    real[:, positions] = record.real().cpu()
+    keys = _texts(record.reader, ids, real)
+    everywhere = positions.tolist()
+    same = everywhere == list(range(ids.shape[1]))
+    return RecordTexts(keys if same else [_some(text, everywhere) for text in keys], keys)
+
+
+def _read_both(record: Record, reader: TextReader) -> RecordTexts:
+    """Cross-attention: queries and keys are different texts."""
+    parts = [step.call.query_text for step in record.steps]
+    known = [part.ids.cpu() for part in parts if part is not None]
+    queries = _texts(reader, torch.cat(known, 1), record.real().cpu()) if len(known) == len(parts) else None
+    source = record.steps[-1].call.key_text
+    keys = None
+    if source is not None:
+        ids, real = source.ids.cpu(), source.real
+        fits = real is not None and real.shape == ids.shape
+        keys = _texts(reader, ids, real.cpu() if fits and real is not None else torch.ones_like(ids, dtype=torch.bool))
+    return RecordTexts(queries, keys, NO_IDS)
+
+
+def _key_ids(record: Record) -> Tensor | None:
+    """(B, S): the ids of all keys of a text that attends to itself, over all steps."""
+    B, _, _, S = record.sizes
+    ids = torch.full((B, S), -1)
+    for (_, _, offset), step in zip(record.spans(), record.steps, strict=True):
+        if step.call.tokens is None:
+            return None
+        ids[:, offset : offset + step.keys] = step.call.tokens.cpu()
+    return ids
+
+
+def _texts(reader: TextReader, ids: Tensor, real: Tensor) -> list[TextTokens]:
+    return [reader.read(row, padding) for row, padding in zip(ids.tolist(), (~real).tolist(), strict=True)]
+
+
+def _some(text: TextTokens, positions: Sequence[int]) -> TextTokens:
+    """These tokens of a text."""
+    return TextTokens(
+        [text.pieces[i] for i in positions],
+        [text.continues[i] for i in positions],
+        [text.padding[i] for i in positions],
+        {at: text.parts[i] for at, i in enumerate(positions) if i in text.parts},
+    )
+
+
+def find_word(word: str, texts: Sequence[TextTokens] | None, unknown: str, text: int | None = None) -> range:
+    """The positions of a word, which must be the same in every text, or those in one text of the batch."""
+    if texts is None:
+        raise ValueError(f"{word!r} cannot be looked up: {unknown}")
+    numbers = range(len(texts)) if text is None else [text]
+    spans = []
+    for number in numbers:
+        try:
+            spans.append(texts[number].span(word))
+        except ValueError as error:
+            raise ValueError(f"text {number}: {error}" if len(texts) > 1 else str(error)) from None
+    other = next((i for i, span in enumerate(spans) if span != spans[0]), None)
+    if other is not None:
+        raise ValueError(
+            f"{word!r} is at {_place(spans[0])} in text 0 and at {_place(spans[other])} in text {other}; choose one: "
+            f"text=0 {'or' if len(texts) == 2 else 'to'} text={len(texts) - 1}"
+        )
+    return spans[0] if spans else range(0)
+
+
+def _place(span: range) -> str:
+    return f"position {span.start}" if len(span) == 1 else f"positions {span.start} to {span.stop - 1}"

@@ -1,0 +1,333 @@
+"""Views of a report: one layer, one head. They hold no numbers of their own; all are read from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.heads.calls.basis import Basis
+from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
+from regard.heads.measure.statistics import MAP, TOP
+from regard.heads.report.cells import hides_future, visible_cells, visible_keys
+from regard.heads.report.record import Record
+from regard.heads.report.roles import Role, Tally
+from regard.heads.report.texts import find_word, texts_of
+from regard.support.drawing import ShownAsWidget, as_figure
+from regard.support.tokens import TextTokens
+
+if TYPE_CHECKING:
+    from regard.heads.report.report import Seen
+
+Index = int | str | slice | Sequence[int | str] | Tensor | None
+
+
+class Top(NamedTuple):
+    """The largest weights of each query, largest first; key −1 and weight 0 past the visible ones."""
+
+    keys: Tensor
+    weights: Tensor
+
+
+class ScoreParts(NamedTuple):
+    """What the weights of a head are computed from: exp(scale · q·k − lse), on the keys that a query may see."""
+
+    q: Float[Tensor, "B T D"]
+    k: Float[Tensor, "B S D"]
+    lse: Float[Tensor, "B T"]
+    scale: float
+    causal: bool  # may a query see the keys up to its own position, or all keys?
+
+
+def basis_of(record: Record) -> Basis:
+    """How a layer is known: by its first step of which something must be said."""
+    bases = [step.call.basis for step in record.steps]
+    return next((basis for basis in bases if basis.marks), bases[0])
+
+
+class _View(ShownAsWidget):
+    """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
+
+    def __init__(self, record: Record, seen: Seen) -> None:
+        self.record = record
+        self.seen = seen  # the report that it is a part of
+
+    def _read(self, name: str) -> Tensor:
+        raise NotImplementedError
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...
+
+    @property
+    def basis(self) -> Basis:
+        """How it is known that these are weights, where heads, positions, padding and tokens are."""
+        return basis_of(self.record)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is assumed about this layer, or unknown; empty where all is known."""
+        return self.basis.marks
+
+    @property
+    def query_tokens(self) -> list[TextTokens] | None:
+        """The tokens of the queries, a TextTokens for each text of the batch; None where they are unknown."""
+        return texts_of(self.record).queries
+
+    @property
+    def key_tokens(self) -> list[TextTokens] | None:
+        """The tokens of the keys: in self-attention those of the queries, in cross-attention those of another text."""
+        return texts_of(self.record).keys
+
+
+def _property(statistic: Statistic) -> property:
+    return property(lambda view: view._read(statistic.name), doc=statistic.about)
+
+
+for _name in (*ROWS, *COLUMNS):
+    setattr(_View, _name, _property(BY_NAME[_name]))
+
+
+class Head(_View):
+    """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
+
+    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally], seen: Seen) -> None:
+        super().__init__(record, seen)
+        self.layer, self.head, self._tally = layer, head, tally
+
+    def _read(self, name: str) -> Tensor:
+        return self.record.read(name)[:, self.head]
+
+    @property
+    def name(self) -> str:
+        """The module it ran in, and its number there."""
+        return f"{self.record.name or 'model'}[{self.head}]"
+
+    @property
+    def role(self) -> Role:
+        """What the head seems to do, with the evidence."""
+        return self._tally().role(self.head)
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """The mean of every row statistic; rows without a value are left out."""
+        return self._tally().means(self.head)
+
+    @property
+    def context(self) -> Float[Tensor, "B T D"]:
+        """What the head handed over, weights · values, where it was kept: watch(model, values=True)."""
+        return self.record.context()[:, self.head]
+
+    @property
+    def histogram(self) -> Tensor:
+        """(B, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
+        return self.record.histogram(self.head)
+
+    def top(self, n: int = TOP) -> Top:
+        """The n largest weights of each query and their keys, (B, T, n) each, exact."""
+        _at_least_one(n, "top")
+        return Top(*self.record.top(self.head, n))
+
+    def map(self, n: int = MAP) -> Float[Tensor, "B rows cols"]:
+        """The T × S weights, mean-pooled to at most n × n cells."""
+        _at_least_one(n, "map")
+        return self.record.map(self.head, n)
+
+    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B R C"]:
+        """The exact weights of these queries and keys, (B, R, C), computed on demand.
+
+        Rows and columns are a number, a slice, a list or a tensor of numbers, or words: "sat", "the@4", ["cat", "sat"].
+        A word of several tokens is all of them. None is every row or column, and all rows with all columns are the
+        full T × S matrix.
+        text: only this text of the batch, (1, R, C), for words that are at another position in each. [default: all]
+        """
+        B, _, T, S = self.record.sizes
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        texts, device = texts_of(self.record), self.record.steps[0].call.device
+        chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", device)
+        keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", device)
+        return self.record.weights(self.head, chosen, keys, text)
+
+    def visible(self, rows: Index = None) -> Bool[Tensor, "B R S"]:
+        """Which keys these queries may see; none in rows that are padding."""
+        chosen = index(rows, self.record.sizes[2], "row", self.record.steps[0].call.device)
+        return visible_keys(self.record, chosen)[:, self.head]
+
+    def score_parts(self) -> ScoreParts:
+        """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
+        self.record.need("score_parts()")
+        (call, lse), *others = self.record.calls()
+        parts = call.mask.parts()
+        masked = parts.rest is not None or parts.window is not None or parts.keys is not None or call.real is not None
+        if others or masked or call.q is None or call.k is None or call.bias is not None or call.alibi is not None:
+            raise ValueError(
+                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} has "
+                "another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
+            )
+        shared = call.q.shape[1] // call.k.shape[1]
+        q, k = call.q[:, self.head], call.k[:, self.head // shared]
+        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), call.scale, parts.causal)
+
+    def plot(
+        self, ax: Any = None, text: int = 0, rows: Index = None, cols: Index = None, width: float | None = None
+    ) -> Any:
+        """The weights as a heat map; returns its matplotlib Axes.
+
+        text: the text of the batch. rows, cols: queries and keys, as in weights(). ax: draw into this Axes, else into a
+        new figure that is `width` inches wide. [default: 3.3] More than 512 queries or keys are drawn pooled.
+        """
+        return as_figure(self, ax=ax, text=text, rows=rows, cols=cols, width=width)
+
+    def __repr__(self) -> str:
+        means = with_headings(self.summary)
+        numbers = "  ".join(f"{name} {value:.2f}" for name, value in means.items())
+        lines = [
+            f"{self.layer}.{self.head}  {self.name}",
+            str(self.role),
+            numbers,
+            *explain_headings(means),
+            *self.marks,
+        ]
+        return "\n  ".join(lines)
+
+
+class SeenLayer(_View):
+    """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
+
+    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen) -> None:
+        super().__init__(record, seen)
+        self.layer, self._tally = layer, tally
+
+    def _read(self, name: str) -> Tensor:
+        return self.record.read(name)
+
+    def __len__(self) -> int:
+        return self.record.sizes[1]
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self._heads())
+
+    def __getitem__(self, head: int) -> Head:
+        number = place(head, len(self), "head", f"{self.name} has {len(self)} heads")
+        return Head(self.record, self.layer, number, self._tally, self.seen)
+
+    @property
+    def name(self) -> str:
+        """The module it ran in."""
+        return self.record.name or "model"
+
+    @property
+    def roles(self) -> list[Role]:
+        """What each head seems to do."""
+        return [self._tally().role(head) for head in range(len(self))]
+
+    @property
+    def summary(self) -> list[dict[str, float]]:
+        """The means of each head."""
+        return [self._tally().means(head) for head in range(len(self))]
+
+    @property
+    def context(self) -> Float[Tensor, "B H T D"]:
+        """What each head handed over, where it was kept: watch(model, values=True)."""
+        return self.record.context()
+
+    @property
+    def histogram(self) -> Tensor:
+        """(B, H, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
+        return torch.stack([head.histogram for head in self._heads()], 1)
+
+    def top(self, n: int = TOP) -> Top:
+        """The n largest weights of each query and their keys, (B, H, T, n) each, exact."""
+        keys, weights = zip(*(head.top(n) for head in self._heads()), strict=True)
+        return Top(torch.stack(keys, 1), torch.stack(weights, 1))
+
+    def map(self, n: int = MAP) -> Float[Tensor, "B H rows cols"]:
+        """The T × S weights of each head, mean-pooled to at most n × n cells."""
+        return torch.stack([head.map(n) for head in self._heads()], 1)
+
+    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B H R C"]:
+        """The exact weights of these queries and keys, (B, H, R, C), computed on demand."""
+        return torch.stack([head.weights(rows, cols, text) for head in self._heads()], 1)
+
+    @property
+    def kv_heads(self) -> int:
+        """How many key heads there are; fewer than heads in grouped-query attention."""
+        k = self.record.steps[0].call.k
+        return len(self) if k is None else k.shape[1]
+
+    @property
+    def hides_future(self) -> bool:
+        """Does a causal mask hide every key after its query? False also where only the cells of a mask could tell."""
+        return hides_future(self.record)
+
+    def visible(self, text: int | None = None) -> Tensor:
+        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing. text: only this one, (1, H, T, S)."""
+        return visible_keys(self.record, torch.arange(self.record.sizes[2]), text)
+
+    def visible_cells(self, n: int = MAP) -> Tensor:
+        """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""
+        return visible_cells(self.record, n)
+
+    def queries_per_key(self) -> Tensor:
+        """(B, H, S): how many queries may see each key. received ÷ this is the mean weight that a key gets."""
+        return self.record.queries_per_key()
+
+    def _heads(self) -> list[Head]:
+        return [self[head] for head in range(len(self))]
+
+    def __repr__(self) -> str:
+        _, H, T, S = self.record.sizes
+        return f"{self.layer}  {self.name}: {H} heads, {T} queries, {S} keys; one of them: seen[{self.layer}, 0]"
+
+
+def place(number: object, size: int, what: str, how_many: str) -> int:
+    """An index of `size` things from 0; negative ones are counted from the end."""
+    try:
+        index: int = number.__index__()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
+    if not -size <= index < size:
+        raise ValueError(f"{what} {index} does not exist: {how_many}, 0 to {size - 1}")
+    return index % size
+
+
+def words_to_numbers(chosen: Index, texts: list[TextTokens] | None, unknown: str, text: int | None) -> Index:
+    """What was chosen, with the positions of words in place of the words."""
+    if isinstance(chosen, str):
+        return list(find_word(chosen, texts, unknown, text))
+    if isinstance(chosen, (list, tuple)) and any(isinstance(one, str) for one in chosen):
+        spans = [find_word(one, texts, unknown, text) if isinstance(one, str) else [one] for one in chosen]
+        return [number for span in spans for number in span]
+    return chosen
+
+
+def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
+    """Rows or columns in any accepted form as a tensor of indices."""
+    if chosen is None:
+        return torch.arange(size, device=device)
+    if isinstance(chosen, slice):
+        return torch.tensor(range(size)[chosen], dtype=torch.long, device=device)
+    numbers = _numbers(chosen)
+    if numbers and all(isinstance(number, bool) for number in numbers):
+        if len(numbers) != size:
+            raise ValueError(f"a choice of {what}s by True and False needs {size} of them; this has {len(numbers)}")
+        numbers = [number for number, wanted in enumerate(numbers) if wanted]
+    places = [place(number, size, what, f"there are {size}") for number in numbers]
+    return torch.tensor(places, dtype=torch.long, device=device)
+
+
+def _numbers(chosen: Any) -> list[Any]:
+    """A number, or a list, tensor or array of them, as a list."""
+    if hasattr(chosen, "tolist"):  # tensors and arrays, also of one number
+        chosen = chosen.tolist()
+    if isinstance(chosen, str):
+        return [chosen]
+    return [number for one in chosen for number in _numbers(one)] if isinstance(chosen, Sequence) else [chosen]
+
+
+def _at_least_one(n: int, what: str) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"{what}({n}) must ask for a whole number of at least 1")

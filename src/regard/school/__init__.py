@@ -1,0 +1,1 @@
+"""The school: checking a layer, exercises, the course and grading."""

@@ -1,0 +1,136 @@
+"""A person's own file, checked in a process of its own with limits of time and memory: an endless loop is a verdict.
+
+The file is loaded once, and all of the check happens there. For other people's files, see `sandboxed`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.school.check.check import check_subject
+from regard.school.check.sandboxed import own_limits
+from regard.school.check.source import Loaded, load, read_source
+from regard.school.check.values import Request
+from regard.school.check.verdict import Example, Finding, Verdict, with_code
+from regard.school.check.wiring import check_wiring
+from regard.school.sandbox.worker import Job, Worker
+
+DRIVER = """
+def drive(path, tensors, values):
+    from regard.school.check.own_file import drive_here
+    return drive_here(values)
+"""
+
+
+def check_file(
+    path: Path,
+    name: str,
+    worker: Worker,
+    *,
+    causal: bool | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+    seconds: float | int = 20.0,
+) -> list[Verdict]:
+    """The verdicts on a file: on the class or function of this name, or on the layers that look like attention.
+
+    The options are those of `check`; arguments are plain values.
+    """
+    read_source(path)  # what cannot be read is said before anything is started
+    request = repr({"causal": causal, "own": dict(arguments or {}), "names": dict(names or {})})
+    values = {"path": str(path), "name": name, "request": request}
+    outcome = worker.run(Job(path, DRIVER, {}, values, limits=own_limits(seconds), loads=False))
+    if outcome.finished:
+        return read_verdicts(outcome.values, outcome.tensors)
+    failure = outcome.failure
+    if failure is not None and outcome.word == "failed" and failure.type == "ValueError":
+        raise ValueError(failure.message)  # about the file or the options; an error of the learner's code is a finding
+    problem = f"{outcome.word}: {outcome.sentence}"
+    if outcome.word == "failed":
+        problem = f"the check itself failed ({outcome.sentence.removeprefix('It raised ')})"
+    return [Verdict(name or path.name, "", file=str(path), problem=problem)]
+
+
+def drive_here(values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
+    """Check a file in this process, and write the verdicts down."""
+    request = Request(**ast.literal_eval(values["request"]))
+    return write_verdicts(check_here(Path(values["path"]), values["name"], request))
+
+
+def check_here(path: Path, name: str, request: Request) -> list[Verdict]:
+    """The verdicts on a file, in this process."""
+    loaded = load(path)
+    subjects = loaded.subjects(name) if not (loaded.problem and name and name not in vars(loaded.module)) else []
+    verdicts = [check_subject(subject, request) for subject in subjects]
+    if not name and verdicts:
+        verdicts += _wholes(loaded, request, verdicts[-1])
+    if loaded.problem and verdicts:
+        where = f" in line {loaded.line}" if loaded.line else ""
+        verdicts[0].notes.append(f"The file itself ends with an error{where}: {loaded.problem}")
+    return verdicts or [_nothing(loaded, name)]
+
+
+def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Verdict]:
+    """Verdicts on what is wrong around the attention, in the blocks and models of the file; what is right is a note."""
+    for subject in loaded.wholes():
+        wiring = check_wiring(subject, request)
+        if wiring is None:
+            continue
+        verdict = Verdict(subject.described["name"], "a block", with_code(wiring.findings, subject.source))
+        verdict.file = subject.file
+        if verdict.findings:
+            yield verdict
+        elif wiring.note and wiring.note not in attention.notes:
+            attention.notes.append(wiring.note)
+
+
+def _nothing(loaded: Loaded, name: str) -> Verdict:
+    """A file in which nothing could be checked."""
+    verdict = Verdict(name or loaded.path.name, "", file=str(loaded.path))
+    if loaded.problem:
+        lines = loaded.source.splitlines()
+        code = lines[loaded.line - 1].strip() if 0 < loaded.line <= len(lines) else ""
+        verdict.findings = [
+            Finding("does not run", f"The file does not run: {loaded.problem}.", line=loaded.line, code=code)
+        ]
+    else:
+        verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
+    return verdict
+
+
+def write_verdicts(verdicts: Sequence[Verdict]) -> tuple[dict[str, Tensor], list[Any]]:
+    """Verdicts as JSON, and the tensors of their examples by name."""
+    tensors: dict[str, Tensor] = {}
+    written = []
+    for verdict in verdicts:
+        findings = []
+        for finding in verdict.findings:
+            one = asdict(replace(finding, example=None))
+            if finding.example is not None:
+                number = len(tensors) // 2
+                tensors |= {f"seen.{number}": finding.example.seen, f"expected.{number}": finding.example.expected}
+                one["example"] = {"about": finding.example.about, "number": number}
+            findings.append(one)
+        written.append({**asdict(replace(verdict, findings=[])), "findings": findings})
+    return tensors, written
+
+
+def read_verdicts(written: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> list[Verdict]:
+    """The verdicts that were written."""
+    verdicts = []
+    for one in written:
+        verdict = Verdict(**{**one, "findings": []})
+        for finding in one["findings"]:
+            example = finding["example"]
+            if example is not None:
+                number = example["number"]
+                example = Example(example["about"], tensors[f"seen.{number}"], tensors[f"expected.{number}"])
+            verdict.findings.append(Finding(**{**finding, "example": example}))
+        verdicts.append(verdict)
+    return verdicts

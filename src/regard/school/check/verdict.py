@@ -1,0 +1,100 @@
+"""The verdict on a layer: right, or the mistakes that were found, each with what was seen and where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from regard.support.drawing import as_text
+
+
+@dataclass(frozen=True)
+class Example:
+    """A step on a small example: what the learner's code makes, and what is right. Both (rows, columns)."""
+
+    about: str  # where it is: "weights of head 0, one row per token"
+    seen: Tensor
+    expected: Tensor
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake, or a difference that has no name. A warning is about what goes wrong elsewhere, such as in fp16."""
+
+    name: str  # "" where no known mistake explains it
+    says: str
+    why: str = ""
+    fix: str = ""
+    step: str = ""
+    line: int = 0
+    code: str = ""  # the text of that line
+    example: Example | None = None
+    is_warning: bool = False
+
+
+def with_code(findings: Iterable[Finding], source: str) -> list[Finding]:
+    """The findings, each with the text of its line."""
+    lines = source.splitlines()
+    return [replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in findings]
+
+
+@dataclass
+class Verdict:
+    """What was checked and what was found."""
+
+    name: str  # of the learner's class or function
+    task: str  # what it was compared with
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    file: str = ""
+    problem: str = ""  # why it could not be checked
+    shows_fix: bool = False
+    sizes: dict[str, Any] = field(default_factory=dict)  # what it was built with
+
+    @property
+    def mistakes(self) -> list[Finding]:
+        """What is wrong."""
+        return [one for one in self.findings if not one.is_warning]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """What is right here and goes wrong elsewhere."""
+        return [one for one in self.findings if one.is_warning]
+
+    @property
+    def status(self) -> str:
+        """One word: right, wrong or unchecked."""
+        return "unchecked" if self.problem else "wrong" if self.mistakes else "right"
+
+    @property
+    def is_right(self) -> bool:
+        """Was it checked, and nothing wrong found?"""
+        return self.status == "right"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in plain values."""
+        result = {"status": self.status, **asdict(self)}
+        del result["shows_fix"]
+        for one in result["findings"]:
+            one["kind"] = "warning" if one.pop("is_warning") else "mistake"
+            if not self.shows_fix:
+                del one["fix"]
+            if one["example"] is not None:
+                one["example"] = {n: _plain(v) for n, v in one["example"].items()}
+        return result
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as lists; what is not finite has no place in JSON, and becomes null."""
+    if isinstance(value, Tensor):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

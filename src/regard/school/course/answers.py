@@ -1,0 +1,114 @@
+"""Checking answers, one after the other, in a warm process: a check takes tens of milliseconds, not the import of torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from regard.school.course.courses import Lesson
+from regard.school.course.learner import LearnerFolder
+
+if TYPE_CHECKING:  # until something is checked, nobody waits for torch
+    from regard.school.exercises.answer import AnswerVerdict
+    from regard.school.exercises.exercise import Exercise
+    from regard.school.sandbox.worker import Worker
+
+
+# What answers that use regard import, and torch when they load a model: half of the time that such an answer takes.
+IMPORTED = ("regard.public", "regard.gpt.checkpoint.pretrained", "torch.fx.experimental.symbolic_shapes")
+NOT_WRITTEN = "not written yet"  # the name of that finding
+
+
+@dataclass(frozen=True)
+class CheckedAnswer:
+    """A verdict, and what else is shown with it."""
+
+    verdict: AnswerVerdict
+    part_names: tuple[str, ...]  # what the learner's file defines
+    seconds: float
+    is_start: bool = False  # the file is as it was at the beginning
+
+    @property
+    def is_untouched(self) -> bool:
+        """Is it the file as it was at the beginning, or something still to be written, and so no attempt yet?"""
+        return self.is_start or any(one.name == NOT_WRITTEN for one in self.verdict.findings)
+
+
+class AnswerChecker:
+    """Checks files against exercises. Use it in a `with` block: a process waits for the next answer.
+
+    confined: the answers are other people's; they run with every layer of protection, and cannot import regard.
+    """
+
+    def __init__(self, *, confined: bool = False) -> None:
+        self.is_confined = confined
+        # Asked a few times a second while an answer runs; if it says yes, the check raises RunCancelled.
+        self.is_cancelled: Callable[[], bool] = bool  # no
+        self._worker: Worker | None = None
+        self._exercises: dict[Path, Exercise] = {}
+
+    def __enter__(self) -> AnswerChecker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def exercise(self, lesson: Lesson) -> Exercise:
+        """The exercise of a lesson, which is loaded once."""
+        from regard.school.exercises.exercise import load_exercise
+
+        if lesson.folder not in self._exercises:
+            self._exercises[lesson.folder] = load_exercise(lesson.folder)
+        return self._exercises[lesson.folder]
+
+    def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
+        """Check a file. The first check waits for the import of torch."""
+        worker = self._started()
+        import torch
+
+        from regard.school.exercises.answer import check_answer
+
+        torch.set_num_threads(1)  # the tensors are small, and threads would wait for one another
+        exercise = self.exercise(lesson)
+        _ = worker.protection  # waits until it is warm, which is not part of the check
+        begin = time.perf_counter()
+        worker.is_cancelled = self.is_cancelled
+        verdict = check_answer(exercise, worker, path, seed)
+        seconds = time.perf_counter() - begin
+        is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
+        return CheckedAnswer(verdict, tuple(exercise.part_names), seconds, is_start)
+
+    def _started(self) -> Worker:
+        """The worker; its process is started before torch is imported here, because both imports take seconds."""
+        if self._worker is None:
+            from regard.school.sandbox.process import WorkerProcess
+            from regard.school.sandbox.protection import Protection
+
+            own = Protection.for_own_file(imported=IMPORTED)
+            protection = Protection.for_others() if self.is_confined else own
+            process = WorkerProcess(protection)
+            from regard.school.check.sandboxed import default_limits, own_limits
+            from regard.school.exercises.answer import SECONDS
+            from regard.school.sandbox.worker import Worker
+
+            limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
+            self._worker = Worker(limits, protection, process=process)
+        return self._worker
+
+
+def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker) -> CheckedAnswer:
+    """Check the learner's file for an exercise, and note the result in the progress before anything else happens."""
+    path = folder.file_of(lesson)
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not there; write it again: regard learn reset {lesson.name}")
+    answer = path.read_bytes()
+    checked = checker.check(lesson, path)
+    if checked.verdict.is_right or not checked.is_untouched:
+        folder.note_checked(lesson, answer, checked.verdict.is_right)
+    return checked

@@ -1,0 +1,149 @@
+"""A certificate of progress: what was done, the hashes of the answers and of the course, and a signature.
+
+The signature is an HMAC whose key is the hash of the course, which everybody has who has the course. It shows that the
+certificate was made for this version of the course and not changed by accident; it cannot show who made it. What proves
+an answer is running it again: `recheck` does that, in the sandbox.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.school.course.answers import AnswerChecker
+from regard.school.course.courses import Course, Lesson
+from regard.school.course.learner import LearnerFolder, short_hash, today
+from regard.support.printable import printable_errors, readable
+from regard.support.untrusted_json import parse_json
+
+FORMAT = 1
+LARGEST = 4 << 20  # bytes
+
+
+def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
+    """The progress in a learner's folder, in plain values, signed."""
+    records = folder.progress.records()
+    exercises = []
+    for lesson in folder.course.lessons:
+        record, path = folder.progress.record(lesson.name), folder.file_of(lesson)
+        content = path.read_bytes() if path.is_file() else None
+        exercises.append(
+            {
+                "name": lesson.name,
+                "file": path.name,
+                "state": record.state if lesson.name in records else "not started",
+                "hints": record.hints,
+                "attempts": record.attempts,
+                "solution_seen": bool(record.solution),
+                "date": record.date,
+                "answer": None if content is None else hashlib.sha256(content).hexdigest(),
+                "changed_since_done": record.is_done and content is not None and short_hash(content) != record.answer,
+            }
+        )
+    certificate = {
+        "format": FORMAT,
+        "course": {"title": folder.course.title, "hash": folder.course.hash},
+        "date": today(),
+        "done": sum(one["state"] == "done" for one in exercises),
+        "of": len(exercises),
+        "exercises": exercises,
+    }
+    return {**certificate, "signature": sign(certificate)}
+
+
+def sign(certificate: dict[str, Any]) -> str:
+    """The HMAC-SHA-256 of everything but the signature; its key is the hash of the course."""
+    content = {name: value for name, value in certificate.items() if name != "signature"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hmac.new(str(certificate["course"]["hash"]).encode(), text.encode(), "sha256").hexdigest()
+
+
+@printable_errors()
+def read_certificate(path: Path) -> dict[str, Any]:
+    """A certificate from a file. ValueError if it is none, or was changed after it was made."""
+    no_certificate = f"{path} is no certificate; make one with: regard learn status --json > FILE"
+    try:
+        with path.open("rb") as file:
+            certificate = parse_json(file.read(LARGEST) if path.stat().st_size <= LARGEST else b"")
+    except ValueError:  # not UTF-8, not JSON, too large or too deep
+        raise ValueError(no_certificate) from None
+    try:
+        if certificate["format"] != FORMAT:
+            found = readable(certificate["format"])
+            raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
+        is_signed = hmac.compare_digest(str(certificate["signature"]), sign(certificate))
+        names = [(str(one["name"]), str(one["state"])) for one in certificate["exercises"]]
+    except (KeyError, TypeError, AttributeError, UnicodeEncodeError, RecursionError):
+        raise ValueError(no_certificate) from None
+    if not is_signed or not names:
+        raise ValueError(f"{path} was changed after it was made: its signature does not fit")
+    return dict(certificate)
+
+
+@dataclass(frozen=True)
+class RecheckedAnswer:
+    """One exercise that a certificate calls done. status: right, wrong, changed, missing or unchecked."""
+
+    name: str
+    status: str
+    says: str = ""
+
+
+def recheck(
+    certificate: dict[str, Any], answers: Path, course: Course, checker: AnswerChecker
+) -> list[RecheckedAnswer]:
+    """Run every answer again that a certificate calls done. The checker is to be confined, unless the learner is trusted.
+
+    In the sandbox, answers that import regard cannot be run.
+    """
+    if certificate["course"]["hash"] != course.hash:
+        raise ValueError(
+            f"the certificate is of another version of the course: {certificate['course']['hash'][:12]}, "
+            f"and this one is {course.hash[:12]}; check it with the version that the learner had"
+        )
+    folder = LearnerFolder(answers, course)
+    result = []
+    for one in certificate["exercises"]:
+        if one["state"] == "done":
+            result.append(_recheck_one(one, folder, course.lesson(one["name"]), checker))
+    return result
+
+
+def imports_regard(source: bytes) -> bool:
+    """Does a file import regard?
+
+    >>> imports_regard(b"import regard.steps"), imports_regard(b"from torch import nn"), imports_regard(b"(")
+    (True, False, False)
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return False
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "regard" for name in names)
+
+
+def _recheck_one(
+    claimed: dict[str, Any], folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker
+) -> RecheckedAnswer:
+    path = folder.file_of(lesson)
+    if not path.is_file():
+        return RecheckedAnswer(lesson.name, "missing", f"there is no {path.name}")
+    content = path.read_bytes()
+    is_same = hashlib.sha256(content).hexdigest() == claimed["answer"]
+    changed = "" if is_same else "; it is another file than the certificate's"
+    if checker.is_confined and imports_regard(content):
+        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
+    verdict = checker.check(lesson, path).verdict
+    if verdict.problem:
+        return RecheckedAnswer(lesson.name, "unchecked", verdict.problem + changed)
+    if not verdict.is_right:
+        first = verdict.mistakes[0]
+        return RecheckedAnswer(lesson.name, "wrong", (first.name or first.says.rstrip(".")) + changed)
+    return RecheckedAnswer(lesson.name, "right" if is_same else "changed", f"it is right{changed}")

@@ -1,0 +1,191 @@
+"""A course is a folder: course.toml with the chapters, and one folder for each exercise.
+
+Everything that a learner reads is read here as text: no file of an exercise is run, and torch is not needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from regard.support.toml_files import read_toml
+
+OWN_COURSE = Path(__file__).parents[1] / "lessons"
+LEVELS = ("where", "why", "almost")  # of hints
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One exercise of a course."""
+
+    name: str
+    number: int  # from 1, in the order of course.toml
+    chapter: str
+    folder: Path
+
+    @property
+    def file_name(self) -> str:
+        """The learner's file.
+
+        >>> Lesson("scale", 9, "Attention", Path("lessons/scale")).file_name
+        '09_scale.py'
+        """
+        return f"{self.number:02}_{self.name}.py"
+
+    @cached_property
+    def title(self) -> str:
+        """What it is about: the first line of exercise.py's docstring."""
+        return self._docstring("exercise.py").partition("\n")[0].rstrip(".")
+
+    @cached_property
+    def task(self) -> str:
+        """What is to be done: the docstring of start.py."""
+        return self._docstring("start.py")
+
+    @cached_property
+    def hints(self) -> dict[str, str]:
+        """The texts of hints.md, by their level."""
+        return read_sections(self.text("hints.md"))
+
+    @property
+    def after(self) -> str:
+        """The explanation after success."""
+        return self.text("after.md").strip("\n")
+
+    @property
+    def ways(self) -> list[Path]:
+        """Files with other right answers."""
+        return sorted((self.folder / "ways").glob("*.py"))
+
+    @property
+    def wrong(self) -> list[Path]:
+        """Files with common wrong answers."""
+        return sorted((self.folder / "wrong").glob("*.py"))
+
+    def text(self, file: str) -> str:
+        """The text of a file of the exercise; ValueError if it is missing or no text."""
+        path = self.folder / file
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ValueError(f"{path} is missing; every exercise has one") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text") from None
+
+    def _docstring(self, file: str) -> str:
+        try:
+            return ast.get_docstring(ast.parse(self.text(file))) or ""
+        except SyntaxError as error:
+            raise ValueError(f"{self.folder / file}, line {error.lineno}: {error.msg}") from None
+
+
+@dataclass(frozen=True)
+class Course:
+    """A course: its title and its exercises, in order."""
+
+    folder: Path
+    title: str
+    lessons: tuple[Lesson, ...]
+
+    @property
+    def is_own(self) -> bool:
+        """Is it the course that comes with regard?"""
+        return self.folder.resolve() == OWN_COURSE.resolve()
+
+    def lesson(self, name: str) -> Lesson:
+        """The exercise of this name, number or file name.
+
+        A learner types what is at hand: scale, 9, 09_scale or 09_scale.py.
+        """
+        bare = Path(name).name.lower().removesuffix(".py")
+        number, _, rest = bare.partition("_")
+        for one in self.lessons:
+            if one.name in (bare, rest if number.isdigit() else bare) or (bare.isdigit() and one.number == int(bare)):
+                return one
+        names = [one.name for one in self.lessons]
+        near = [one for one in names if bare and (bare in one or one in bare)] or difflib.get_close_matches(bare, names)
+        hint = f"did you mean {' or '.join(near[:3])}?" if near else "regard learn list names them"
+        raise ValueError(f"the course has no exercise {name}; {hint}")
+
+    def files(self) -> list[Path]:
+        """All files of the course; no hidden ones, and none that Python makes."""
+        return files_in(self.folder)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of all files, with their names: two courses with the same hash are the same."""
+        total = hashlib.sha256()
+        for path in self.files():
+            content = path.read_bytes()
+            total.update(f"{path.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode())
+            total.update(content)
+        return total.hexdigest()
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below; no hidden ones, and none that Python makes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    parts = {path: path.relative_to(folder).parts for path in paths}
+    return [path for path in paths if not any(one.startswith(".") or one == "__pycache__" for one in parts[path])]
+
+
+def read_course(folder: Path) -> Course:
+    """The course in a folder; ValueError if its course.toml is missing or not as it must be."""
+    file = folder / "course.toml"
+    if not file.is_file():
+        raise ValueError(f"{folder} is no course: it has no course.toml")
+    values = read_toml(file)
+    if unknown := set(values) - {"title", "chapter"}:
+        raise ValueError(f"{file}: {', '.join(sorted(unknown))} is unknown; it has a title and [[chapter]] tables")
+    title, chapters = values.get("title"), values.get("chapter")
+    if not isinstance(title, str) or not title:
+        raise ValueError(f'{file} needs a title: title = "…"')
+    if not isinstance(chapters, list) or not chapters:
+        raise ValueError(f"{file} needs at least one [[chapter]], with a title and exercises")
+    pairs = [pair for number, one in enumerate(chapters, 1) for pair in _chapter(one, f"{file}, chapter {number}")]
+    names = [name for _, name in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{file} names {', '.join(twice)} more than once")
+    lessons = [Lesson(name, number, chapter, folder / name) for number, (chapter, name) in enumerate(pairs, 1)]
+    if missing := [one.name for one in lessons if not one.folder.is_dir()]:
+        raise ValueError(f"{file} names {', '.join(missing)}, but there is no such folder in {folder}")
+    return Course(folder, title, tuple(lessons))
+
+
+def read_lessons(folders: Sequence[Path]) -> Course:
+    """Exercises alone, each given by its folder, as a course without a course.toml."""
+    lessons = [Lesson(one.resolve().name, number, "", one) for number, one in enumerate(folders, 1)]
+    if missing := [str(one.folder) for one in lessons if not (one.folder / "exercise.py").is_file()]:
+        raise ValueError(f"no exercise.py in {', '.join(missing)}; give a course, or folders of exercises")
+    return Course(folders[0].resolve().parent, "", tuple(lessons))
+
+
+def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
+    """The exercises of a chapter, each with the title of the chapter."""
+    if not isinstance(table, dict) or set(table) != {"title", "exercises"}:
+        raise ValueError(f"{where} must have a title and exercises, and nothing else")
+    title, names = table["title"], table["exercises"]
+    if not isinstance(title, str) or not isinstance(names, list) or not names:
+        raise ValueError(f"{where}: title is a text, exercises a list of names")
+    for name in names:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"{where}: {name!r} must be lower-case letters, digits and _, as in causal_mask")
+        yield title, name
+
+
+def read_sections(text: str) -> dict[str, str]:
+    r"""The sections of a text whose headings are `# name`.
+
+    >>> read_sections("# where\nLine 3.\n\n# why\nThe scores grow.\n")
+    {'where': 'Line 3.', 'why': 'The scores grow.'}
+    """
+    parts = re.split(r"^# +(.+?) *$", text, flags=re.MULTILINE)
+    return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}

@@ -1,0 +1,209 @@
+"""The learner's folder: one file for each exercise, and the progress. Nothing that a learner wrote is ever overwritten."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.school.course.courses import LEVELS, OWN_COURSE, Course, Lesson, read_course
+from regard.school.course.progress import FILE, HEADING, ExerciseRecord, ProgressFile
+
+DEFAULT_FOLDER = "attention-course"
+OWN = "regard"  # how progress.txt names our course, which lies elsewhere on every machine
+
+
+@dataclass(frozen=True)
+class LearnerFolder:
+    """A folder in which somebody works through a course."""
+
+    path: Path
+    course: Course
+
+    @property
+    def progress(self) -> ProgressFile:
+        """The file with the progress."""
+        return ProgressFile(self.path / FILE)
+
+    def file_of(self, lesson: Lesson) -> Path:
+        """The learner's file for an exercise, whatever number it had when it was written."""
+        for path in sorted(self.path.glob(f"*_{lesson.name}.py")):
+            if re.fullmatch(rf"\d+_{lesson.name}\.py", path.name):
+                return path
+        return self.path / lesson.file_name
+
+    def files(self) -> dict[str, Path]:
+        """All of them, by the name of the exercise."""
+        return {lesson.name: self.file_of(lesson) for lesson in self.course.lessons}
+
+    def write_missing(self) -> list[Path]:
+        """Write the files that do not exist yet, and return them."""
+        missing = [(one, path) for one in self.course.lessons if not (path := self.file_of(one)).exists()]
+        for lesson, path in missing:
+            _write_new(path, lesson.text("start.py"))
+        return [path for _, path in missing]
+
+    def reset(self, lesson: Lesson) -> Path | None:
+        """Write the file of an exercise anew, and return where the old one was moved to; None if there was none."""
+        path = self.file_of(lesson)
+        text = lesson.text("start.py")
+        old = None
+        if path.exists():
+            old = next(one for n in range(1, 10**6) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
+            path.rename(old)
+        _write_new(path, text)
+        if lesson.name in self.progress.records():
+            self.progress.update(lesson.name, state="open", date=today(), answer="")
+        return old
+
+    def current(self) -> Lesson | None:
+        """The first exercise that is not done; None if all are."""
+        records = self.progress.records()
+        return next(
+            (one for one in self.course.lessons if one.name not in records or not records[one.name].is_done), None
+        )
+
+    def after(self, lesson: Lesson) -> Lesson | None:
+        """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""
+        records = self.progress.records()
+        at = self.course.lessons.index(lesson) + 1
+        order = [*self.course.lessons[at:], *self.course.lessons[: at - 1]]
+        return next((one for one in order if one.name not in records or not records[one.name].is_done), None)
+
+    def next_hint(self, lesson: Lesson) -> list[tuple[str, str]]:
+        """The hints so far and one more, which is counted: pairs of level and text."""
+        levels = [level for level in LEVELS if level in lesson.hints]
+        if not levels:
+            return []
+        record = self.progress.record(lesson.name)
+        if not record.is_done and record.hints < len(levels):
+            record = self.progress.update(lesson.name, more_hints=1, date=today())
+        count = len(levels) if record.is_done else record.hints
+        return [(level, lesson.hints[level]) for level in levels[:count]]
+
+    def note_checked(self, lesson: Lesson, answer: bytes, is_right: bool) -> ExerciseRecord:
+        """Note a checked answer. The same answer once more is no new attempt; what was done stays done."""
+        record, digest = self.progress.record(lesson.name), short_hash(answer)
+        is_new = digest != record.answer
+        if record.is_done and not (is_right and is_new):
+            return record
+        if is_right:
+            return self.progress.update(
+                lesson.name, state="done", date=today(), answer=digest, more_attempts=int(is_new and not record.is_done)
+            )
+        return self.progress.update(lesson.name, date=today(), answer=digest, more_attempts=1) if is_new else record
+
+    def note_solution(self, lesson: Lesson) -> None:
+        """Note that the solution was shown; after success, that means nothing."""
+        if not self.progress.record(lesson.name).is_done:
+            self.progress.update(lesson.name, solution="seen", date=today())
+
+
+def start_folder(path: Path, course: Course) -> tuple[LearnerFolder, list[Path]]:
+    """Make a learner's folder, or add what is missing in it; the folder, and the files that were written."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; give the name of a folder")
+    if path.resolve() == course.folder.resolve() or course.folder.resolve() in path.resolve().parents:
+        raise ValueError(f"{path} is the course itself, or in it; answers go elsewhere: regard learn start FOLDER")
+    for above in path.resolve().parents:
+        if _is_learners(above):
+            raise ValueError(f"{path} would be inside {above}, which is a course already; go on there: regard learn")
+    if (path / FILE).exists():
+        folder = open_folder(path)
+        if folder.course.folder.resolve() != course.folder.resolve():
+            raise ValueError(f"{path} belongs to the course {folder.course.title}; choose another folder")
+    else:
+        path.mkdir(parents=True, exist_ok=True)
+        ProgressFile.create(path / FILE, _place(course))
+        folder = LearnerFolder(path, course)
+    return folder, folder.write_missing()
+
+
+def find_folder(near: Path, course: Path | None = None) -> LearnerFolder:
+    """The learner's folder: this one, or the only one in it. `course`: where the course is, if it has moved."""
+    if _is_learners(near):
+        return open_folder(near, course)
+    inside = sorted(one for one in near.iterdir() if one.is_dir() and _is_learners(one))
+    if len(inside) > 1:
+        names = ", ".join(one.name for one in inside)
+        raise ValueError(f"there are several courses here: {names}; go into one of them, as in: cd {inside[0].name}")
+    if inside:
+        return open_folder(inside[0], course)
+    opened = read_course(course or OWN_COURSE)
+    if has_answers(near, opened):
+        again = "regard learn start ." + ("" if course is None else f" --course {course}")
+        raise ValueError(f"your files are here, but {FILE} is missing; {again} writes it anew")
+    for above in near.resolve().parents:
+        if _is_learners(above):
+            raise ValueError(f"the course is in the folder above, {above}; go there: cd {os.path.relpath(above, near)}")
+    raise ValueError(
+        "there is no course in this folder; cd into the folder of your course, or start one here: regard learn start"
+    )
+
+
+def open_folder(path: Path, course: Path | None = None) -> LearnerFolder:
+    """A learner's folder with its course, which progress.txt names."""
+    progress = ProgressFile(path / FILE)
+    if course is not None:
+        opened = read_course(course)
+        if progress.course != _place(opened):
+            progress.move_course(_place(opened))
+        return LearnerFolder(path, opened)
+    place = OWN_COURSE if progress.course == OWN else path / progress.course
+    if not place.is_dir():
+        raise ValueError(f"the course of {path}, {place}, is not there; if it has moved: regard learn --course FOLDER")
+    return LearnerFolder(path, read_course(place))
+
+
+def default_folder(course: Course, near: Path) -> Path:
+    """Where the learner's files go, unless they say so: here, if they are here already, else into a folder in it."""
+    if _is_learners(near) or has_answers(near, course):
+        return near
+    return near / Path(DEFAULT_FOLDER if course.is_own else f"{course.folder.resolve().name}-answers")
+
+
+def has_answers(path: Path, course: Course) -> bool:
+    """Are at least half of the files of a course in this folder, so that somebody has started it here?"""
+    return 2 * sum((path / one.file_name).is_file() for one in course.lessons) >= len(course.lessons)
+
+
+def short_hash(content: bytes) -> str:
+    """The first 16 digits of the SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def today() -> str:
+    """The date, as 2026-11-16."""
+    return datetime.date.today().isoformat()
+
+
+def _is_learners(path: Path) -> bool:
+    try:
+        with (path / FILE).open(encoding="utf-8", errors="replace") as file:
+            return file.readline().rstrip() == HEADING
+    except OSError:
+        return False
+
+
+def _place(course: Course) -> str:
+    return OWN if course.is_own else str(course.folder.resolve())
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist; complete, or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    temporary.write_text(text, encoding="utf-8")
+    try:
+        os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    except FileExistsError:
+        raise ValueError(f"{path} exists already; nothing was written") from None
+    except OSError:  # a file system without links
+        if path.exists():
+            raise ValueError(f"{path} exists already; nothing was written") from None
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

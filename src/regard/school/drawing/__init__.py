@@ -1,0 +1,1 @@
+"""How verdicts, grades and lessons look in a terminal."""

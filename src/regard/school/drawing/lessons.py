@@ -1,0 +1,202 @@
+"""The course in a terminal: lists, one exercise, hints, and what is shown after success. Does not need torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.school.course.answers import NOT_WRITTEN, CheckedAnswer
+from regard.school.course.courses import LEVELS, Lesson
+from regard.school.course.learner import LearnerFolder
+from regard.school.course.other_ways import different_code
+from regard.school.course.progress import ExerciseRecord
+from regard.show.terminal.table import as_printed, shorten, text_columns, text_table, wrapped
+from regard.support.drawing import as_text
+from regard.support.printable import printable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_BAR = 30  # columns
+_MOST_PRINTED = 30  # lines of what the learner's code printed
+_COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
+
+
+def lesson_list(folder: LearnerFolder, width: int) -> str:
+    """Every exercise, chapter by chapter, with what was done."""
+    records, current = folder.progress.records(), folder.current()
+    rows = []
+    for lesson in folder.course.lessons:
+        record = records.get(lesson.name, ExerciseRecord(lesson.name))
+        mark = "✓" if record.is_done else "→" if lesson == current else "·"
+        rows.append([mark, str(lesson.number), lesson.name, lesson.title, _used(record)])
+    used = min(max(len(row[4]) for row in rows), max(18, width // 3))
+    table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
+    lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
+    for chapter in dict.fromkeys(one.chapter for one in folder.course.lessons):
+        chosen = [line for line, one in zip(table, folder.course.lessons, strict=True) if one.chapter == chapter]
+        lines += ["", f"  {chapter}", *chosen]
+    return "\n".join([*lines, "", next_step(folder, width)])
+
+
+def course_status(folder: LearnerFolder, width: int) -> str:
+    """How far the learner is: a bar, a line for each chapter, and what is next."""
+    records = folder.progress.records()
+    lessons = folder.course.lessons
+    done = [one for one in lessons if one.name in records and records[one.name].is_done]
+    bar = min(_BAR, max(width - 20, 5))
+    filled = bar * len(done) // len(lessons)
+    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(folder)}", ""]
+    rows = []
+    for chapter in dict.fromkeys(one.chapter for one in lessons):
+        inside = [one for one in lessons if one.chapter == chapter]
+        used = [records[one.name] for one in inside if one.name in records]
+        hints, shown = sum(one.hints for one in used), sum(one.solution != "" for one in used)
+        count = sum(one in done for one in inside)
+        rows.append([chapter, f"{count} of {len(inside)}", str(hints), str(shown)])
+    lines.append(text_table(["chapter", "done", "hints", "solutions seen"], rows, width, cut={0: 12}))
+    return "\n".join([*lines, "", next_step(folder, width)])
+
+
+def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, how: str = "Go on: regard learn") -> str:
+    """What to do next, with the command or key; `after` an exercise that was just done."""
+    lesson = folder.current() if after is None else folder.after(after)
+    if lesson is None:
+        count = len(folder.course.lessons)
+        return wrapped(f"All {count} exercises are done. For your teacher: regard learn status --json", width)
+    then = split_after(after.after)[1] if after is not None and lesson.number == after.number + 1 else ""
+    said = then or f"{lesson.title}."
+    return f"{wrapped(f'Next: {said}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
+
+
+def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task: bool) -> str:
+    """The exercise, its file and, on request, its task."""
+    count = len(folder.course.lessons)
+    first = f"  Exercise {lesson.number} of {count} · {lesson.title}"
+    lines = [shorten(as_printed(first), width), f"  {shown_path(folder.file_of(lesson))}"]
+    if with_task:
+        lines += ["", indented(lesson.task, width)]
+    return "\n".join(lines)
+
+
+def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: bool = True) -> str:
+    """The verdict; after success also the explanation, the learner's own weights, and other ways."""
+    verdict = checked.verdict
+    if any(one.name == NOT_WRITTEN for one in verdict.findings):  # no mistake yet, so no red cross
+        first = verdict.findings[0]
+        place = shorten(f"    {Path(verdict.file).name}:{first.line}   {first.code}", width)
+        return f"{wrapped(f'· {first.says}', width)}\n\n{place}"
+    blocks = [_printed(verdict.printed, width), as_text(verdict, width)]
+    if verdict.is_right:
+        explanation, _ = split_after(lesson.after)
+        blocks.append(indented(explanation, width))
+        blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
+        blocks += [ways_text(lesson, checked.part_names, width)] if with_ways else []
+    return "\n\n".join(filter(None, blocks))
+
+
+def split_after(text: str) -> tuple[str, str]:
+    r"""The explanation of after.md, and what its last line says is next.
+
+    >>> split_after("Rows sum to 1.\n\nNext: the mask.")
+    ('Rows sum to 1.', 'the mask.')
+    """
+    explanation, found, then = f"\n{text}".rpartition("\nNext:")
+    return (explanation if found else then).strip("\n"), then.strip() if found else ""
+
+
+def _printed(text: str, width: int) -> str:
+    """What the learner's code printed."""
+    lines = text.rstrip().splitlines()
+    if not lines:
+        return ""
+    more = [f"… and {len(lines) - _MOST_PRINTED} lines more"] if len(lines) > _MOST_PRINTED else []
+    printed = "\n".join([*lines[:_MOST_PRINTED], *more])
+    return f"  Your code printed:\n{indented(printed, width, '    ', then='  ')}"
+
+
+def _picture(weights: Tensor, width: int) -> str:
+    """The weights that the learner's function made."""
+    from regard.show.terminal.weights import weights_table
+
+    matrix = weights.reshape(-1, *weights.shape[-2:])[0]
+    queries, keys = ([f"{name} {i}" for i in range(size)] for name, size in zip("qk", matrix.shape, strict=True))
+    table = weights_table(matrix, queries, keys, width)
+    about = wrapped("Your weights, a row for each query, a column for each key (· is 0):", width)
+    return f"{about}\n{table}"
+
+
+def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:
+    """Hints, each with its level."""
+    total = sum(level in lesson.hints for level in LEVELS)
+    blocks = [
+        f"  Hint {number} of {total}, {level}:\n{indented(text, width, '    ')}"
+        for number, (level, text) in enumerate(hints, 1)
+    ]
+    return "\n\n".join(blocks)
+
+
+def ways_text(lesson: Lesson, names: Sequence[str], width: int) -> str:
+    """Other right ways to write these functions and classes: of each file, what is not as in the solution."""
+    usual = lesson.text("solution.py")
+    blocks = []
+    for path in lesson.ways:
+        if codes := different_code(path.read_text(encoding="utf-8"), usual, names):
+            title = f"  Another way, {path.stem.replace('_', ' ')}:"
+            blocks.append("\n\n".join([title, *(indented(code, width, "    ", then="    ") for code in codes)]))
+    return "\n\n".join(blocks)
+
+
+def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
+    r"""A text whose lines stay as they are; those that are too long are wrapped, and `then` indents what follows more.
+
+    >>> print(indented("x = 1\n\nA line that is long.", 16))
+      x = 1
+    <BLANKLINE>
+      A line that is
+      long.
+    """
+    lines = []
+    for line in map(as_printed, text.splitlines()):
+        if text_columns(line) + len(indent) <= width:
+            lines.append((indent + line).rstrip())
+        else:
+            inner = indent + " " * min(len(line) - len(line.lstrip()), width // 2)
+            lines.append(wrapped(line.strip(), width, inner, inner + then))
+    return "\n".join(lines)
+
+
+def shown_path(path: Path) -> str:
+    """A path as a person would type it here."""
+    try:
+        return os.path.relpath(path) if not os.path.relpath(path).startswith("..") else str(path)
+    except (ValueError, OSError):  # another drive, or the current folder was removed
+        return str(path)
+
+
+def colored(text: str) -> str:
+    """The text, made printable, with its verdicts in color; without where nobody would see it, or NO_COLOR is set."""
+    text = printable(text)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    lines = []
+    for line in text.split("\n"):
+        color = _COLORS.get(line[2:3]) if line.startswith("  ") and line[3:4] == " " else None
+        lines.append(f"\x1b[{color}m{line}\x1b[0m" if color else line)
+    return "\n".join(lines)
+
+
+def _count(folder: LearnerFolder) -> str:
+    records = folder.progress.records()
+    done = sum(one.name in records and records[one.name].is_done for one in folder.course.lessons)
+    return f"{done} of {len(folder.course.lessons)} done"
+
+
+def _used(record: ExerciseRecord) -> str:
+    words = [f"{record.hints} hint{'s' * (record.hints != 1)}"] if record.hints else []
+    words += ["solution seen"] if record.solution else []
+    words += [f"{record.attempts} attempts"] if record.attempts > 1 else []
+    return ", ".join(words)

@@ -1,0 +1,231 @@
+"""grade: every submission of a folder, several at a time, each with its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from regard.school.exercises.exercise import load_exercise
+from regard.school.exercises.soundness import unsound
+from regard.school.grading.class_report import ClassReport, Grade, as_grade, unchecked
+from regard.school.grading.key import GradeKey
+from regard.school.sandbox.folders import remove_left_by
+from regard.school.sandbox.pool import available_processors
+from regard.school.sandbox.protection import ProtectionMissing, ProtectionReport
+
+Progress = Callable[[int, int, Grade], None]  # how many are done, of how many; the last one
+
+# -I and the path of this process: a submission in the current folder that is called torch.py must not be imported.
+START = "import sys; sys.path[:] = sys.argv[1:]; from regard.school.grading.checker import main; main()"
+LONGEST_START = 200.0  # seconds, for importing torch on a busy machine
+FOR_THE_CHECK = 60.0  # seconds for comparing numbers, beyond the time of the submission
+NO_SUBMISSIONS = ("__pycache__", "__MACOSX")
+GRACE = 5.0  # seconds for a checker to end by itself
+
+
+def grade(
+    folder: Path | str,
+    key: GradeKey | None = None,
+    *,
+    seconds: float | int = 10.0,
+    workers: int | None = None,
+    unprotected: bool = False,
+    progress: Progress | None = None,
+) -> ClassReport:
+    """Check every submission in a folder: each *.py in it, and each folder in it that has one.
+
+    Options:
+        key: what was asked for, and hidden sizes and a hidden seed.
+        seconds: the time for each submission, all experiments together.
+        workers: how many are checked at a time; as many as there are processors, unless given.
+        unprotected: go on where this system lacks a layer of protection. Without it, ProtectionMissing is raised.
+        progress: called in this thread whenever one is done.
+    """
+    folder, key = Path(folder), key or GradeKey()
+    if not seconds > 0:
+        raise ValueError(f"seconds ({seconds:g}) must be greater than 0")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers ({workers}) must be at least 1")
+    if key.exercise:
+        check_exercise(Path(key.exercise), folder)
+    paths = find_submissions(folder)
+    options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
+    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, Grade | BaseException]] = queue.SimpleQueue()
+    for index in range(len(paths)):
+        todo.put(index)
+    stop, running, reports = threading.Event(), list[Checker](), list[ProtectionReport]()
+
+    def work() -> None:
+        index, checker = -1, Checker(options, folder)
+        running.append(checker)
+        try:
+            reports.append(checker.start())
+            while not stop.is_set():
+                try:
+                    index = todo.get_nowait()
+                except queue.Empty:
+                    return
+                done.put((index, checker.check(paths[index])))
+        except BaseException as error:  # the caller's thread raises it
+            done.put((index, error))
+        finally:
+            checker.close()
+
+    count = min(workers or available_processors(), len(paths))
+    threads = [threading.Thread(target=work, name=f"grade-{number}", daemon=True) for number in range(count)]
+    grades: dict[int, Grade] = {}
+    try:
+        for thread in threads:
+            thread.start()
+        while len(grades) < len(paths):
+            index, one = done.get()
+            if isinstance(one, BaseException):
+                raise one
+            grades[index] = one
+            if progress is not None:
+                progress(len(grades), len(paths), one)
+    finally:
+        stop.set()
+        if len(grades) < len(paths):  # Ctrl-C, or an error
+            for checker in list(running):
+                checker.kill()
+        for thread in threads:
+            thread.join()
+    return ClassReport([grades[index] for index in range(len(paths))], reports[0])
+
+
+def check_exercise(path: Path, folder: Path) -> None:
+    """Raise ValueError if a teacher's own exercise is not sound, or lies where it would be graded."""
+    if folder.resolve() in path.resolve().parents:
+        raise ValueError(f"{path} is in the folder of the submissions, {folder}; put it elsewhere")
+    if problems := unsound(load_exercise(path)):
+        raise ValueError(f"{path} cannot be used: {'; '.join(problems)}")
+
+
+def find_submissions(folder: Path) -> list[Path]:
+    """The submissions in a folder, by name; hidden ones and what Python and macOS add are none."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; give the folder that holds the submissions")
+    entries = [one for one in folder.iterdir() if not one.name.startswith(".") and one.name not in NO_SUBMISSIONS]
+    paths = [one for one in entries if one.suffix == ".py" or _is_folder_with_python(one)]
+    if not paths:
+        raise ValueError(f"{folder} has no submissions: no .py file, and no folder with one")
+    return sorted(paths)
+
+
+def _is_folder_with_python(path: Path) -> bool:
+    try:
+        return path.is_dir() and any(name.endswith(".py") for name in os.listdir(path))
+    except OSError:  # a folder that cannot be read is told of, not left out
+        return True
+
+
+class CheckerEnded(RuntimeError):
+    """The process of a checker ended, or does not answer."""
+
+
+class Checker:
+    """A process that checks submissions, one at a time; if one ends it, the next gets a new process."""
+
+    def __init__(self, options: dict[str, Any], folder: Path) -> None:
+        self.options, self.folder = options, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = b""
+        self._killed = False
+
+    def start(self) -> ProtectionReport:
+        """Start the process, and wait for it. Raises ProtectionMissing where a layer is missing."""
+        command = [sys.executable, "-I", "-B", "-c", START, *_import_path(self.folder)]
+        self._process, self._read = self._started(command), b""
+        answer = self._ask(self.options, LONGEST_START)
+        report = ProtectionReport(tuple(answer["active"]), answer["missing"])
+        if answer["refused"]:
+            raise ProtectionMissing(report)
+        return report
+
+    def check(self, path: Path) -> Grade:
+        """The grade of one submission, whatever it does."""
+        begin = time.monotonic()
+        try:
+            if self._process is None:
+                self.start()
+            verdicts = self._ask(os.path.abspath(path), self.options["seconds"] + FOR_THE_CHECK)
+        except CheckerEnded as error:
+            if self._killed:
+                raise
+            self.close()
+            return unchecked(path.name, f"the check itself ended: {error}; check it by hand", time.monotonic() - begin)
+        return as_grade(path.name, verdicts, time.monotonic() - begin)
+
+    def kill(self) -> None:
+        """End the process while another thread waits for its answer."""
+        self._killed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process; its worker ends with it."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(0.0 if self._killed else GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        remove_left_by(process.pid)
+
+    def _started(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _ask(self, question: Any, seconds: float) -> Any:
+        """Send a line, and read the line that answers it."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + seconds
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise CheckerEnded("its process ended") from None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._read:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    process.kill()
+                    raise CheckerEnded(f"it did not answer within {seconds:g} s")
+                data = os.read(process.stdout.fileno(), 1 << 16)
+                if not data:
+                    raise CheckerEnded("its process ended")
+                self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return json.loads(line)
+
+
+def _import_path(folder: Path) -> list[str]:
+    """Where this process imports from, without the current folder and the one that is graded."""
+    away = {os.path.realpath(folder), os.path.realpath(os.curdir)}
+    own = str(Path(__file__).resolve().parents[3])
+    return [own, *(one for one in sys.path if os.path.isabs(one) and os.path.realpath(one) not in away)]

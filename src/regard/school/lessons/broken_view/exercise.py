@@ -1,0 +1,5 @@
+"""Broken: view after transpose."""
+
+from regard.school.exercises import Layer
+
+parts = [Layer("MultiHeadAttention", causal=False)]

@@ -1,0 +1,85 @@
+"""One word looks at a sentence."""
+
+import torch
+
+from regard.school.exercises import Function, Wrong
+
+JOURNEY = torch.tensor(
+    [
+        [0.43, 0.15, 0.89],
+        [0.55, 0.87, 0.66],
+        [0.57, 0.85, 0.64],
+        [0.22, 0.58, 0.33],
+        [0.77, 0.25, 0.10],
+        [0.05, 0.80, 0.55],
+    ]
+)
+
+
+def journey(random):
+    return JOURNEY, 1
+
+
+def arguments(random):
+    return torch.rand(5, 3, generator=random), int(torch.randint(2, 5, (1,), generator=random))
+
+
+def weights_of(x, query):
+    return (x @ x[query]).softmax(0)
+
+
+WRONG = [
+    Wrong(
+        "no softmax",
+        "The words are mixed by their scores, not by weights: softmax is missing.",
+        lambda x, query: (x @ x[query]) @ x,
+        why="Scores do not add up to 1, so the context grows with the number of words.",
+    ),
+    Wrong(
+        "each word compared with itself",
+        "Each word is compared with itself; compare it with the query, row {1} of x.",
+        lambda x, query: (x * x).sum(1).softmax(0) @ x,
+        why="Then every query gets the same weights, and the same context.",
+    ),
+    Wrong(
+        "number of the row instead of the row",
+        "Each word is multiplied by the number {1}; query is the number of a row, and x[query] is the row.",
+        lambda x, query: (x * query).sum(1).softmax(0) @ x,
+    ),
+    Wrong(
+        "the query's row instead of the word's",
+        "The result is the query's own row: each weight is multiplied by x[query], and the weights add up to 1.",
+        lambda x, query: x[query].clone(),
+        why="The weights say how much to take from each word, so weight i belongs to row i.",
+    ),
+    Wrong(
+        "only the last word",
+        "Only the last word is in the context: each iteration of the loop replaces it.",
+        lambda x, query: weights_of(x, query)[-1] * x[-1],
+    ),
+    Wrong(
+        "words not weighted",
+        "The rows are added up without their weights.",
+        lambda x, query: x.sum(0),
+    ),
+    Wrong(
+        "the query's weight for every word",
+        "Every row is multiplied by the same weight, that of the query; row i has weight i.",
+        lambda x, query: weights_of(x, query)[query] * x.sum(0),
+    ),
+    Wrong(
+        "divided again",
+        "The mix is divided by the number of words; the weights add up to 1 already.",
+        lambda x, query: weights_of(x, query) @ x / len(x),
+    ),
+    Wrong(
+        "plain average",
+        "This is the plain average of the words: the weights do not depend on the scores.",
+        lambda x, query: x.mean(0),
+    ),
+]
+
+parts = [
+    Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG, runs=1),
+    Function("context_of", arguments, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG),
+]

@@ -1,0 +1,104 @@
+"""Count the parameters of a layer."""
+
+import torch
+
+from regard.school.exercises import Function, Wrong
+
+
+def arguments(random, qkv_bias):
+    D, H = torch.tensor([3, 5, 7])[torch.randperm(3, generator=random)][:2].tolist()
+    d_in = (17, 23, 29)[torch.randint(3, (), generator=random)]
+    return d_in, D * H, H, qkv_bias
+
+
+def right(d_in, d_out, num_heads, qkv_bias):
+    return 3 * d_in * d_out + 3 * d_out * qkv_bias + d_out * d_out + d_out
+
+
+common = [
+    Wrong(
+        "bias of out_proj forgotten",
+        "The d_out = {1} numbers of out_proj's bias are missing.",
+        lambda d_in, d_out, H, bias: right(d_in, d_out, H, bias) - d_out,
+        why="out_proj always has a bias. For a width of 768 it makes 2,360,064 out of 2,359,296.",
+    ),
+    Wrong(
+        "out_proj forgotten",
+        "Only W_query, W_key and W_value are counted; out_proj is missing.",
+        lambda d_in, d_out, H, bias: 3 * d_in * d_out + 3 * d_out * bias,
+    ),
+    Wrong(
+        "out_proj is d_in wide",
+        "out_proj is counted as d_in × d_out; it reads the joined heads, which are d_out wide.",
+        lambda d_in, d_out, H, bias: 4 * d_in * d_out + 3 * d_out * bias + d_out,
+    ),
+    Wrong(
+        "times the heads",
+        "The projections are counted once for each head; they make all heads at once.",
+        lambda d_in, d_out, H, bias: H * 3 * (d_in * d_out + d_out * bias) + d_out * d_out + d_out,
+        why="The heads share the d_out numbers: more heads are narrower heads, not more parameters.",
+    ),
+    Wrong(
+        "one head only",
+        "The projections are counted for one head of d_out // num_heads numbers; there are {2} heads.",
+        lambda d_in, d_out, H, bias: 3 * (d_in * (d_out // H) + d_out // H * bias) + d_out * d_out + d_out,
+    ),
+]
+
+parts = [
+    Function(
+        "count",
+        lambda random: arguments(random, False),
+        right=right,
+        wrong=[
+            *common,
+            Wrong(
+                "biases that nobody asked for",
+                "3 · d_out biases are counted, but qkv_bias is False.",
+                lambda d_in, d_out, H, bias: right(d_in, d_out, H, True),
+            ),
+        ],
+    ),
+    Function(
+        "count",
+        lambda random: arguments(random, True),
+        right=right,
+        wrong=[
+            *common,
+            Wrong(
+                "qkv_bias ignored",
+                "qkv_bias is True, but its biases are not counted.",
+                lambda d_in, d_out, H, bias: right(d_in, d_out, H, False),
+            ),
+            Wrong(
+                "one bias for three",
+                "One bias of d_out = {1} numbers is counted for the queries, keys and values; each has its own.",
+                lambda d_in, d_out, H, bias: right(d_in, d_out, H, False) + d_out,
+            ),
+            Wrong(
+                "biases of width d_in",
+                "The biases are counted as d_in = {0} numbers each; a bias is added to the output, which has d_out.",
+                lambda d_in, d_out, H, bias: right(d_in, d_out, H, False) + 3 * d_in,
+            ),
+        ],
+    ),
+    Function(
+        "gpt2_small",
+        lambda random: (),
+        right=lambda: 12 * right(768, 768, 12, True),
+        wrong=[
+            Wrong("one layer only", "That is one layer; GPT-2 small has 12.", lambda: right(768, 768, 12, True)),
+            Wrong(
+                "without qkv_bias",
+                "OpenAI's weights have biases for queries, keys and values: qkv_bias=True.",
+                lambda: 12 * right(768, 768, 12, False),
+            ),
+            Wrong(
+                "the whole model",
+                "124 million is the whole model, with embeddings and feed-forward layers; here only attention is counted.",
+                lambda: 124_439_808,
+            ),
+        ],
+        runs=1,
+    ),
+]

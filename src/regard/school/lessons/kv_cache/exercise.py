@@ -1,0 +1,153 @@
+"""The KV cache: token by token."""
+
+import torch
+
+from regard.school.exercises import Fault, Function, Judged, Wrong
+
+
+def sizes(random):
+    return 3, 5 + 2 * int(torch.randint(2, (), generator=random))  # never as many past tokens as new ones
+
+
+def tensors(random):
+    T, S, E, D = *sizes(random), 5, 3
+    x, past_k, past_v = (torch.randn(shape, generator=random) for shape in ((T, E), (S - T, D), (S - T, D)))
+    return x, *torch.randn(3, E, D, generator=random), past_k, past_v
+
+
+def visible(T, S, offset=0):
+    return torch.ones(T, S, dtype=torch.bool).tril(S - T + offset)
+
+
+def attend(q, k, v, mask):
+    return (q @ k.T / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+
+
+def make_step(mask=visible, join=lambda past, new: torch.cat([past, new])):
+    def step(x, W_query, W_key, W_value, past_k, past_v):
+        k, v = join(past_k, x @ W_key), join(past_v, x @ W_value)
+        return attend(x @ W_query, k, v, mask(len(x), len(k))), k, v
+
+    return step
+
+
+def judge_bool(mask, T, S):
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        return None
+    kind = f"of {str(mask.dtype).removeprefix('torch.')}" if isinstance(mask, torch.Tensor) else "no tensor"
+    return Fault(
+        "numbers instead of bool",
+        f"The triangle is right, but it is {kind}; wanted are True and False. Add .bool(), or dtype=torch.bool.",
+        why="masked_fill takes no numbers, and ~ does not turn 0 and 1 around.",
+    )
+
+
+def keys_as_values(x, W_query, W_key, W_value, past_k, past_v):
+    return make_step()(x, W_query, W_key, W_key, past_k, past_v)
+
+
+def only_new_returned(x, W_query, W_key, W_value, past_k, past_v):
+    context, k, v = make_step()(x, W_query, W_key, W_value, past_k, past_v)
+    return context, k[-len(x) :], v[-len(x) :]
+
+
+def triangle(T, S):
+    return torch.ones(T, S, dtype=torch.bool).tril()
+
+
+def everything(T, S):
+    return torch.ones(T, S, dtype=torch.bool)
+
+
+TRIANGLE = "Query 0 sees key 0 only, as if the new tokens were the first of the text. They are the last."
+parts = [
+    Function(
+        "visible",
+        sizes,
+        visible,
+        wrong=[
+            Wrong(
+                "no offset", TRIANGLE, triangle, why="With T = 1, that token would see the first key and nothing else."
+            ),
+            Wrong(
+                "inverted",
+                "True and False are exchanged; True means that a query may see the key.",
+                lambda T, S: ~visible(T, S),
+            ),
+            Wrong(
+                "numbers to add",
+                "These are numbers to add to the scores; wanted is True where a query may see a key.",
+                lambda T, S: torch.zeros(T, S).masked_fill(~visible(T, S), -torch.inf),
+            ),
+            Wrong(
+                "everything",
+                "Every query sees every key; new tokens must not see newer ones.",
+                everything,
+                why="For T = 1 that is right, but a prompt enters the cache many tokens at once.",
+            ),
+            Wrong("not itself", "A query does not see its own key.", lambda T, S: visible(T, S, -1)),
+            Wrong(
+                "one too far",
+                "Every query sees one key too many, that of the next token.",
+                lambda T, S: visible(T, S, 1),
+            ),
+            Wrong(
+                "offset the other way",
+                "The triangle is shifted by T − S; it must go to the right, by S − T.",
+                lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(T - S),
+            ),
+        ],
+    ),
+    Judged("visible", sizes, judge_bool),
+    Function(
+        "step",
+        tensors,
+        make_step(),
+        wrong=[
+            Wrong(
+                "past left out",
+                "The new tokens attend to themselves only: past_k and past_v are not used.",
+                make_step(join=lambda past, new: new),
+            ),
+            Wrong(
+                "new before past",
+                "The new keys are put before the past ones; tokens stay in the order of the text.",
+                make_step(join=lambda past, new: torch.cat([new, past])),
+                why="The mask counts positions: it takes the last T keys for the new ones.",
+            ),
+            Wrong("no mask", "The mask is not used: new tokens see newer ones.", make_step(everything)),
+            Wrong("no offset", TRIANGLE, make_step(triangle)),
+            Wrong(
+                "mask inverted",
+                "What a query may see is hidden. masked_fill fills where its mask is True.",
+                make_step(lambda T, S: ~visible(T, S)),
+            ),
+            Wrong(
+                "cache does not grow",
+                "k and v of the new tokens alone are returned; the cache is past and new.",
+                only_new_returned,
+            ),
+            Wrong(
+                "values made with W_key",
+                "The new values are x @ W_key; they are x @ W_value.",
+                keys_as_values,
+            ),
+            Wrong(
+                "added to the past",
+                "The new keys are added to the past ones; they are put behind them, with torch.cat.",
+                raises="must match the size of tensor",
+                why="A cache of 2 tokens and 3 new ones make 5 rows: one for each token.",
+            ),
+            Wrong(
+                "joined side by side",
+                "The new keys are joined along dim=1, beside the past ones; tokens are rows, dim=0.",
+                raises="must match except in dimension 1",
+            ),
+            Wrong(
+                "only one of both",
+                "k has more rows than v, or fewer: both need the past.",
+                raises="cannot be multiplied",
+            ),
+        ],
+    ),
+]

@@ -1,0 +1,148 @@
+"""Online softmax: keys in blocks."""
+
+import torch
+
+from regard.school.exercises import Function, Wrong
+
+
+def state_and_block(random):
+    T, n, D = 5, 4, 3
+    scores = 3 * torch.randn(T, n, generator=random)
+    # In some rows this block has the largest score, in others an earlier one, and in the last nothing came before.
+    largest = scores.amax(-1) + torch.tensor([1.5, -1.5, 2.5, -0.5, -torch.inf])
+    total = 1 + torch.rand(T, generator=random)
+    context = torch.randn(T, D, generator=random)
+    total[-1], context[-1] = 0, 0
+    return largest, total, context, scores, torch.randn(n, D, generator=random)
+
+
+def make_update(choose=torch.maximum, old_total=1, old_context=1, sign=1):
+    def update(largest, total, context, scores, v):
+        new = choose(largest, scores.amax(-1))
+        correction = (sign * (largest - new)).exp()
+        terms = (scores - new[:, None]).exp()
+        return (
+            new,
+            total * correction**old_total + terms.sum(-1),
+            context * (correction**old_context)[:, None] + terms @ v,
+        )
+
+    return update
+
+
+def divided_each_time(largest, total, context, scores, v):
+    new, total, context = make_update()(largest, total, context, scores, v)
+    return new, total, context / total[:, None]
+
+
+def exp_as_it_is(largest, total, context, scores, v):
+    new = torch.maximum(largest, scores.amax(-1))
+    return new, total + scores.exp().sum(-1), context + scores.exp() @ v
+
+
+def one_number(largest, total, context, scores, v):
+    return make_update(lambda old, block: torch.maximum(old.max(), block.max()).expand_as(old))(
+        largest, total, context, scores, v
+    )
+
+
+def long_text(random):
+    T, S, D = 3, 11, 5
+    q, (k, v) = torch.randn(T, D, generator=random), torch.randn(2, S, D, generator=random)
+    return q * torch.tensor([[1.0], [5.0], [300.0]]), k, v, 4
+
+
+def scores_of(q, k):
+    return q @ k.T / q.shape[-1] ** 0.5
+
+
+def attend(q, k, v, block):
+    return scores_of(q, k).softmax(-1) @ v
+
+
+def not_divided(q, k, v, block):
+    scores = scores_of(q, k)
+    return (scores - scores.amax(-1, keepdim=True)).exp() @ v
+
+
+def softmax_of_each(q, k, v, block):
+    keys, values = k.split(block), v.split(block)
+    return sum(attend(q, a, b, block) for a, b in zip(keys, values, strict=True))
+
+
+def overflowing(q, k, v, block):
+    terms = scores_of(q, k).exp()
+    return terms @ v / terms.sum(-1, keepdim=True)
+
+
+parts = [
+    Function(
+        "update",
+        state_and_block,
+        make_update(),
+        wrong=[
+            Wrong(
+                "no correction",
+                "The old sums are kept as they are, although the largest score has changed.",
+                make_update(old_total=0, old_context=0),
+                why="They were measured against the old maximum: multiply them by e^(old − new).",
+            ),
+            Wrong(
+                "context not corrected",
+                "total is corrected for the new maximum, context is not.",
+                make_update(old_context=0),
+            ),
+            Wrong(
+                "total not corrected",
+                "context is corrected for the new maximum, total is not.",
+                make_update(old_total=0),
+            ),
+            Wrong(
+                "correction inverted",
+                "The correction is e^(new − old). It must make the old sums smaller: e^(old − new).",
+                make_update(sign=-1),
+            ),
+            Wrong(
+                "maximum of the block",
+                "new_largest forgets the old one: it is the maximum of this block alone.",
+                make_update(lambda old, block: block),
+                why="An earlier block may have had a larger score, which must go on counting.",
+            ),
+            Wrong(
+                "divided each time",
+                "context is divided by total already here; that is done once, at the end.",
+                divided_each_time,
+            ),
+            Wrong(
+                "no maximum", "exp is taken of the scores as they are, without subtracting new_largest.", exp_as_it_is
+            ),
+            Wrong(
+                "one maximum for all", "All rows have the same maximum; each query has its own: amax(-1).", one_number
+            ),
+        ],
+    ),
+    Function(
+        "attend_in_blocks",
+        long_text,
+        attend,
+        wrong=[
+            Wrong(
+                "not divided",
+                "The context is not divided by total.",
+                not_divided,
+                why="The terms are exp of the scores; they become weights when they are divided by their sum.",
+            ),
+            Wrong(
+                "softmax of each block",
+                "Each block has a softmax of its own, and the results are added.",
+                softmax_of_each,
+            ),
+            Wrong("overflow", "It gives NaN for large scores: the maximum is not subtracted.", overflowing),
+            Wrong(
+                "total along the wrong axis",
+                "context is (T, D) and total (T,): add an axis, total[:, None].",
+                raises="must match the size of tensor",
+            ),
+        ],
+    ),
+]

@@ -1,0 +1,105 @@
+"""Queries, keys and values."""
+
+import torch
+
+from regard.school.exercises import Function, Wrong
+
+
+def project_arguments(random):
+    return torch.randn(5, 3, generator=random), *torch.randn(3, 3, 2, generator=random)
+
+
+def scores_arguments(random):
+    return tuple(torch.randn(2, 5, 3, generator=random))
+
+
+def projected(x, *matrices):
+    return tuple(x @ W for W in matrices)
+
+
+parts = [
+    Function(
+        "project",
+        project_arguments,
+        right=projected,
+        wrong=[
+            Wrong(
+                "one matrix for all",
+                "q, k and v are the same: all three come from W_query.",
+                lambda x, Q, K, V: projected(x, Q, Q, Q),
+                why="With one matrix for all roles, a word can only look for what it is itself.",
+            ),
+            Wrong(
+                "keys by W_query",
+                "k comes from W_query; W_key makes the keys.",
+                lambda x, Q, K, V: projected(x, Q, Q, V),
+            ),
+            Wrong(
+                "values by W_key",
+                "v comes from W_key; W_value makes the values.",
+                lambda x, Q, K, V: projected(x, Q, K, K),
+            ),
+            Wrong(
+                "values not projected",
+                "v is x itself; W_value makes the values.",
+                lambda x, Q, K, V: (x @ Q, x @ K, x),
+            ),
+            Wrong(
+                "order",
+                "Keys come before queries; return q, k, v in this order.",
+                lambda x, Q, K, V: projected(x, K, Q, V),
+            ),
+            Wrong(
+                "matrix transposed",
+                "x is (5, 3) and W_query is (3, 2); x @ W_query.T would need 3 rows, and W_query.T has 2.",
+                raises="shapes cannot be multiplied (5x3 and 2x3)",
+                why="These matrices are (d_in, d_out), so x @ W. nn.Linear keeps its weight the other way round, "
+                "(d_out, d_in), and computes x @ weight.T.",
+            ),
+            Wrong(
+                "matrix before x",
+                "The matrix comes before x, and (3, 2) and (5, 3) do not match. Put x first: its rows are the words.",
+                raises="shapes cannot be multiplied (3x2 and 5x3)",
+            ),
+            Wrong(
+                "number by number",
+                "`*` multiplies number by number, and (5, 3) and (3, 2) do not match; `@` is the matrix product.",
+                raises="The size of tensor a",
+            ),
+        ],
+    ),
+    Function(
+        "scores",
+        scores_arguments,
+        right=lambda q, k: q @ k.T,
+        wrong=[
+            Wrong(
+                "keys before queries",
+                "Row i belongs to key i; it must belong to query i.",
+                lambda q, k: k @ q.T,
+                why="The softmax comes next, over each row: the shares that one query gives.",
+            ),
+            Wrong("queries with queries", "Queries are compared with queries, k is not used.", lambda q, k: q @ q.T),
+            Wrong(
+                "only pairs of the same index",
+                "Query i is compared with key i only: 5 numbers. Every query meets every key: (5, 5).",
+                lambda q, k: (q * k).sum(-1),
+            ),
+            Wrong(
+                "columns compared",
+                "q.T @ k compares the columns; the rows are the words.",
+                lambda q, k: q.T @ k,
+            ),
+            Wrong(
+                "not transposed",
+                "The shapes of q @ k do not match, (5, 3) and (5, 3): the second matrix must have the keys as columns.",
+                raises="shapes cannot be multiplied (5x3 and 5x3)",
+            ),
+            Wrong(
+                "softmax too early",
+                "These are weights already; return the scores, without softmax.",
+                lambda q, k: (q @ k.T).softmax(-1),
+            ),
+        ],
+    ),
+]

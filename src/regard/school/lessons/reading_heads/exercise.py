@@ -1,0 +1,68 @@
+"""Reading the heads of a model."""
+
+from functools import cache
+
+import regard
+import torch
+from regard.school.exercises import Fault, Judged
+
+# No word occurs twice in any of them, so no head has anything to copy.
+TEXTS = (
+    "The old man walked slowly down to his harbour, where three ships lay waiting for a better wind.",
+    "Nobody spoke until morning came, and then our captain looked at his broken watch.",
+    "She opened the letter with trembling hands, read two lines, and sat down by a window.",
+    "My uncle had bought this little house before I was born, for twenty pounds.",
+)
+
+
+def arguments(random):
+    return (TEXTS[int(torch.randint(len(TEXTS), (), generator=random))],)
+
+
+@cache
+def measured(text):
+    """The mean weight on the token before and on the first token, for every head."""
+    model = regard.GPT.from_pretrained("tiny")
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([model.tokenizer.encode(text)]))
+    heads = [head for layer in seen for head in layer]
+    names = [(head.layer, head.head) for head in heads]
+    previous = dict(zip(names, (float(head.previous.nanmean()) for head in heads), strict=True))
+    first = dict(zip(names, (float(head.sink.mean()) for head in heads), strict=True))
+    return previous, first
+
+
+def judge(result, text):
+    previous, first = measured(text)
+    best = max(previous, key=previous.get), max(first, key=first.get)
+    try:
+        given = tuple((int(layer), int(head)) for layer, head in result)
+    except (TypeError, ValueError):
+        given = ()
+    if len(given) != 2 or not all(head in previous for head in given):
+        says = f"It returned {result!r}; return two pairs (layer, head), with layers 0 to 5 and heads 0 to 7."
+        return Fault("not two heads", says)
+    if given == best:
+        return None
+    if given == best[::-1]:
+        return Fault("exchanged", "The right two heads, in the other order: the one for the token before comes first.")
+    if given == tuple(head[::-1] for head in best):
+        return Fault("head before layer", "The layer comes first in a pair, then the head.")
+    if given[0] == (0, 0):
+        return Fault(
+            "mean of NaN",
+            f"Head 0.0 puts only {previous[0, 0]:.2f} of its weight on the token before. Is your mean NaN?",
+            why="`previous` of the first token is NaN, and so is every mean with it; nothing compares with NaN. "
+            "nanmean() leaves it out.",
+        )
+    for mine, wanted, weight, what in zip(given, best, (previous, first), ("token before", "first token"), strict=True):
+        if mine != wanted:
+            return Fault(
+                f"not the {what}",
+                f"Head {mine[0]}.{mine[1]} puts {weight[mine]:.2f} of its weight on the {what}, on average; "
+                f"another head puts {weight[wanted]:.2f} there.",
+            )
+    return None
+
+
+parts = [Judged("reading_heads", arguments, judge)]

@@ -1,0 +1,91 @@
+"""Rotary positions."""
+
+import torch
+
+from regard.school.exercises import Function, Question, Wrong
+
+
+def arguments(random):
+    T, start = 5, int(torch.randint(2, 9, (), generator=random))
+    return torch.randn(3, T, 6, generator=random), torch.arange(start, start + T)
+
+
+def make_rotate(exponent=2, sign=1, interleaved=False, turn=None):
+    def rotate(x, positions):
+        D = x.shape[-1]
+        speeds = 10_000.0 ** (-exponent * torch.arange(D // 2) / D)
+        cos, sin = (positions[:, None] * speeds).cos(), sign * (positions[:, None] * speeds).sin()
+        a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, dim=-1)
+        turned = [a * cos - b * sin, a * sin + b * cos] if turn is None else turn(a, b, cos, sin)
+        return torch.stack(turned, dim=-1).flatten(-2) if interleaved else torch.cat(turned, dim=-1)
+
+    return rotate
+
+
+right = make_rotate()
+parts = [
+    Function(
+        "rotate",
+        arguments,
+        right,
+        wrong=[
+            Wrong(
+                "neighbours paired",
+                "Number 2i is paired with 2i + 1. Here i goes with i + D/2.",
+                make_rotate(interleaved=True),
+                why="Both are in use: the paper pairs neighbours, transformers pairs halves. Weights fit only one of them.",
+            ),
+            Wrong(
+                "turned backwards",
+                "The vectors turn clockwise: the signs of the two sines are exchanged.",
+                make_rotate(sign=-1),
+            ),
+            Wrong(
+                "no minus",
+                "a' adds b·sin; it is a·cos − b·sin.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos + b * sin, a * sin + b * cos]),
+                why="Without the minus this is no rotation: the length of the vector changes.",
+            ),
+            Wrong(
+                "b' made of a'",
+                "b' is computed from a' instead of a. Keep a until both are made.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, (a * cos - b * sin) * sin + b * cos]),
+            ),
+            Wrong(
+                "one speed for all",
+                "All pairs turn by the same angle, the position.",
+                make_rotate(exponent=0),
+                why="After about 6 positions such a clock starts again; the slow hands tell far places apart.",
+            ),
+            Wrong(
+                "exponent i/D",
+                "Pair i turns with the speed 10000^(−i/D); it is 10000^(−2i/D).",
+                make_rotate(exponent=1),
+            ),
+            Wrong(
+                "speeds grow",
+                "Pair i turns by position × 10000^(+2i/D): the minus is missing.",
+                make_rotate(exponent=-2),
+            ),
+            Wrong(
+                "counted from 0",
+                "The first token is taken to stand at position 0. Use `positions`.",
+                lambda x, positions: right(x, torch.arange(len(positions))),
+                why="With a cache, new tokens stand at the end of the text.",
+            ),
+            Wrong(
+                "joined as pairs",
+                "The halves were turned rightly, and put together as a0 b0 a1 b1 …; use cat.",
+                lambda x, positions: torch.stack(right(x, positions).chunk(2, -1), dim=-1).flatten(-2),
+            ),
+        ],
+    ),
+    Question(
+        "score",
+        right="b",
+        because={
+            "a": "Turn two hands of a clock by the same angle more. What happens to the angle between them?",
+            "c": "A score is a product of lengths and the cosine of the angle between. Which of these has changed?",
+        },
+    ),
+]

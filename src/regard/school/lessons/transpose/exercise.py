@@ -1,0 +1,171 @@
+"""view, transpose, contiguous."""
+
+import torch
+
+from regard.school.exercises import Function, Question, Wrong
+
+PRIMES = [2, 3, 5, 7]
+
+
+def a_shape(random):
+    return tuple(PRIMES[i] for i in torch.randperm(4, generator=random).tolist())
+
+
+def right_strides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= size
+    return tuple(strides)
+
+
+def right_swap(sizes, a, b):
+    result = list(sizes)
+    result[a], result[b] = result[b], result[a]
+    return tuple(result)
+
+
+def index_and_strides(random):
+    shape = a_shape(random)
+    return tuple(size - 1 for size in shape), right_swap(right_strides(shape), 1, 2)
+
+
+def sizes_and_axes(random):
+    a = int(torch.randint(2, (1,), generator=random))
+    return a_shape(random), a, a + 1
+
+
+def in_order(random):
+    shape = a_shape(random)
+    return shape, right_strides(shape)
+
+
+def transposed(random):
+    shape, strides = in_order(random)
+    return right_swap(shape, 1, 2), right_swap(strides, 1, 2)
+
+
+def overwrite(sizes, a, b):
+    result = list(sizes)
+    result[a] = result[b]
+    return tuple(result)
+
+
+parts = [
+    Function(
+        "strides_of",
+        lambda random: (a_shape(random),),
+        right=right_strides,
+        wrong=[
+            Wrong(
+                "backwards",
+                "The strides of {0} come in reverse order: the last axis has stride 1.",
+                lambda shape: right_strides(shape)[::-1],
+                why="The loop starts with the last axis, so each stride goes in front of those that are there.",
+            ),
+            Wrong(
+                "size counted too early",
+                "Every stride of {0} holds its own size too; one step along an axis skips the axes after it.",
+                lambda shape: tuple(step * size for step, size in zip(right_strides(shape), shape, strict=True)),
+                why="First note the step, then multiply it by the size.",
+            ),
+            Wrong(
+                "sizes instead of strides",
+                "The result is the shape itself, {0}; a stride is the product of the sizes after it.",
+                lambda shape: tuple(shape),
+            ),
+            Wrong(
+                "shape reversed",
+                "The result is the shape in reverse order; a stride is the product of the sizes after it.",
+                lambda shape: tuple(shape)[::-1],
+            ),
+        ],
+    ),
+    Function(
+        "offset",
+        index_and_strides,
+        right=lambda index, strides: sum(i * s for i, s in zip(index, strides, strict=True)),
+        wrong=[
+            Wrong(
+                "indices added up",
+                "The indices are added up; multiply each by its stride first.",
+                lambda index, strides: sum(index),
+            ),
+            Wrong(
+                "not added up",
+                "These are the products for each axis; the offset is one number, their sum.",
+                lambda index, strides: [i * s for i, s in zip(index, strides, strict=True)],
+            ),
+            Wrong(
+                "counted from 1",
+                "The offset is one too high: the first number has offset 0.",
+                lambda index, strides: 1 + sum(i * s for i, s in zip(index, strides, strict=True)),
+            ),
+        ],
+    ),
+    Function(
+        "swap",
+        sizes_and_axes,
+        right=right_swap,
+        wrong=[
+            Wrong(
+                "all axes reversed",
+                "All sizes are in reverse order; swap axes {1} and {2} only.",
+                lambda sizes, a, b: tuple(sizes)[::-1],
+            ),
+            Wrong(
+                "one size overwritten",
+                "One size is there twice: it was overwritten before it was moved.",
+                overwrite,
+                why="Python swaps without a helper: x, y = y, x.",
+            ),
+            Wrong(
+                "tuple changed",
+                "A tuple cannot be changed. Make a list of it first, swap two entries there, return tuple(…) of it.",
+                raises="'tuple' object does not support item assignment",
+            ),
+            Wrong(
+                "nothing swapped", "The sizes are as before; swap axes {1} and {2}.", lambda sizes, a, b: tuple(sizes)
+            ),
+            Wrong(
+                "only the last two axes",
+                "The last two axes are swapped, whatever a and b are; here they are {1} and {2}.",
+                lambda sizes, a, b: right_swap(sizes, -1, -2),
+            ),
+        ],
+    ),
+    Function(
+        "is_contiguous",
+        in_order,
+        right=lambda shape, strides: True,
+        wrong=[
+            Wrong(
+                "never contiguous",
+                "A new tensor of shape {0} has strides {1}: its numbers are in memory order.",
+                lambda shape, strides: False,
+                why="Compare tuples with tuples: (3, 1) == [3, 1] is False.",
+            )
+        ],
+    ),
+    Function(
+        "is_contiguous",
+        transposed,
+        right=lambda shape, strides: False,
+        wrong=[
+            Wrong(
+                "transposed counts as contiguous",
+                "Shape {0} with strides {1} counts as contiguous, but axes 1 and 2 are swapped in memory.",
+                lambda shape, strides: True,
+                why="The last axis still has stride 1 after transpose(1, 2). All strides must be a new tensor's.",
+            )
+        ],
+    ),
+    Question(
+        "copies",
+        right="c",
+        because={
+            "a": "view only groups the numbers differently; a new x is in memory order, so no number has to move.",
+            "b": "transpose swaps sizes and strides, the numbers stay. You wrote it yourself: swap.",
+        },
+    ),
+]

@@ -1,0 +1,86 @@
+"""Why scale? Measure it."""
+
+import torch
+
+from regard.school.exercises import Fault, Judged, Question
+
+
+def judge(result, head_dim):
+    if torch.as_tensor(result).numel() != 1:
+        shape = tuple(torch.as_tensor(result).shape)
+        return Fault("not one number", f"The result has shape {shape}; the variance is one number.")
+    value = float(result)
+    at = f"At head_dim = {head_dim} the result is"
+
+    def near(expected):
+        return abs(value - expected) < 0.2 * expected
+
+    if value == head_dim:
+        return Fault("not measured", f"{at} exactly {head_dim}: no measurement with random numbers is that exact.")
+    if near(head_dim):
+        return None
+    if near(1):
+        return Fault(
+            "1 at every width",
+            f"{at} {value:.2f}. Either the products are not added up, or the scores are scaled already.",
+            "A score is a sum of head_dim products; measure its variance before any scaling.",
+        )
+    if near(head_dim**0.5):
+        return Fault(
+            "standard deviation",
+            f"{at} {value:.2f}: this is the standard deviation, the square root of the variance.",
+        )
+    if near(2 * head_dim):
+        return Fault(
+            "queries with themselves",
+            f"{at} {value:.1f}: twice as large as it should be, as if every query met itself.",
+            "The keys are random numbers of their own. A vector times itself only has positive products.",
+        )
+    if near(1 / head_dim):
+        return Fault(
+            "averaged, not added up",
+            f"{at} {value:.3f}, about 1/{head_dim}: the products of a pair are averaged, not added up.",
+            "A score is the sum of head_dim products. Their mean is head_dim times smaller, its variance head_dim² times.",
+        )
+    if near(head_dim / 3):
+        return Fault(
+            "keys from rand",
+            f"{at} {value:.1f}, a third of what it should be, as if the keys came from torch.rand.",
+            "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
+        )
+    if near(head_dim * 7 / 144):
+        return Fault(
+            "rand instead of randn",
+            f"{at} {value:.2f}: too small, as if the numbers came from torch.rand.",
+            "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
+        )
+    if value > 10 * head_dim:
+        return Fault(
+            "added up along the wrong axis",
+            f"{at} {value:.0f}, far too large: more than head_dim products were added up for a score.",
+            "There are 2000 scores, one for each pair. Each is a sum along the last axis, dim=-1.",
+        )
+    if abs(value) < 0.1 * head_dim**0.5:
+        shown = f"{value:.2f}".replace("-", "−")
+        return Fault("mean", f"{at} {shown}: this is the mean of the scores, around 0; use var().")
+    return Fault(
+        "something else",
+        f"{at} {value:.2f}. Is there one score for each of 2000 pairs, and are they sums of products?",
+    )
+
+
+def at_width(head_dim):
+    return lambda random: (head_dim,)
+
+
+parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in (64, 4, 1024)] + [
+    Question(
+        "divided_by",
+        right="b",
+        because={
+            "a": "Try it: divide the scores by head_dim before var(). The variance becomes 1/head_dim: too small. "
+            "Dividing numbers by c divides their variance by c².",
+            "c": "Far too much: dividing numbers by c divides their variance by c².",
+        },
+    )
+]

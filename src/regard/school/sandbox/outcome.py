@@ -1,0 +1,123 @@
+"""How a run ended: one word for a program, one sentence for a person, and the numbers that came back.
+
+Everything here that a submission can influence is data from an untrusted process: bounded, and made printable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from regard.school.sandbox.protection import ProtectionReport
+
+WORDS = {
+    "finished": "It ran to the end.",
+    "failed": "It raised an exception.",
+    "ended early": "It ended its process before it returned a result.",
+    "out of time": "It did not end in time.",
+    "out of memory": "It needed more memory than it may have.",
+    "killed": "Its process was killed by a signal.",
+    "wrote too much": "It wrote more than it may.",
+    "malformed": "What it returned is no result: something wrote to the result by itself.",
+    "not run": "It was not run.",
+}
+LONGEST_MESSAGE = 4000  # characters
+MOST_LINES = 40
+STAGES = ("driver", "load", "run")
+
+
+@dataclass(frozen=True)
+class FailedLine:
+    """A line of the submission that an exception passed through."""
+
+    file: str  # as the submission names it: the file's name, or its path in the submission's folder
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class SubmissionFailure:
+    """The exception that a submission raised, as its process described it."""
+
+    type: str
+    message: str
+    stage: str  # "load" while it was imported, "run" while it was used, "driver" in the driver's own code
+    lines: tuple[FailedLine, ...] = ()  # of the submission, the outermost first
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, and what it returned."""
+
+    word: str
+    sentence: str
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Any = None
+    failure: SubmissionFailure | None = None
+    output: str = ""  # stdout and stderr
+    seconds: float = 0.0
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None  # the most that was resident at one time
+    protection: ProtectionReport = field(default_factory=ProtectionReport)
+
+    @property
+    def finished(self) -> bool:
+        """Did it return a result?"""
+        return self.word == "finished"
+
+
+def with_last_line(outcome: Outcome, file: str) -> Outcome:
+    r"""The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump.
+
+    >>> dump = 'one\nTimeout (0:00:02)!\nThread 0x7f (most recent call first):\n  File "a.py", line 7 in f\n'
+    >>> with_last_line(Outcome("out of time", "It was stopped after 2 s.", output=dump), "a.py").sentence
+    'It was stopped after 2 s, in line 7.'
+    """
+    printed, found, dump = outcome.output.partition("Timeout (")
+    if not found or not re.match(r"\d+:\d\d:\d\d(\.\d+)?\)!\n", dump):
+        return outcome
+    frames = re.findall(r'  File "(.+)", line (\d+) in', dump)
+    line = next((line for name, line in frames if os.path.abspath(name) == os.path.abspath(file)), "")
+    sentence = outcome.sentence
+    if line and outcome.word == "out of time":
+        sentence = f"{sentence.rstrip('.')}, in line {line}."
+    return replace(outcome, sentence=sentence, output=printed)
+
+
+def read_failure(values: object) -> SubmissionFailure | None:
+    """The failure that a submission's process reported; None if there is none. ValueError if it is no failure."""
+    if values is None:
+        return None
+    if not isinstance(values, dict) or not isinstance(values.get("lines"), list):
+        raise ValueError("its failure is not {type, message, stage, lines}")
+    if values.get("stage") not in STAGES:
+        raise ValueError("its failure has no stage")
+    lines = []
+    for one in values["lines"][:MOST_LINES]:
+        if not isinstance(one, list) or len(one) != 3 or type(one[1]) is not int or not 0 <= one[1] < 1 << 31:
+            raise ValueError("a line of its failure is not [file, line, function]")
+        lines.append(FailedLine(printable_text(one[0], 200), one[1], printable_text(one[2], 200)))
+    return SubmissionFailure(
+        printable_text(values.get("type"), 200),
+        printable_text(values.get("message"), LONGEST_MESSAGE),
+        values["stage"],
+        tuple(lines),
+    )
+
+
+def printable_text(text: object, longest: int) -> str:
+    r"""A text from outside without control characters, so that it can do nothing to a terminal; lines and tabs are kept.
+
+    >>> print(printable_text("red: \x1b[31m\nend", 100))
+    red: \x1b[31m
+    end
+    """
+    if not isinstance(text, str):
+        raise ValueError("a text of its failure is no text")
+    shown = text if len(text) <= longest else text[:longest] + " …"
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in shown)

@@ -1,0 +1,108 @@
+"""A head as a heat map in a terminal: a row for each token that looks, a column for each token it looks at."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.heads.report.views import Head
+from regard.show.terminal.one_head import marks_below, means_in_lines, strongest, token_labels, wrapped
+from regard.show.terminal.table import shorten, text_columns
+
+_ROWS = 40  # the last so many tokens are drawn
+_KEYS = 24  # columns that the strongest keys of a row need at least
+_LEAST = 0.05  # the smallest weight that is written beside its row
+_LEVELS = "·▁▂▃▄▅▆▇█"
+_LABELLED, _WIDEST = 4, 6  # columns of a cell from which its key is named above it, and at most
+
+
+def head_picture(head: Head, width: int, text: int = 0) -> str:
+    """A head in words and as a heat map: its role with the evidence, its mean statistics, and where each token looks."""
+    heading = f"head {head.layer}.{head.head} · {head.role.name} · {head.name}"
+    evidence = str(head.role).removeprefix(f"{head.role.name}: ")
+    lines = [*wrapped(heading, width), *wrapped(evidence, width), *means_in_lines(head, width), ""]
+    return "\n".join([*lines, heat_map(head, width, text)])
+
+
+def heat_map(head: Head, width: int, text: int = 0) -> str:
+    """The weights of one text as bars, and beside each row its strongest keys, in lines of at most `width` columns.
+
+    A key that the mask hides has no bar. Where there are more keys than columns, a column is several keys and its bar
+    their sum.
+    """
+    _, _, T, S = head.record.sizes
+    queries, keys = (token_labels(side, text, size) for side, size in ((head.query_tokens, T), (head.key_tokens, S)))
+    first = max(0, T - _ROWS)
+    weights = head.weights(rows=slice(first, T))[text].cpu()
+    visible = head.visible(rows=slice(first, T))[text].cpu()
+    label = min(max(map(text_columns, queries[first:]), default=1), 16)
+    room = width - label - 4 - _KEYS
+    cell = max(1, min(_WIDEST, room // max(S, 1)))
+    columns = min(S, max(room, 8)) if cell == 1 else S
+    weights, visible = _pooled(weights, columns), _pooled(visible.float(), columns) > 0
+    lines = []
+    if cell >= _LABELLED:
+        lines.append(" " * (label + 4) + "".join(_padded(shorten(key, cell - 1), cell) for key in keys).rstrip())
+    top_keys, top_weights = (one[text, first:].tolist() for one in head.top(min(3, S)))
+    for i, name in enumerate(queries[first:]):
+        bars = "".join(_bar(weight, seen).ljust(cell) for weight, seen in zip(weights[i], visible[i], strict=True))
+        row = f"  {_padded(shorten(name, label), -label)}  {bars}  "
+        told = _fitting(strongest(keys, top_keys[i], top_weights[i], _LEAST), width - text_columns(row))
+        lines.append((row + told).rstrip())
+    noun = "position" if head.query_tokens is None else "token"
+    if first:
+        lines.append(f"  (the last {_ROWS} of {T} {noun}s)")
+    lines += ["", *wrapped(f"A row is a {noun}; its bars add up to 1: {_scale()}", width)]
+    if head.record.across:
+        lines.append("  Columns are of another text than rows: this is cross-attention.")
+    if columns < S:
+        lines.append(f"  Each column is {_sizes(S, columns)} {noun}s.")
+    return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)[1:]])
+
+
+def _bar(weight: Tensor, visible: Tensor) -> str:
+    """A bar as high as the weight; by weight^0.6, so that small weights differ."""
+    if not visible:
+        return " "
+    return _LEVELS[min(len(_LEVELS) - 1, round(float(weight) ** 0.6 * (len(_LEVELS) - 1)))]
+
+
+def _fitting(keys: str, width: int) -> str:
+    """As many of the keys as fit, the strongest at least in part.
+
+    >>> _fitting("cat 0.71 · sat 0.18", 19), _fitting("cat 0.71 · sat 0.18", 18)
+    ('cat 0.71 · sat 0.18', 'cat 0.71')
+    """
+    while text_columns(keys) > width and " · " in keys:
+        keys = keys.rpartition(" · ")[0]
+    return shorten(keys, width)
+
+
+def _padded(text: str, columns: int) -> str:
+    """Text with spaces to so many columns: behind it, or before it where the number is negative.
+
+    >>> _padded("猫", 4), _padded("cat", -5)
+    ('猫  ', '  cat')
+    """
+    space = " " * (abs(columns) - text_columns(text))
+    return space + text if columns < 0 else text + space
+
+
+def _pooled(values: Tensor, columns: int) -> Tensor:
+    """Columns added up to so many, which differ in width by at most one."""
+    rows, size = values.shape
+    if size == columns:
+        return values
+    place = torch.arange(size) * columns // size
+    return torch.zeros(rows, columns, dtype=values.dtype).index_add_(1, place, values)
+
+
+def _scale() -> str:
+    """What a bar stands for, in a few words: · is near 0, █ is 1."""
+    marks = [(0.0, "0"), (0.1, "0.1"), (0.25, "0.25"), (0.5, "0.5"), (1.0, "1")]
+    return " ".join(f"{_bar(torch.tensor(weight), torch.tensor(True))}\xa0{name}" for weight, name in marks)
+
+
+def _sizes(size: int, columns: int) -> str:
+    least, most = size // columns, -(-size // columns)
+    return str(least) if least == most else f"{least} or {most}"

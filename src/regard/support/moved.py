@@ -1,0 +1,53 @@
+"""Module names of the last release: for one release they still work, and a warning names the new one.
+
+To be removed in 0.3.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "regard.exercises": "regard.school.exercises",
+    "regard.grading": "regard.school.grading",
+    "regard.sandbox": "regard.school.sandbox",
+}
+
+
+class MovedModules:
+    """Finds a module by its old name: the very module that has the new name, so that no class exists twice.
+
+    A finder and loader as importlib.abc describes them; importing that would take longer than all else here.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The place of a module that has moved; None for every other."""
+        moved = ".".join(fullname.split(".")[:2]) in MOVED
+        return ModuleSpec(fullname, self) if moved else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the module by its new name."""
+        old = ".".join(spec.name.split(".")[:2])
+        name = spec.name.replace(old, MOVED[old], 1)
+        warnings.warn(f"{spec.name} is {name} now; the old name goes in 0.3", DeprecationWarning, stacklevel=2)
+        module = import_module(name)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run: it is imported already. The import system has set the spec of the old name: undo that."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def keep_old_names() -> None:
+    """Let `import` find the modules that have moved."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, MovedModules())  # before the finder that would load a second copy from the same file

@@ -1,0 +1,99 @@
+"""Leaves make no attention, whatever they are called with; what may make one is no leaf."""
+
+import importlib
+import inspect
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import _get_current_function_mode_stack
+
+import regard
+from helpers import Textbook
+from regard.heads.intercept.function_mode import FunctionMode
+from regard.heads.intercept.leaves import LEAVES, NAMES, is_leaf
+
+
+class Mixer(nn.Linear):
+    """A subclass may do anything."""
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+
+def test_modules_of_torch_without_attention_are_leaves():
+    assert all(is_leaf(module) for module in (nn.Linear(3, 5), nn.LayerNorm(3), nn.Dropout(0.1), nn.GELU()))
+    assert all(kind.__module__.startswith("torch.nn") for kind in LEAVES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_leaf_of_transformers_is_there_and_its_code_names_neither_softmax_nor_attention(name):
+    pytest.importorskip("transformers")
+    module, _, kind = name.rpartition(".")
+    source = inspect.getsource(getattr(importlib.import_module(module), kind))
+    assert not re.search(r"softmax|attention|matmul|bmm|einsum|@ ", source)
+
+
+def test_the_modules_around_attention_in_gpt2_and_llama_are_leaves():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 31, "hidden_size": 8}
+    gpt2 = transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=31))
+    llama = transformers.LlamaModel(transformers.LlamaConfig(intermediate_size=7, **sizes))
+    others = {type(m).__name__ for model in (gpt2, llama) for m in model.modules() if not is_leaf(m)}
+    assert others == {
+        *("GPT2Model", "ModuleList", "GPT2Block", "GPT2Attention", "GPT2MLP"),
+        *("LlamaModel", "LlamaDecoderLayer", "LlamaAttention", "LlamaMLP", "LlamaRotaryEmbedding"),
+    }
+
+
+def test_what_may_attend_is_no_leaf():
+    modules = (Mixer(3, 5), Textbook(8, 8, 16, 0.0, 2), nn.Sequential(nn.Linear(3, 5)), nn.Softmax(-1))
+    assert not any(is_leaf(module) for module in modules)
+
+
+def test_a_forward_that_was_replaced_makes_it_no_leaf():
+    module = nn.Linear(3, 5)
+    module.forward = lambda x: F.scaled_dot_product_attention(x, x, x)
+    assert not is_leaf(module)
+
+
+class Model(nn.Module):
+    """A leaf that attends in a hook, or says which modes are on."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf, self.attention = nn.Linear(8, 8), Textbook(8, 8, 16, 0.0, 2)
+
+    def forward(self, x):
+        return self.attention(self.leaf(x))
+
+
+def modes_in(model):
+    modes, real = [], F.linear
+
+    def linear(*args):
+        modes.append([type(mode) for mode in _get_current_function_mode_stack()])
+        return real(*args)
+
+    torch.nn.functional.linear = linear
+    try:
+        with regard.watch(model):
+            model(torch.randn(1, 5, 8))
+    finally:
+        torch.nn.functional.linear = real
+    return modes[0]
+
+
+def test_a_leaf_runs_without_the_mode():
+    assert modes_in(Model()) == []
+
+
+def test_attention_in_a_hook_of_a_leaf_is_seen():
+    model, attention = Model(), Textbook(8, 8, 16, 0.0, 2)
+    model.leaf.register_forward_hook(lambda module, args, out: attention(out))
+    assert modes_in(model) == [FunctionMode]
+    with regard.watch(model) as seen:
+        model(torch.randn(1, 5, 8))
+    assert seen.layers == ["", "attention"]

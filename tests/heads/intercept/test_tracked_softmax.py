@@ -1,0 +1,146 @@
+"""The weights of a softmax while the model reshapes, permutes, slices and changes the tensor that holds them."""
+
+import pytest
+import torch
+
+from regard.attention.masks import EVERYTHING
+from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.intercept.tracked_softmax import TrackedSoftmax
+
+
+@pytest.fixture
+def weights():
+    return torch.randn(2, 3, 5, 7).softmax(-1)
+
+
+def values(softmax, tensor):
+    """The weights, if the model now changed its tensor in place."""
+    return softmax.overwritten(tensor, tensor.shape).weights
+
+
+def test_weights_are_restored_from_a_view_of_the_models_tensor(weights):
+    flat = weights.flatten(0, 1)
+    softmax = TrackedSoftmax(weights).reshaped(weights, flat)
+    assert not softmax.has_own_axes
+    assert torch.equal(values(softmax, 2 * flat), 2 * weights)
+
+
+def test_a_cast_does_not_change_the_axes(weights):
+    softmax = TrackedSoftmax(weights)
+    assert softmax.reshaped(weights, weights.double()) is softmax
+
+
+def test_a_tensor_with_more_entries_keeps_the_axes_that_it_has(weights):
+    wide = weights.repeat(2, 1, 1, 1)
+    softmax = TrackedSoftmax(weights).reshaped(weights, weights.flatten(0, 1)).reshaped(weights.flatten(0, 1), wide)
+    assert softmax.has_own_axes
+    assert torch.equal(values(softmax, wide), wide)
+
+
+def test_weights_are_restored_through_a_view_and_two_permutations(weights):
+    order = [2, 0, 1, 3]
+    moved = weights.permute(order)
+    softmax = TrackedSoftmax(weights).permuted(order)
+    flat = moved.flatten(0, 1)
+    softmax = softmax.reshaped(moved, flat).permuted([1, 0, 2])
+    assert softmax.transposed is False
+    assert torch.equal(values(softmax, flat.permute(1, 0, 2)), weights)
+
+
+def test_keys_before_queries_are_transposed_and_keys_elsewhere_are_lost(weights):
+    softmax = TrackedSoftmax(weights)
+    turned = softmax.permuted([0, 1, 3, 2])
+    assert turned.transposed is True
+    assert torch.equal(values(turned, weights.mT), weights)
+    assert turned.permuted([0, 1, 3, 2]).transposed is False
+    assert softmax.permuted([0, 3, 1, 2]) is None
+
+
+def test_a_result_of_another_shape_has_its_own_axes(weights):
+    row = weights[:, :, :1]
+    softmax = TrackedSoftmax(weights).permuted([1, 0, 2, 3]).overwritten(row, weights.shape)
+    assert softmax.has_own_axes
+    assert torch.equal(softmax.weights, row)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_weights_before_dropout_are_copied_only_where_it_works_in_place(weights, in_place):
+    softmax = TrackedSoftmax(weights).dropped(in_place)
+    assert (softmax.weights is weights) is not in_place
+    assert torch.equal(softmax.weights, weights)
+    assert softmax.dropped(in_place) is softmax
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_change_after_dropout_is_made_to_the_weights_before_it(weights, by_name):
+    dropped = torch.nn.functional.dropout(weights, 0.5)
+    args, kwargs = ((), {"input": dropped, "other": 3.0}) if by_name else ((dropped, 3.0), {})
+    softmax = TrackedSoftmax(weights, after_dropout=True).changed_before_dropout(torch.mul, args, kwargs, dropped)
+    assert torch.equal(softmax.weights, 3 * weights)
+
+
+def test_a_change_in_place_after_dropout_leaves_the_tracked_tensor_alone(weights):
+    before, dropped = weights.clone(), torch.nn.functional.dropout(weights, 0.5)
+    softmax = TrackedSoftmax(weights, after_dropout=True)
+    changed = softmax.changed_before_dropout(torch.Tensor.__setitem__, (dropped, 0, 0.0), {}, dropped)
+    assert torch.equal(weights, before)
+    assert torch.equal(changed.weights, torch.cat([torch.zeros_like(before[:1]), before[1:]]))
+
+
+def test_each_slice_has_its_weights_and_its_visible_keys(weights):
+    visible = torch.rand(2, 3, 1, 7) > 0.5
+    softmax = TrackedSoftmax(weights, visible)
+    slices = weights.split(2, 3)
+    parts = softmax.sliced(torch.Tensor.split, (weights, 2, 3), {}, slices)
+    assert len(parts) == 4
+    for part, expected, seen in zip(parts, slices, visible.split(2, 3), strict=True):
+        assert torch.equal(part.weights, expected)
+        assert torch.equal(part.visible, seen)
+        assert part.origin is not softmax.origin
+
+
+def test_a_slice_after_dropout_is_taken_from_the_weights_before_it(weights):
+    dropped = torch.nn.functional.dropout(weights, 0.5)
+    softmax = TrackedSoftmax(weights, after_dropout=True)
+    (part,) = softmax.sliced(torch.Tensor.__getitem__, (dropped, 1), {}, (dropped[1],))
+    assert torch.equal(part.weights, weights[1])
+    assert part.after_dropout
+    assert part.unknown == ""
+
+
+def test_a_slice_of_a_view_after_dropout_is_unknown(weights):
+    view = torch.nn.functional.dropout(weights, 0.5).flatten(0, 1)
+    softmax = TrackedSoftmax(weights, after_dropout=True).reshaped(weights, view)
+    (part,) = softmax.sliced(torch.Tensor.__getitem__, (view, slice(1, 3)), {}, (view[1:3],))
+    assert part.unknown == "after dropout its weights are viewed and cut; put dropout last"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "expected"),
+    [
+        ((5, 7), HeadAxis(), (1, 1, 5, 7)),
+        ((6, 5, 7), HeadAxis(), (6, 1, 5, 7)),
+        ((6, 5, 7), HeadAxis(split=(2, 3)), (2, 3, 5, 7)),
+        ((2, 3, 5, 7), HeadAxis(-3), (2, 3, 5, 7)),
+        ((2, 3, 4, 5, 7), HeadAxis(-3), (6, 4, 5, 7)),
+    ],
+    ids=str,
+)
+def test_a_call_has_texts_and_heads(shape, axis, expected):
+    weights = torch.randn(shape).softmax(-1)
+    call = TrackedSoftmax(weights).call(axis)
+    assert torch.equal(call.weights, weights.reshape(expected))
+    assert call.mask is EVERYTHING
+
+
+def test_the_mask_of_a_call_hides_keys_that_no_head_sees():
+    visible = torch.zeros(2, 3, 1, 7, dtype=torch.bool)
+    visible[0, 1, 0, 2] = visible[0, 2, 0, 5] = visible[1, 0, 0, 6] = True
+    call = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1)).call(HeadAxis(split=(2, 3)))
+    assert torch.equal(call.mask.dense(5, 7), visible.any(1)[:, None])
+
+
+def test_visible_keys_of_another_shape_say_nothing():
+    assert (
+        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(HeadAxis()).mask is EVERYTHING
+    )

@@ -1,0 +1,128 @@
+"""A course that checks itself: each fault is found."""
+
+import pytest
+from tiny_course import FILES, write_course
+
+from regard.school.course.answers import AnswerChecker
+from regard.school.course.courses import read_course
+from regard.school.course.verification import verify_course, verify_lesson
+
+
+@pytest.fixture(scope="module")
+def checker():
+    with AnswerChecker() as checker:
+        yield checker
+
+
+def faults(tmp_path, checker, changes, name="twice"):
+    course = read_course(write_course(tmp_path / "tiny", changes))
+    return verify_lesson(course.lesson(name), checker).faults
+
+
+def test_nothing_is_wrong_with_the_tiny_course(course, checker):
+    reports = [verify_lesson(one, checker) for one in course.lessons]
+    assert [(one.faults, one.wrong, one.ways) for one in reports] == [([], 0, 0), ([], 3, 2), ([], 3, 0)]
+    assert verify_course(course) == []
+
+
+EXERCISE = FILES["twice/exercise.py"]
+CASES = {
+    "start passes": (
+        {"twice/start.py": f'"""Double."""\n{FILES["twice/solution.py"]}'},
+        ["start.py must fail, but it is right"],
+    ),
+    "solution fails": (
+        {"twice/solution.py": "def twice(x):\n    result = x\n    return result\n"},
+        ["solution.py must pass, but: not doubled"],
+    ),
+    "wrong has another name": (
+        {"twice/wrong/same.py": "# named: squared\ndef twice(x):\n    return x\n"},
+        ["wrong/same.py must be named 'squared', but: not doubled"],
+    ),
+    "wrong is right": (
+        {"twice/wrong/same.py": "# named: not doubled\ndef twice(x):\n    return x + x\n"},
+        ["wrong/same.py must be named 'not doubled', but: right"],
+    ),
+    "wrong has no name": (
+        {"twice/wrong/same.py": "def twice(x):\n    return x\n"},
+        ["wrong/same.py must begin with a line: # named: NAME (here it is: not doubled)"],
+    ),
+    "few wrong": ({"twice/wrong/same.py": None}, ["wrong/ has 2 files; at least 3"]),
+    "a way fails": (
+        {"twice/ways/by_product.py": "def twice(x):\n    return 3 * x\n"},
+        ["ways/by_product.py must pass, but: Its result differs."],
+    ),
+    "few ways": ({"twice/ways/by_product.py": None}, ["ways/ has 1 files; at least 2"]),
+    "stray file": ({"twice/notes.txt": "x"}, ["stray file: notes.txt"]),
+    "stray file below": ({"twice/wrong/notes.txt": "x"}, ["stray file: wrong/notes.txt"]),
+    "missing file": ({"twice/after.md": None}, ["missing: after.md"]),
+    "hint too long": (
+        {"twice/hints.md": FILES["twice/hints.md"].replace("Line 8.", "Line\n8\nis\nit.")},
+        ["hint 'where' has 4 lines; 1 to 3"],
+    ),
+    "hint too wide": (
+        {"twice/hints.md": FILES["twice/hints.md"].replace("Line 8.", "Line 8 " * 11)},
+        ["hint 'where' has a line of 77 characters; at most 76"],
+    ),
+    "hint holds the solution": (
+        {"twice/hints.md": FILES["twice/hints.md"].replace("Use + once", "Write `result =  x + x` once")},
+        ["hint 'almost' holds a line of the solution: result = x + x"],
+    ),
+    "hint missing": (
+        {"twice/hints.md": "# where\nLine 8.\n\n# why\nBecause.\n"},
+        ["hints.md has where, why; it needs where, why, almost, in this order"],
+    ),
+    "no next": ({"twice/after.md": "2·x = x + x.\n"}, ['after.md must end with a line "Next: …"']),
+    "long explanation": (
+        {"twice/after.md": "x\n" * 13 + "\nNext: a question.\n"},
+        ["after.md explains in more than 12 lines"],
+    ),
+    "other names": (
+        {"twice/solution.py": FILES["twice/solution.py"] + "\n\ndef help(x):\n    return x\n"},
+        ["start.py and solution.py must define the same names; only one of them defines help"],
+    ),
+    "no task": (
+        {"twice/start.py": "def twice(x):\n    result = ...\n    return result\n"},
+        ["start.py has no docstring; it is the task"],
+    ),
+    "wrong equals right": (
+        {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 2 * x")},
+        ["exercise.py, twice: squared: it is right for these arguments", "wrong/square.py must be named 'squared', but: "
+         "Its result differs."],
+    ),
+    "wrong equals wrong": (
+        {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 1 * x")},
+        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or leave one out", "wrong/square.py must be named 'squared', but: "
+         "Its result differs."],
+    ),
+    "right fails": (
+        {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: x.nothing")},
+        ["exercise.py, twice: squared: act fails: AttributeError: 'Tensor' object has no attribute 'nothing'",
+         "wrong/square.py must be named 'squared', but: Its result differs."],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_is_found_and_said(tmp_path, checker, case):
+    changes, expected = CASES[case]
+    assert faults(tmp_path, checker, changes) == expected
+
+
+def test_an_exercise_that_does_not_load_says_why(tmp_path, checker):
+    told = faults(tmp_path, checker, {"twice/exercise.py": '"""Double."""\nparts = [5]\n'})
+    assert len(told) == 1
+    assert "5 is no part" in told[0]
+
+
+def test_an_exercise_that_should_pass_unsolved_and_does_not_is_told(tmp_path, checker):
+    changes = {"hello/start.py": '"""Look."""\nready = "no"\n'}
+    assert faults(tmp_path, checker, changes, "hello") == ["start.py must pass, as exercise.py says, but: ready: no"]
+
+
+def test_a_folder_and_a_file_that_nobody_names_are_stray(tmp_path):
+    folder = write_course(tmp_path / "tiny", {"rotary/start.py": "", "notes.txt": "", "README.md": "# Mine\n"})
+    assert verify_course(read_course(folder)) == [
+        "notes.txt is not named in course.toml",
+        "rotary is not named in course.toml",
+    ]

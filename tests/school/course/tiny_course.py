@@ -1,0 +1,50 @@
+"""A tiny course for the tests: an exercise that passes at once, one of code, one of questions."""
+
+from pathlib import Path
+
+FILES = {
+    "course.toml": 'title = "A tiny course"\n[[chapter]]\ntitle = "Begin"\nexercises = ["hello", "twice"]\n'
+    '[[chapter]]\ntitle = "End"\nexercises = ["choose"]\n',
+    "hello/start.py": '"""Look around.\n\nThis file is right as it is.\n"""\n\nready = "yes"\n',
+    "hello/solution.py": 'ready = "yes"\n',
+    "hello/exercise.py": '"""How the course works."""\nfrom regard.school.exercises import Question\n\n'
+    'passes_unsolved = True\nparts = [Question("ready", right="yes", because={"no": "Say yes."})]\n',
+    "hello/hints.md": "# where\nHere.\n\n# why\nBecause.\n\n# almost\nIt is right already.\n",
+    "hello/after.md": "That was a check.\n\nNext: write something.\n",
+    "twice/start.py": '"""Double a number of things.\n\nExample: twice(x) of [1, 2] is [2, 4].\n"""\n\n\ndef twice(x):\n'
+    "    result = ...\n    return result\n",
+    "twice/solution.py": "def twice(x):\n    result = x + x\n    return result\n",
+    "twice/exercise.py": '"""Double a tensor."""\nimport torch\nfrom regard.school.exercises import Function, Wrong\n\n\n'
+    "def arguments(random):\n    return (torch.rand(5, 5, generator=random) + 1.5,)\n\n\n"
+    'parts = [\n    Function(\n        "twice",\n        arguments,\n        right=lambda x: x + x,\n        wrong=[\n'
+    '            Wrong("not doubled", "It returns x as it is.", lambda x: x, why="Nothing is added."),\n'
+    '            Wrong("squared", "It returns x²; it is 2·x.", lambda x: x * x),\n'
+    '            Wrong("no tensor method", "A tensor has no double_it.", raises="double_it"),\n'
+    '        ],\n        picture="weights",\n    )\n]\n',
+    "twice/hints.md": "# where\nLine 8.\n\n# why\nA sum of equal parts.\n\n# almost\nUse + once, and x on both sides.\n",
+    "twice/after.md": "2·x = x + x.\n\nNext: a question.\n",
+    "twice/wrong/same.py": "# named: not doubled\ndef twice(x):\n    return x\n",
+    "twice/wrong/square.py": "# named: squared\ndef twice(x):\n    return x**2\n",
+    "twice/wrong/method.py": "# named: no tensor method\ndef twice(x):\n    return x.double_it()\n",
+    "twice/ways/by_product.py": "def twice(x):\n    return 2 * x\n",
+    "twice/ways/by_sum_of_list.py": "def twice(x):\n    return sum([x, x])\n",
+    "choose/start.py": '"""Choose.\n\nWhat does softmax make of a row? Write a, b or c.\n"""\n\n# a: its maximum  b: shares that add up to 1\n'
+    "# c: zeros\nanswer = ...\n",
+    "choose/solution.py": 'answer = "b"\n',
+    "choose/exercise.py": '"""What a softmax makes."""\nfrom regard.school.exercises import Question\n\n'
+    'parts = [Question("answer", right="b", because={"a": "The maximum is one number.", "c": "Zeros add up to 0."})]\n',
+    "choose/hints.md": "# where\nLine 8.\n\n# why\nThink of shares.\n\n# almost\nThey add up to something.\n",
+    "choose/after.md": "Rows sum to 1.\n\nNext: nothing, you are done.\n",
+    "choose/wrong/a.py": '# named: answer: a\nanswer = "a"\n',
+    "choose/wrong/c.py": '# named: answer: c\nanswer = "c"\n',
+    "choose/wrong/d.py": '# named: answer: another answer\nanswer = "d"\n',
+}
+
+
+def write_course(folder: Path, changes: dict[str, str | None] | None = None) -> Path:
+    """Write the course; changes replace or add files, by their paths (None leaves a file out)."""
+    for path, text in (FILES | (changes or {})).items():
+        if text is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+    return folder

@@ -1,0 +1,103 @@
+import torch
+
+from regard.school.check.verdict import Example, Finding, Verdict
+from regard.support.drawing import as_text
+
+EXAMPLE = Example(
+    "weights for 3 tokens, head 0 of 3",
+    torch.eye(3),
+    torch.tensor([[1, 0, 0], [0.25, 0.75, 0], [-0.5, torch.nan, torch.inf]]),
+)
+SCALE = Finding(
+    "scale by √d_model",
+    "The scores are divided by √21, the width of all heads together; it is √head_dim = √7.",
+    "A score is a sum of head_dim products.",
+    "scores = scores / head_dim**0.5",
+    "scaled",
+    31,
+    "scores = q @ k.mT / math.sqrt(self.d_model)",
+    EXAMPLE,
+)
+FP16 = Finding(
+    "−1e9 overflows in fp16",
+    "In float16 it fails.",
+    "−∞ exists in every type.",
+    line=33,
+    code="s.masked_fill(m, -1e9)",
+    is_warning=True,
+)
+
+
+def wrong(*findings, **options):
+    return Verdict(
+        "MultiHeadAttention", "multi-head attention, 3 heads of 7", list(findings), file="a/homework.py", **options
+    )
+
+
+def test_a_mistake_is_told_with_its_line_its_numbers_and_why():
+    assert as_text(wrong(SCALE, sizes={"d_model": 21}), 80) == (
+        "  ✗ MultiHeadAttention: scale by √d_model\n\n"
+        "    homework.py:31   scores = q @ k.mT / math.sqrt(self.d_model)\n\n"
+        "    The scores are divided by √21, the width of all heads together; it is\n"
+        "    √head_dim = √7.\n\n"
+        "    weights for 3 tokens, head 0 of 3\n"
+        "      yours               expected\n"
+        "      1.00  0.00  0.00     1.00   0.00   0.00\n"
+        "      0.00  1.00  0.00     0.25   0.75   0.00\n"
+        "      0.00  0.00  1.00    −0.50    NaN      ∞\n\n"
+        "    A score is a sum of head_dim products.\n\n"
+        "    Checked as multi-head attention, 3 heads of 7; built with d_model=21."
+    )
+
+
+def test_the_right_line_is_shown_on_request():
+    assert "Write: scores = scores / head_dim**0.5" in as_text(wrong(SCALE, shows_fix=True), 80)
+
+
+def test_several_mistakes_are_numbered():
+    text = as_text(wrong(SCALE, Finding("", "It computes something else.", step="out")), 80)
+    assert "✗ MultiHeadAttention: 2 mistakes" in text
+    assert "    1. scale by √d_model" in text
+    assert "    2. unknown mistake" in text
+
+
+def test_a_warning_stands_below_a_right_layer():
+    text = as_text(wrong(FP16), 80)
+    assert text.startswith("  ✓ MultiHeadAttention is right: multi-head attention, 3 heads of 7")
+    assert "  ! −1e9 overflows in fp16: In float16 it fails." in text
+    assert "homework.py:33   s.masked_fill(m, -1e9)" in text
+
+
+def test_what_could_not_be_checked_says_why():
+    assert as_text(wrong(problem="its projections are unknown"), 80).startswith(
+        "  ? MultiHeadAttention could not be checked: "
+    )
+
+
+def test_wide_numbers_stand_below_one_another_and_no_line_is_too_long():
+    wide = Example("out", torch.randn(3, 6) * 1000, torch.randn(3, 6) * 1000)
+    text = as_text(wrong(Finding("", "x " * 90, step="out", line=3, code="y" * 200, example=wide)), 60)
+    assert "      yours     " in text
+    assert "      expected  " in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_an_example_has_as_many_digits_as_show_the_difference():
+    def shown(seen, expected):
+        example = Example("the result", torch.tensor([seen]), torch.tensor([expected]))
+        return as_text(wrong(Finding("", "It differs.", example=example)), 80).splitlines()[-1].split()
+
+    assert shown([0.5, 1.0], [0.25, 1.0]) == ["0.50", "1.00", "0.25", "1.00"]
+    assert shown([0.0012], [0.0013]) == ["0.0012", "0.0013"]
+    assert shown([1.0, -torch.inf], [0.0, 2.0]) == ["1", "−∞", "0", "2"]
+    assert shown([-0.001, 1.5], [-0.0, 2.5]) == ["0.00", "1.50", "0.00", "2.50"]
+
+
+def test_a_long_heading_of_an_example_is_wrapped_and_no_shape_is_broken():
+    about = "attend(scores = 4 × 3 × 7 × 5, v = 4 × 3 × 5 × 11): the result, at [2, 0, 1], row 2 to 4 of 7"
+    example = Example(about, torch.tensor([[0.5]]), torch.tensor([[0.25]]))
+    for width in range(30, 100):
+        lines = as_text(wrong(Finding("", "It differs.", example=example)), width).splitlines()
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        assert all(shape in text for shape in ("4 × 3 × 7 × 5", "4 × 3 × 5 × 11", "[2, 0, 1]"))
