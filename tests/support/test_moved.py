@@ -14,7 +14,7 @@ def test_an_old_name_is_the_same_module_and_says_its_new_name(old, monkeypatch):
     for name in {old, package}:
         monkeypatch.delitem(sys.modules, name, raising=False)
     new = old.replace(package, MOVED[package])
-    with pytest.warns(DeprecationWarning) as warned:
+    with pytest.warns(DeprecationWarning, match="the old name goes in 0.3") as warned:
         module = importlib.import_module(old)
     assert str(warned[-1].message) == f"{old} is {new} now; the old name goes in 0.3"
     assert module is importlib.import_module(new)
@@ -22,8 +22,8 @@ def test_an_old_name_is_the_same_module_and_says_its_new_name(old, monkeypatch):
 
 
 def test_classes_do_not_exist_twice():
+    sys.modules.pop("regard.exercises", None)
     with pytest.warns(DeprecationWarning, match=r"regard\.school\.exercises now"):
-        sys.modules.pop("regard.exercises", None)
         from regard.exercises import Function
     from regard.school.exercises import Function as Same
 
