@@ -65,7 +65,7 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
     if isinstance(module, MultiHeadAttention):
-        sources["source"] = args[1] if len(args) > 1 else kwargs.get("source")
+        sources["context"] = args[1] if len(args) > 1 else kwargs.get("source")  # as other layers call it
     for name, states in sources.items():
         if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
             return KeySource(name, states.shape[-2], states)
