@@ -70,9 +70,8 @@ def test_a_mistake_is_one_line_and_no_traceback(arguments, message, monkeypatch,
     assert (told.out, len(told.err.splitlines())) == ("", 1)
 
 
-@pytest.mark.parametrize("arguments", [[], ["bench"]], ids=["regard", "bench"])
-def test_without_a_command_the_help_is_shown(arguments, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["regard", *arguments])
+def test_without_a_command_the_help_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["regard"])
     with pytest.raises(SystemExit):
         main()
     told = capsys.readouterr()
@@ -152,7 +151,7 @@ def test_a_shell_completes_commands_without_torch(shell, line):
     command = [sys.executable, "-X", "importtime", "-m", "regard"]
     environment = os.environ | line | {"_REGARD_COMPLETE": f"complete_{shell}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert re.findall(r"\b(trace|train|see|generate|bench)\b", done.stdout) == ["trace", "train"]
+    assert re.findall(r"\b(trace|train|see|generate)\b", done.stdout) == ["trace", "train"]
     assert not re.search(r"\btorch\b", done.stderr)
 
 
@@ -190,7 +189,7 @@ def test_the_installed_command_answers():
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "see", "serve", "check", "grade", "generate", "train", "bench"]
+COMMANDS = ["trace", "see", "serve", "check", "grade", "generate", "train"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)
@@ -206,7 +205,7 @@ def test_help_lists_every_command_with_a_sentence(name):
     assert re.search(rf"^  {name} +[A-Z].*\.$", run.invoke(app, ["--help"]).output, re.MULTILINE)
 
 
-LAZY = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS), ["bench", "layer", "--help"]]
+LAZY = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)]
 
 
 @pytest.mark.parametrize("arguments", LAZY, ids=" ".join)
