@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention.call import HIDES, Call
+from regard.attention.call import Call
 from regard.attention.fused import (
     BANDED,
     FUSED,
@@ -33,6 +33,7 @@ from regard.attention.observers import observed
 from regard.attention.positions import alibi_bias
 from regard.steps import collecting, step, tracing
 from regard.support.arguments import check_dropout, check_tensor, is_exporting
+from regard.support.hidden_scores import may_see
 
 
 def attend(
@@ -111,7 +112,7 @@ def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H 
     if call.bias is not None:
         bias = _in_float32(to_four_axes(call.bias))
         bias = bias if bias.shape[2] == 1 else bias[:, :, rows]
-        allowed = allowed & (bias > HIDES)
+        allowed = allowed & may_see(bias)
     if call.alibi is not None:
         slope = alibi_bias(call.alibi, rows, cols, call.shift, q.dtype)
         bias = slope if bias is None else bias + slope

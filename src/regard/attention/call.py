@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask
-
-# A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
-HIDES = torch.finfo(torch.float16).min / 2
+from regard.support.hidden_scores import HIDES as HIDES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ from regard.heads.inputs.positions import Given, has_length, positions_of, whole
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
+from regard.support.hidden_scores import may_see
 
 KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -321,7 +322,7 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
     for name in KEY_PADDING:
         hidden = arguments.get(name)
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
 
 
