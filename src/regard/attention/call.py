@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask
-from regard.support.hidden_scores import HIDES as HIDES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,7 @@ class Call:
     v: Tensor | None = None  # (B, Hkv, S, Dv); not needed to compute weights
     mask: Mask = EVERYTHING
     scale: float = 1.0
-    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); below HIDES it hides a key
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); may hide a key (support/hidden_scores.py)
     alibi: Tensor | None = None  # (H,) slopes
     dropout: float = 0.0
     weights: Tensor | None = None  # (B, H, T, S), where the model computed them explicitly; then q, k and v are None

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.call import TextIds
-
-KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # arguments that make it cross-attention
+from regard.support.vocabulary import ENCODER_STATES, KEY_SOURCES
 
 
 class KeySource(NamedTuple):
@@ -64,8 +63,8 @@ def _states(output: Any) -> Tensor | None:
 def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
-    if isinstance(module, MultiHeadAttention) and len(args) > 1:
-        sources["context"] = args[1]
+    if isinstance(module, MultiHeadAttention):
+        sources["context"] = args[1] if len(args) > 1 else kwargs.get("source")  # as other layers call it
     for name, states in sources.items():
         if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
             return KeySource(name, states.shape[-2], states)
@@ -104,5 +103,5 @@ def is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def encoder_length(kwargs: dict[str, Any]) -> int | None:
-    states = kwargs.get("encoder_hidden_states")
+    states = kwargs.get(ENCODER_STATES)
     return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None

@@ -16,10 +16,11 @@ from regard.mistakes.merging import MISTAKES as MERGING
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
-from regard.school.check.building import HEAD_DIM, HEADS, OTHERS, ProbeSizes
+from regard.school.check.building import HEADS, OTHERS, ProbeSizes
 from regard.school.check.subject import Run, Subject
 from regard.school.check.verdict import Example, Finding, Verdict
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
+from regard.support.vocabulary import HEAD_DIM
 
 
 def kind_of(name: str, arguments: Sequence[str]) -> str:
