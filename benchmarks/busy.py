@@ -1,7 +1,7 @@
 """How fast `regard generate` is beside busy processes, compared with the same machine without them.
 
     python benchmarks/busy.py                    # as many busy processes as cores
-    python benchmarks/busy.py --busy 2 --threads # also with one thread and with all of torch's threads, whatever the size
+    python benchmarks/busy.py --busy 2 --threads # also with one thread and with all of torch's threads
 
 Runs alternate, alone and beside busy processes, so that what else happens on the machine happens to both; for the
 figures of an idle machine, the machine must be idle. Each run is a new process that generates one text with the model

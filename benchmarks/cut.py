@@ -17,24 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import timing
-from benchmarks.harness import (
-    Setting,
-    WrongError,
-    check_positive,
-    dtype_option,
-    find_device,
-    find_dtype,
-    limits,
-    reason,
-    run_command,
-    say,
-    start,
-    table_lines,
-    timing_options,
-    wrap,
-    write_json,
-)
+from benchmarks import harness, timing
+from benchmarks.harness import Setting, WrongError
 from benchmarks.twins import QUICK, twin
 from regard.gpt import GPT, GPTConfig
 from regard.heads.change.cut import cut
@@ -52,7 +36,7 @@ def run(
     command: str = "",
 ) -> dict[str, Any]:
     """Compare, then time every length, show the tables, and write cut.json into out_dir."""
-    results = start("cut", command, setting.device, setting.as_json()) | {"cases": []}
+    results = harness.start("cut", command, setting.device, setting.as_json()) | {"cases": []}
     torch.manual_seed(setting.seed)
     model = twin(GPT(config).to(setting.device, setting.dtype)).eval()
     lens, note = _lens(model)
@@ -64,8 +48,8 @@ def run(
         relative = timing.ratios(times, BASE)
         case = {name: t.as_json() | {"to_uncut": relative[name]} for name, t in times.items()}
         results["cases"].append({"tokens": T, "away": away, "times": case})
-        say("\n" + "\n".join(case_lines(T, away, case, setting, note)))
-        write_json(Path(out_dir) / "cut.json", results)
+        harness.say("\n" + "\n".join(case_lines(T, away, case, setting, note)))
+        harness.write_json(Path(out_dir) / "cut.json", results)
     return results
 
 
@@ -112,9 +96,9 @@ def case_lines(
     milliseconds = same_digits([one["ms"] for one in case.values()])
     columns = [list(case), milliseconds, [f"{one['to_uncut']:.2f}" for one in case.values()]]
     lines = [f"  one forward over {tokens} tokens, {setting.label}", ""]
-    lines += table_lines(["", "ms", "÷ uncut"], columns, marked=list(case).index(OURS))
+    lines += harness.table_lines(["", "ms", "÷ uncut"], columns, marked=list(case).index(OURS))
     agrees = note if away is None else f"regard.cut and TransformerLens agree to {away:.1e} of the largest logit."
-    return [*lines, "", *wrap(agrees)]
+    return [*lines, "", *harness.wrap(agrees)]
 
 
 @torch.no_grad()
@@ -144,29 +128,32 @@ def _lens(model: Any) -> tuple[Any, str]:
         lens = transformer_lens.HookedTransformer(config).eval()
         lens.load_state_dict(conversions.convert_gpt2_weights(model, config), strict=False)
     except (ImportError, AttributeError) as error:
-        return None, f"TransformerLens 2 is not here ({reason(error)}): pip install 'transformer-lens<3' to compare."
+        return (
+            None,
+            f"TransformerLens 2 is not here ({harness.reason(error)}): pip install 'transformer-lens<3' to compare.",
+        )
     return lens.to(weight.device), ""
 
 
 def main(argv: Sequence[str]) -> int:
     """Parse the command line and run the benchmark."""
-    return run_command("cut", argv, _add_options, _prepare)
+    return harness.run_command("cut", argv, _add_options, _prepare)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    timing_options(parser, rounds=20, seconds=5.0, quick="a very small model")
+    harness.timing_options(parser, rounds=20, seconds=5.0, quick="a very small model")
     parser.add_argument("--tokens", action="append", type=int, help="length of the text [default: 128 and 1024]")
-    dtype_option(parser)
+    harness.dtype_option(parser)
 
 
 def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     """Check the options; the run that they describe."""
-    device, cuda = find_device(options.device)
-    check_positive(options, "tokens")
+    device, cuda = harness.find_device(options.device)
+    harness.check_positive(options, "tokens")
     config = QUICK if options.quick else GPTConfig.preset("gpt2-small")
     for T in options.tokens or ():
         if not 2 <= T <= config.context_length:
             raise ValueError(f"--tokens {T} must be from 2 to {config.context_length}, the context of the model")
     tokens = options.tokens or ([64] if options.quick else [128, 1024])
-    setting = Setting(device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.1))
+    setting = Setting(device, harness.find_dtype(options.dtype, cuda), **harness.limits(options, 3, 0.1))
     return partial(run, setting, config, tokens, options.out)

@@ -19,27 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import timing
-from benchmarks.harness import (
-    Setting,
-    WrongError,
-    check_positive,
-    choose_models,
-    dtype_option,
-    find_device,
-    find_dtype,
-    limits,
-    model_option,
-    reason,
-    run_command,
-    say,
-    stage,
-    start,
-    table_lines,
-    timing_options,
-    wrap,
-    write_json,
-)
+from benchmarks import harness, timing
+from benchmarks.harness import Setting, WrongError
 from benchmarks.timing import Timed
 from benchmarks.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
@@ -74,11 +55,11 @@ def run(
     The file is written after every case.
     """
     where = Path(out_dir) / "generate.json"
-    results = start("generate", command, setting.device, setting.as_json())
+    results = harness.start("generate", command, setting.device, setting.as_json())
     results |= {"bandwidth_gb_s": bandwidth(setting.device) / 1e9, "cases": []}
-    say(f"\n  memory: {results['bandwidth_gb_s']:,.0f} GB/s measured")
+    harness.say(f"\n  memory: {results['bandwidth_gb_s']:,.0f} GB/s measured")
     for name, config in configs.items():
-        stage(f"{name}: building")
+        harness.stage(f"{name}: building")
         ours = build(config.with_(end=None), setting)  # all texts must have the same length
         theirs, missing = None, []
         try:
@@ -89,14 +70,14 @@ def run(
             case = _case(name, batch, ours, theirs, setting, results["bandwidth_gb_s"])
             case["notes"] += missing
             results["cases"].append(case)
-            write_json(where, results)
-            say("\n" + "\n".join(case_lines(case)))
+            harness.write_json(where, results)
+            harness.say("\n" + "\n".join(case_lines(case)))
         del ours, theirs  # frees the memory for the next one
         gc.collect()
         if setting.cuda:
             torch._dynamo.reset()
             torch.cuda.empty_cache()
-    say(f"\n  {where}")
+    harness.say(f"\n  {where}")
     return results
 
 
@@ -138,7 +119,7 @@ def calls(ours: GPT, theirs: Any, ids: Tensor, new: int, cuda: bool) -> dict[str
 def check(name: str, theirs: Any, ids: Tensor, written: list[list[int]]) -> float:
     """How far our worst token is below the best by transformers' logits; WrongError where it is too far.
 
-    Two tokens can be so close that rounding decides between them. Then either is right, and the texts differ from there.
+    Two tokens can be so close that rounding decides. Either is right then, and the texts differ from there.
     """
     new = torch.tensor(written, device=ids.device)
     worst = 0.0
@@ -196,18 +177,18 @@ def _case(name: str, batch: int, ours: GPT, theirs: Any, setting: GenerateSettin
     written: dict[str, list[list[int]]] = {}
     peaks: dict[str, int | None] = {}
     for who, generate in list(contenders.items()):
-        stage(f"{label}: first text of {who}")
+        harness.stage(f"{label}: first text of {who}")
         try:
             written[who] = generate()
             peaks[who] = timing.peak_memory(generate, setting.device)
         except Exception as error:  # a contender that fails must not end the run
             if who == OURS:
                 raise
-            case["notes"].append(f"{who}: failed: {reason(error)}")
+            case["notes"].append(f"{who}: failed: {harness.reason(error)}")
             del contenders[who]
     if theirs is not None:
         case["below_best"] = check(name, theirs, ids, written[OURS])
-    stage(f"{label}: timing")
+    harness.stage(f"{label}: timing")
     times = timing.measure(contenders, setting)
     for who, ratio in timing.ratios(times, OURS).items():
         t, peak = times[who], peaks[who]
@@ -241,34 +222,34 @@ def case_lines(case: dict[str, Any]) -> list[str]:
         [f"{results[who]['equal_tokens']:.1%}" for who in names],
     ]
     head = ["who", "tokens/s", "time ÷ ours", "of limit", "MiB", "same"]
-    lines = [f"  {case['label']}", "", *table_lines(head, columns, marked=names.index(OURS))]
+    lines = [f"  {case['label']}", "", *harness.table_lines(head, columns, marked=names.index(OURS))]
     limit = (
         f"limit: {case['limit_tokens_s']:,.0f} tokens/s, reading {case['bytes_a_step'] / 1e6:,.0f} MB of weights a step"
     )
     for note in [limit, *case["notes"]]:
-        lines += wrap(note)
+        lines += harness.wrap(note)
     return lines
 
 
 def main(argv: Sequence[str]) -> int:
     """Parse the command line and run the benchmark."""
-    return run_command("generate", argv, _add_options, _prepare)
+    return harness.run_command("generate", argv, _add_options, _prepare)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    timing_options(parser, rounds=10, seconds=20.0, quick="a very small model, 7 + 11 tokens")
-    model_option(parser)
+    harness.timing_options(parser, rounds=10, seconds=20.0, quick="a very small model, 7 + 11 tokens")
+    harness.model_option(parser)
     parser.add_argument("--batch", action="append", type=int, help="batch size; may be repeated [default: 1]")
     parser.add_argument("--prompt", type=int, help=f"tokens of the prompt [default: {PROMPT}]")
     parser.add_argument("--new", type=int, help=f"tokens to generate [default: {NEW}]")
-    dtype_option(parser)
+    harness.dtype_option(parser)
 
 
 def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     """Check the options; the run that they describe."""
-    device, cuda = find_device(options.device)
-    check_positive(options, "prompt", "new", "batch")
-    configs = choose_models(options, QUICK)
+    device, cuda = harness.find_device(options.device)
+    harness.check_positive(options, "prompt", "new", "batch")
+    configs = harness.choose_models(options, QUICK)
     prompt = options.prompt or (7 if options.quick else PROMPT)
     new = options.new or (11 if options.quick else NEW)
     for name, config in configs.items():
@@ -277,6 +258,6 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
                 f"--prompt {prompt} and --new {new} do not fit {name}'s context of {config.context_length}"
             )
     setting = GenerateSetting(
-        device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.2), prompt=prompt, new=new
+        device, harness.find_dtype(options.dtype, cuda), **harness.limits(options, 3, 0.2), prompt=prompt, new=new
     )
     return partial(run, setting, configs, options.batch or [1], options.out)

@@ -68,7 +68,8 @@ def of_circuitsvis(tokens: list[str]) -> str:
     """CircuitsVis' attention patterns, with its script in the file."""
     from circuitsvis.attention import attention_patterns
 
-    return f"<!doctype html><meta charset=utf-8><body>{attention_patterns(tokens, attention(len(tokens))[0]).local_src}</body>"
+    shown = attention_patterns(tokens, attention(len(tokens))[0])
+    return f"<!doctype html><meta charset=utf-8><body>{shown.local_src}</body>"
 
 
 TOOLS: dict[str, tuple[Callable[[list[str]], str], str]] = {  # how each is written, and what it draws tokens as

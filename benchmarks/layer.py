@@ -18,24 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks import timing
-from benchmarks.harness import (
-    DTYPES,
-    Setting,
-    check_positive,
-    find_device,
-    find_dtype,
-    limits,
-    reason,
-    run_command,
-    say,
-    stage,
-    start,
-    table_lines,
-    timing_options,
-    wrap,
-    write_json,
-)
+from benchmarks import harness, timing
+from benchmarks.harness import Setting
 from benchmarks.peers import (
     COMPILED,
     CONTENDERS,
@@ -87,7 +71,7 @@ def run(
     """
     where = Path(out_dir) / "layer.json"
     settings = {"device": device, "rounds": rounds, "seconds": seconds, "seed": seed, "compiled": list(compiled)}
-    results = start("layer", command, device, settings) | {"cases": [], "summary": []}
+    results = harness.start("layer", command, device, settings) | {"cases": [], "summary": []}
     names = [name for name in CONTENDERS if name in only]
     names += [name + COMPILED for name in names if name in compiled]
     for shape in shapes:
@@ -97,10 +81,10 @@ def run(
             case = _case(shape, Setting(device, dtype, rounds, seconds, seed), names, modes)
             results["cases"].append(case)
             results["summary"] = summary(results["cases"])
-            write_json(where, results)
-            say("\n" + "\n".join(tables(case)))
-    say("\n" + "\n".join(summary_lines(results["summary"])))
-    say(f"\n  {where}")
+            harness.write_json(where, results)
+            harness.say("\n" + "\n".join(tables(case)))
+    harness.say("\n" + "\n".join(summary_lines(results["summary"])))
+    harness.say(f"\n  {where}")
     return results
 
 
@@ -108,7 +92,7 @@ def _case(shape: Shape, setting: Setting, names: Sequence[str], modes: Sequence[
     """One shape in one dtype: build, check, time."""
     dtype = setting.as_json()["dtype"]
     label = f"{shape}, {dtype}"
-    stage(f"{label}: checking {len(names)} contenders against float64")
+    harness.stage(f"{label}: checking {len(names)} contenders against float64")
     weights = Weights.random(shape.width, setting.dtype, setting.seed)
     question = ask(shape, weights, setting.dtype, setting.device, setting.seed + 1)
     layers: dict[str, nn.Module] = {}
@@ -153,7 +137,7 @@ def _build(
     except ImportError as error:
         raise _NotTimedError(f"not installed ({error})") from error
     except Exception as error:  # a contender that fails must not end the run
-        raise _NotTimedError(f"failed: {reason(error)}") from error
+        raise _NotTimedError(f"failed: {harness.reason(error)}") from error
     if (why := refusal(away, setting.dtype)) is not None:
         raise _NotTimedError(why)
     return layer, dataclasses.asdict(away)
@@ -216,9 +200,9 @@ def tables(case: dict[str, Any]) -> list[str]:
                 columns.append(["-" if p is None else f"{p:.0f}" for p in peaks])
         lines += [f"  {case['label']} · {case['dtype']} · {case['device']}, {clock} clock", ""]
         marked = names.index(OURS) if OURS in names else None
-        lines += [*table_lines(head, columns, marked), *_noise(measured), ""]
+        lines += [*harness.table_lines(head, columns, marked), *_noise(measured), ""]
     for note in case["notes"]:
-        lines += wrap(note)
+        lines += harness.wrap(note)
     return lines or ["  nothing was measured"]
 
 
@@ -292,16 +276,16 @@ def _times(ratio: float | None) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Parse the command line and run the benchmark."""
-    return run_command("layer", argv, _add_options, _prepare)
+    return harness.run_command("layer", argv, _add_options, _prepare)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    timing_options(parser, rounds=20, seconds=3.0, quick="one small shape in float32")
+    harness.timing_options(parser, rounds=20, seconds=3.0, quick="one small shape in float32")
     repeated = "may be repeated"
     parser.add_argument(
         "--shape", action="append", metavar="E,H,B,T", help=f"width, heads, batch size and tokens; {repeated}"
     )
-    parser.add_argument("--dtype", action="append", choices=DTYPES, help=f"data type; {repeated}")
+    parser.add_argument("--dtype", action="append", choices=harness.DTYPES, help=f"data type; {repeated}")
     parser.add_argument("--mode", action="append", choices=MODES, help="what to time [default: both]")
     parser.add_argument("--only", metavar="NAMES", help=f"comma-separated, from: {', '.join(CONTENDERS)}")
     parser.add_argument(
@@ -315,19 +299,19 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     shapes = [_shape(s) for s in options.shape or ()]
     only = _names(options.only) if options.only else list(CONTENDERS)
     compiled = _names(options.compiled) if options.compiled else []
-    device, cuda = find_device(options.device)
-    check_positive(options)
+    device, cuda = harness.find_device(options.device)
+    harness.check_positive(options)
     dtypes = options.dtype or ([None] if cuda or options.quick else ["fp32", "bf16"])
     return partial(
         run,
         shapes or (QUICK if options.quick else ON_CUDA if cuda else ON_CPU),
-        [find_dtype(dtype, cuda) for dtype in dtypes],
+        [harness.find_dtype(dtype, cuda) for dtype in dtypes],
         device,
         compiled,
         out_dir=options.out,
         only=only,
         modes=[mode for mode in MODES if not options.mode or mode in options.mode],
-        **limits(options, 5, 0.3),
+        **harness.limits(options, 5, 0.3),
     )
 
 

@@ -1,4 +1,4 @@
-"""Play a course in a real terminal, from the first exercise to the last, and measure the time from a save to its verdict.
+"""Play a course in a real terminal, from the first exercise to the last, and time each save to its verdict.
 
     PYTHONPATH=src python benchmarks/learn.py [COURSE]
 

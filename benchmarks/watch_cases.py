@@ -223,7 +223,7 @@ def models(size: ModelShape, T: int, dtype: torch.dtype, device: str, seed: int 
 
 
 def check_models(calls: dict[str, Timed], size: ModelShape, dtype: torch.dtype) -> bool:
-    """Is the watched output bit for bit the unwatched one? WrongError where it is too far away, or layers are missing."""
+    """Is the watched output bit for bit the unwatched one? WrongError where it is too far, or layers are missing."""
     out = cast(Tensor, calls[UNWATCHED]())
     same, seen = cast(tuple[Tensor, regard.Seen], calls[WATCHED]())
     far, limit = float((same.double() - out.double()).norm() / out.double().norm()), OUT_TOLERANCE[dtype]

@@ -1,4 +1,4 @@
-"""The tables of `python -m benchmarks check`: what was counted, as text and as Markdown, and the bars that it must not fall below."""
+"""The tables of `python -m benchmarks check`: what was counted, and the bars that it must not fall below."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
 
 
 def is_exporting() -> bool:
-    """Is torch.export running? By its own flag: before torch 2.12, torch.compiler.is_exporting() is True in every graph."""
+    """Is torch.export running? By its own flag: before 2.12, torch.compiler.is_exporting() is True in every graph."""
     return bool(torch.compiler._is_exporting_flag)
 
 
