@@ -9,9 +9,6 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask
 
-# A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
-HIDES = torch.finfo(torch.float16).min / 2
-
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -29,7 +26,7 @@ class Call:
     v: Tensor | None = None  # (B, Hkv, S, Dv); not needed to compute weights
     mask: Mask = EVERYTHING
     scale: float = 1.0
-    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); below HIDES it hides a key
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); may hide a key (support/hidden_scores.py)
     alibi: Tensor | None = None  # (H,) slopes
     dropout: float = 0.0
     weights: Tensor | None = None  # (B, H, T, S), where the model computed them explicitly; then q, k and v are None

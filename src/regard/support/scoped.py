@@ -30,7 +30,7 @@ class Scoped(Generic[Value]):
         self._lock = threading.Lock()
 
     def get(self) -> Value | None:
-        """The value of the innermost block; None in a compiled graph, since torch.compile traces no context variables."""
+        """The value of the innermost block; None in a compiled graph: torch.compile traces no context variables."""
         return self._variable.get() if self.open_blocks and not torch.compiler.is_compiling() else None
 
     @contextmanager

@@ -14,17 +14,7 @@ from torch import Tensor, nn
 
 from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
 from regard.heads.calls.score_origin import Memory
-
-HEAD_COUNTS = (
-    "num_heads",
-    "num_attention_heads",
-    "n_heads",
-    "n_head",
-    "nhead",
-    "heads",
-    "num_attn_heads",
-    "n_attn_heads",
-)
+from regard.support.vocabulary import HEADS
 
 
 class HeadAxis(NamedTuple):
@@ -63,7 +53,7 @@ class HeadAxis(NamedTuple):
 def declared_heads(modules: Iterable[nn.Module]) -> int | None:
     """How many heads the innermost of these modules that says so has."""
     for module in modules:
-        for name in HEAD_COUNTS:
+        for name in HEADS:
             count = getattr(module, name, None)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count

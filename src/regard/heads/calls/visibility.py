@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.attention.call import HIDES
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, key_padding, padding, to_four_axes
 from regard.heads.calls.call import WatchedCall
+from regard.support.hidden_scores import may_see
 
 _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time
@@ -69,11 +69,6 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     low = low.clamp(0, T)
     count = _sums(real.long(), low, torch.maximum(high.clamp(0, T), low))
     return (count * _real_keys(parts, S, call.device))[:, None]
-
-
-def may_see(score: Tensor) -> Tensor:
-    """Which keys are visible, by their scores or by what is added to them."""
-    return ~(score <= HIDES)
 
 
 def reach_of(scores: Tensor) -> int:

@@ -16,7 +16,7 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
-from regard.heads.inputs.positions import CACHES
+from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
 HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.call import TextIds
-
-KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # arguments that make it cross-attention
+from regard.support.vocabulary import ENCODER_STATES, KEY_SOURCES
 
 
 class KeySource(NamedTuple):
@@ -104,5 +103,5 @@ def is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def encoder_length(kwargs: dict[str, Any]) -> int | None:
-    states = kwargs.get("encoder_hidden_states")
+    states = kwargs.get(ENCODER_STATES)
     return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None

@@ -27,18 +27,18 @@ from regard.heads.inputs.cached_texts import (
     total_length,
     without_unused_slots,
 )
-from regard.heads.inputs.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.inputs.key_source import EncoderTexts, KeySource, encoder_length, is_self_attention
 from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
+from regard.support.hidden_scores import may_see
+from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
-KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
-IDS = ("input_ids", "ids", "idx", "tokens")
-INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
-TELLING = {*INPUT_NAMES, "key_padding_mask", "encoder_hidden_states"}  # arguments that say something of inputs
+INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
+TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
 INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
@@ -248,8 +248,8 @@ class InputTracker:
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
             arguments = _by_name(module, args, kwargs)
-        if "key_padding_mask" in kwargs and is_self_attention(args, kwargs):
-            arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
+        if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
+            arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
         return arguments
 
     def _may_receive_ids(self, module: nn.Module) -> bool:
@@ -318,10 +318,10 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
         real = mask.detach() > 0
-    for name in KEY_PADDING:
+    for name in KEY_PADDING_OF_MODEL:
         hidden = arguments.get(name)
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
 
 

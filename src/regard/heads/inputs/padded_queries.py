@@ -19,8 +19,9 @@ from torch import Tensor
 
 from regard.attention.masks import And, Causal, Documents, Everything, Mask, Padding, Window, to_four_axes
 from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see, row_tiles, visible_tile
+from regard.heads.calls.visibility import row_tiles, visible_tile
 from regard.heads.inputs.user_texts import for_batch
+from regard.support.hidden_scores import may_see
 
 _SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
 

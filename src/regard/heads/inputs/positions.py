@@ -18,6 +18,7 @@ from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import row_tiles, visible_tile
 from regard.heads.inputs.key_source import NO_SOURCE, KeySource
+from regard.support.vocabulary import CACHES
 
 
 class Given(NamedTuple):
@@ -57,13 +58,12 @@ class Given(NamedTuple):
         return " × ".join(map(str, self.shape))
 
 
-CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
 IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
 def given_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     """The shape of the first tensor among the arguments; token ids count as vectors of one number."""
-    cached = not CACHES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
+    cached = any(kwargs.get(name) is not None for name in CACHES) if kwargs else False
     for value in args or kwargs.values():
         if isinstance(value, Tensor) and value.dim() and not value.is_nested:
             shape = tuple(value.shape)

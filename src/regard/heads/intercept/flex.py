@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask, Padding
 from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see
+from regard.support.hidden_scores import may_see
 
 LIMIT = 1 << 26  # the most weights, B · H · T · S, that are computed for a score_mod: 256 MiB
 

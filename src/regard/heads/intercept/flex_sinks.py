@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see
 from regard.heads.intercept.flex import LIMIT
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
+from regard.support.hidden_scores import may_see
 
 VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
 MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")

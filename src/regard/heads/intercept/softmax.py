@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from regard.heads.calls.score_origin import ScoreOrigins, learned
-from regard.heads.calls.visibility import may_see, reach_of
+from regard.heads.calls.visibility import reach_of
 from regard.heads.intercept import functorch
 from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+from regard.support.hidden_scores import may_see
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
