@@ -30,6 +30,7 @@ def real_queries(call: WatchedCall, given: Callable[[Tensor], bool] = lambda col
 
     given: was the model called with a mask that hides these keys, False in (B, S)?
 
+    >>> from regard.attention.call import QK
     >>> from regard.attention.masks import causal, dense, padding
     >>> q = torch.empty(2, 1, 4, 0)
     >>> real_queries(WatchedCall(QK(q=q, k=q, mask=causal() & padding([4, 2]))))
