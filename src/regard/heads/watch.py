@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -71,10 +70,6 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
-    if "transformers" in sys.modules:
-        from regard.heads.intercept.transformers_backend import register
-
-        register()
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)

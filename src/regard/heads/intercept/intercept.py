@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial, wraps
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from regard.heads.intercept.interceptor import Interceptor
 from regard.heads.intercept.torch_nn import OPERATORS
 from regard.heads.intercept.torch_patches import Patch, Patches
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
+from regard.support.scoped import Scoped
 
 INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
@@ -52,8 +51,8 @@ def intercept(
     """
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
     _refuse_torchscript(watched)
-    interceptor = _interceptor_of_this_thread()
-    with _patches.applied():
+    interceptor = _interceptor.get() or Interceptor()
+    with _patches.applied(), _interceptor.set(interceptor):
         interceptor.models.append(watched)
         try:
             yield watched.forwards
@@ -71,32 +70,18 @@ def intercept(
     watched.inputs.check_used()
 
 
-_interceptor: ContextVar[Interceptor | None] = ContextVar("regard_interceptor", default=None)
-
-
-def _existing_interceptor() -> Interceptor | None:
-    interceptor = _interceptor.get()
-    # A context can be copied into another thread, as asyncio.to_thread does; that thread is not watched.
-    return interceptor if interceptor is not None and interceptor.thread == get_ident() else None
-
-
-def _interceptor_of_this_thread() -> Interceptor:
-    interceptor = _existing_interceptor()
-    if interceptor is None:
-        interceptor = Interceptor()
-        _interceptor.set(interceptor)
-    return interceptor
+_interceptor = Scoped[Interceptor]("regard_interceptor")
 
 
 def _active_interceptor() -> Interceptor | None:
     """The interceptor of this thread while a watched model runs, but not while it runs a callback."""
-    interceptor = _existing_interceptor()
+    interceptor = _interceptor.get()
     return interceptor if interceptor is not None and not interceptor.in_callback and interceptor.running else None
 
 
 def _intercepting_call(original: Any) -> Any:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        interceptor = _existing_interceptor()
+        interceptor = _interceptor.get()
         if interceptor is None or not interceptor.models or interceptor.in_callback:
             return original(self, *args, **kwargs)
         if id(self) in interceptor.leaves:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -34,6 +33,7 @@ from regard.heads.intercept.products import WeightedProduct, without_edges
 from regard.heads.intercept.softmax import Handler, SoftmaxTracker
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax
 from regard.heads.intercept.watched_model import WatchedModel
+from regard.traces.failures import explain_call
 
 _NO_FUNCTION_MODE = torch._C.DisableTorchFunction
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
@@ -43,7 +43,6 @@ class Interceptor:
     """Intercepts attention in one thread, for every model that is watched in it."""
 
     def __init__(self) -> None:
-        self.thread = get_ident()
         self.models: list[WatchedModel] = []
         self.running: list[WatchedModel] = []  # those of the models that are being called
         self.leaves: set[int] = set()  # id() of those of their modules that make no attention
@@ -94,11 +93,15 @@ class Interceptor:
         self.mode.set(on=False)
         try:
             return original(module, *args, **kwargs)
-        except RuntimeError:
-            pass  # under the mode, its error is explained
+        except RuntimeError as error:  # which the mode would explain
+            inputs = (*args, *kwargs.values())
+            if isinstance(module, nn.Linear) and (
+                clearer := explain_call("linear", (*inputs[:1], module.weight), error)
+            ):
+                raise clearer from error
+            raise
         finally:
             self.mode.set(on=True)
-        return original(module, *args, **kwargs)
 
     def _call_outermost(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module while no watched model runs."""
