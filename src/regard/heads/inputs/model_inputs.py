@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,16 +19,9 @@ from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, ass
 from regard.heads.calls.call import OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.inputs.cached_texts import (
-    CachedText,
-    CachedTexts,
-    ReadText,
-    text_read,
-    total_length,
-    without_unused_slots,
-)
+from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
 from regard.heads.inputs.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
-from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.module_call import CallInputs, ModuleCall
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
@@ -45,33 +37,13 @@ INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
-@dataclass
-class CallInputs:
-    """The token ids and the padding mask of one module call."""
-
-    ids: Tensor | None = None  # (B, n), new in this call
-    real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
-    length: int | None = None  # n
-    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
-    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: ReadText | None = None  # what the first attention inside has read by now
-    layer: str | None = None  # that attention
-    source_length: int | None = None  # length of the text that cross-attention reads
-    is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
-    is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
-
-    def past_length(self, B: int) -> int:
-        """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
-
-
 class InputTracker:
     """The module calls in progress, innermost last, and the ids that each module has read so far."""
 
     def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
-        self.calls: list[ModuleCall[CallInputs]] = []
+        self.calls: list[ModuleCall] = []
         self._told = 0  # how many of them were given inputs
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
@@ -79,7 +51,7 @@ class InputTracker:
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
         """A module is called."""
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
@@ -88,7 +60,7 @@ class InputTracker:
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
-        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None))
+        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None, name))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""

@@ -48,7 +48,7 @@ def kind_of_softmax(model: WatchedModel, inside: MultiheadShape | None, softmax:
     """A softmax that was multiplied with values; inside: of this F.multi_head_attention_forward."""
     shape, queries = tuple(softmax.weights.shape), softmax.queries
     if queries is None and inside is None and not _may_be_over_tokens(model, softmax):
-        is_named = len(shape) > 3 and declared_heads(model.modules[-1:]) in shape[:-2]
+        is_named = len(shape) > 3 and declared_heads([model.calls[-1].module]) in shape[:-2]
         said = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
         return Kind(unknown=said if is_named else "", is_attention=False)
     axis = _find_heads(model, inside, shape, queries, softmax.heads)

@@ -48,7 +48,7 @@ class Interceptor:
         self.in_callback = False
         self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
-        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
+        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].calls[-1].name)
         self.mode = FunctionMode(self)
         self.handlers: dict[str, Handler] = {  # by name of the torch function
             **self.softmaxes.handlers,
@@ -63,7 +63,7 @@ class Interceptor:
         self._find_running()
 
     def _find_running(self) -> None:
-        self.running = [model for model in self.models if model.running]
+        self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
@@ -133,20 +133,20 @@ class Interceptor:
             for model in self.models:
                 if model.enter(module, args, kwargs):
                     entered.append(model)
-                    if len(model.running) == 1:
+                    if len(model.calls) == 1:
                         self._find_running()
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
-        if self.flex is not None and models and self.flex.depth >= len(models[0].running):
+        if self.flex is not None and models and self.flex.depth >= len(models[0].calls):
             self._report_flex()
         for model in models:
-            if model.pieces:
-                with OwnComputation(self, model.pieces[-1][1].call.device.type), torch.no_grad():
+            if pieces := model.calls[-1].pieces:
+                with OwnComputation(self, pieces[-1].call.device.type), torch.no_grad():
                     model.leave(output)
             else:
                 model.leave(output)
-            if not model.running:
+            if not model.calls:
                 self._find_running()
         for model in models:
             reason, model.uncuttable = model.uncuttable, ""
@@ -278,7 +278,7 @@ class Interceptor:
         outputs = function(*args, **kwargs)
         self._report_flex()
         if edit is None and not self.needs_contexts:
-            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].running))
+            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].calls))
             return outputs
         return (self.finish(call, edit, outputs[0]), *outputs[1:])
 
@@ -356,7 +356,7 @@ class Interceptor:
             )
 
     def _module_name(self) -> str:
-        return self.running[0].running[-1] or "the model itself"
+        return self.running[0].calls[-1].name or "the model itself"
 
 
 class _AttendEdit:
