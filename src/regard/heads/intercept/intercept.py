@@ -8,23 +8,21 @@ recomputation of a checkpoint, is not a forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import Editor
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
+from regard.heads.intercept import flex, regard_attention, sdpa, softmax, torch_nn  # noqa: F401  each registers itself
 from regard.heads.intercept.interceptor import Interceptor
-from regard.heads.intercept.torch_nn import OPERATORS
+from regard.heads.intercept.paths import PATCHES, current_interceptor
 from regard.heads.intercept.torch_patches import Patch, Patches
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
-from regard.support.scoped import Scoped
 
 INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
@@ -51,8 +49,8 @@ def intercept(
     """
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
     _refuse_torchscript(watched)
-    interceptor = _interceptor.get() or Interceptor()
-    with _patches.applied(), _interceptor.set(interceptor):
+    interceptor = current_interceptor.get() or Interceptor()
+    with _patches.applied(), current_interceptor.set(interceptor):
         interceptor.models.append(watched)
         try:
             yield watched.forwards
@@ -70,18 +68,9 @@ def intercept(
     watched.inputs.check_used()
 
 
-_interceptor = Scoped[Interceptor]("regard_interceptor")
-
-
-def _active_interceptor() -> Interceptor | None:
-    """The interceptor of this thread while a watched model runs, but not while it runs a callback."""
-    interceptor = _interceptor.get()
-    return interceptor if interceptor is not None and not interceptor.in_callback and interceptor.running else None
-
-
 def _intercepting_call(original: Any) -> Any:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        interceptor = _interceptor.get()
+        interceptor = current_interceptor.get()
         if interceptor is None or not interceptor.models or interceptor.in_callback:
             return original(self, *args, **kwargs)
         if id(self) in interceptor.leaves:
@@ -91,42 +80,7 @@ def _intercepting_call(original: Any) -> Any:
     return __call__
 
 
-def _with_mode_on(original: Any) -> Any:
-    @wraps(original)
-    def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
-        interceptor = _active_interceptor()
-        if interceptor is None:
-            return original(*args, **kwargs)
-        with interceptor.mode.switch(on=True):  # the fast path was not taken
-            return original(*args, **kwargs)
-
-    return multi_head_attention_forward
-
-
-def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
-    def operator(*args: Any, **kwargs: Any) -> Any:
-        out = original(*args, **kwargs)
-        interceptor = _active_interceptor()
-        if interceptor is not None:
-            with interceptor.errors_naming_the_module(), torch.no_grad():
-                call = call_of(*args, **kwargs)
-            if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
-                raise ValueError(
-                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
-                )
-            interceptor.report(call)
-        return out
-
-    return operator
-
-
-_patches = Patches(
-    [
-        Patch(nn.Module, "__call__", _intercepting_call),
-        Patch(torch.nn.functional, "multi_head_attention_forward", _with_mode_on),
-        *(Patch(torch, name, partial(_reporting, call)) for name, call in OPERATORS.items()),
-    ]
-)
+_patches = Patches([Patch(nn.Module, "__call__", _intercepting_call), *PATCHES])
 
 
 def _refuse_torchscript(watched: WatchedModel) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -19,7 +19,11 @@ from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_
 from regard.heads.calls.basis import FROM_CALL, Basis
 from regard.heads.calls.call import UNKNOWN_ORIGIN, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.calls.score_origin import Memory
+from regard.heads.intercept.attention_kind import kind_of_sdpa
+from regard.heads.intercept.paths import handles
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 aten = torch.ops.aten
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
@@ -145,14 +149,6 @@ def call_of(
     return WatchedCall(attention, origin, _fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None)
 
 
-def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
-    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
-    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
-    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
-    return (*lead, query.shape[-2], key.shape[-2]), queries
-
-
 def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
     """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
     one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
@@ -258,3 +254,27 @@ def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
     if lse.shape != q.shape[:3]:
         lse = lse[..., : q.shape[2]]
     return lse.to(dtype) if lse.shape == q.shape[:3] else None
+
+
+@handles("scaled_dot_product_attention")
+def report_sdpa(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """scaled_dot_product_attention."""
+    if interceptor.is_vmapped():
+        return function(*args, **kwargs)
+    edits = interceptor.edits()
+    query = args[0] if args else kwargs["query"]
+    if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in interceptor.running):
+        for model in interceptor.running:
+            model.count()
+        return function(*args, **kwargs)
+    out, lse = run_with_lse(function, args, kwargs)
+    with interceptor.errors_naming_the_module():
+        key = args[1] if len(args) > 1 else kwargs["key"]
+        axis, unknown, _ = kind_of_sdpa(interceptor.running[0], interceptor.multihead, query, key)
+        if unknown:
+            interceptor.refuse(unknown)
+            return out
+        if axis.reorders and (edits or interceptor.needs_contexts):
+            raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+        call = call_of(args, kwargs, lse, axis, live=bool(edits))
+    return interceptor.finish(call, interceptor.edit_of(call, edits), out)

@@ -11,16 +11,24 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from regard.heads.calls.call import Origin, WatchedCall, changed
+from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import may_see, reach_of
 from regard.heads.intercept import functorch
-from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices
+from regard.heads.intercept.attention_kind import kind_of_softmax
+from regard.heads.intercept.outside_forward import OwnComputation
+from regard.heads.intercept.paths import handles
+from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices, without_edges
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
@@ -41,8 +49,6 @@ CHANGE = (
     *DIVIDE,
     *EITHER_OPERAND,
 )
-
-Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) → what the function returns
 
 
 @dataclass
@@ -75,16 +81,6 @@ class SoftmaxTracker:
         self.scores = ScoreOrigins()
         self.lost: dict[int, LostSoftmax] = {}  # by id() of the origin
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
-        self.handlers: dict[str, Handler] = {
-            **dict.fromkeys(SOFTMAX, self.softmax),
-            **dict.fromkeys(PRODUCT, self.product),
-            **dict.fromkeys(SLICE, self.slice),
-            **dict.fromkeys(PERMUTE, self.permute),
-            **dict.fromkeys(RESHAPE_OR_CAST, self.reshape_or_cast),
-            **dict.fromkeys(DROPOUT, self.dropout),
-            **dict.fromkeys(CHANGE, self.change),
-            "einsum": self.einsum,
-        }
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
@@ -342,3 +338,47 @@ def _base_name(function: Any) -> str:
     """Without the overload of an aten operator."""
     name: str = function.__name__
     return name.partition(".")[0]
+
+
+def _register(method: Callable[..., Any], names: tuple[str, ...], is_attention: bool = False) -> None:
+    handles(*names, is_attention=is_attention)(lambda interceptor, *call: method(interceptor.softmaxes, *call))
+
+
+_register(SoftmaxTracker.softmax, SOFTMAX, is_attention=True)
+_register(SoftmaxTracker.product, PRODUCT, is_attention=True)
+_register(SoftmaxTracker.einsum, ("einsum",), is_attention=True)
+_register(SoftmaxTracker.slice, SLICE)
+_register(SoftmaxTracker.permute, PERMUTE)
+_register(SoftmaxTracker.reshape_or_cast, RESHAPE_OR_CAST)
+_register(SoftmaxTracker.dropout, DROPOUT)
+_register(SoftmaxTracker.change, CHANGE)
+
+
+def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
+    """A softmax was multiplied with values."""
+    if interceptor.is_vmapped():
+        return product.out
+    kind = kind_of_softmax(interceptor.running[0], interceptor.multihead, softmax)
+    if kind.unknown:
+        interceptor.refuse(kind.unknown)
+    if kind.unknown or not kind.is_attention:
+        return product.out
+    axis = kind.axis
+    own, basis = softmax.as_own(axis)
+    with functorch.off():
+        marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
+    call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))
+    edit, out = interceptor.edit_of(call, interceptor.edits()), product.out
+    if edit is None and not interceptor.needs_contexts:
+        interceptor.report(call)
+        return out
+    with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module("cut" if edit else "follow"):
+        rows = product.rows(softmax, axis)
+        if edit is not None:
+            if edit.removed is not None:
+                own, out = without_edges(edit, own, softmax, product, rows, axis)
+                call = changed(call, attention=own)
+            out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
+        context = product.context(out, rows)
+    interceptor.report(call, None, context)
+    return out

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,11 @@ from torch import Tensor, nn
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
 from regard.heads.calls.call import Origin, WatchedCall
+from regard.heads.intercept.paths import PATCHES, active_interceptor, handles
+from regard.heads.intercept.torch_patches import Patch
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {
@@ -147,3 +153,48 @@ def _call(
         is_padding = mask_type == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
     return WatchedCall(QK(q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask), Origin(real=real))
+
+
+@handles("multi_head_attention_forward")
+def multi_head_attention(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
+    shape, interceptor.multihead = interceptor.multihead, shape_of(args, kwargs)
+    was_on, interceptor.mode.is_on = interceptor.mode.is_on, False  # torch takes a mode off while it handles a function
+    try:
+        with interceptor.mode.switch(on=True):
+            return without_dispatch(function)(*args, **kwargs)
+    finally:
+        interceptor.multihead, interceptor.mode.is_on = shape, was_on
+
+
+def _with_mode_on(original: Any) -> Any:
+    @wraps(original)
+    def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
+        interceptor = active_interceptor()
+        if interceptor is None:
+            return original(*args, **kwargs)
+        with interceptor.mode.switch(on=True):  # the fast path was not taken
+            return original(*args, **kwargs)
+
+    return multi_head_attention_forward
+
+
+def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        interceptor = active_interceptor()
+        if interceptor is not None:
+            with interceptor.errors_naming_the_module(), torch.no_grad():
+                call = call_of(*args, **kwargs)
+            if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
+                raise ValueError(
+                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
+                )
+            interceptor.report(call)
+        return out
+
+    return operator
+
+
+PATCHES.append(Patch(F, "multi_head_attention_forward", _with_mode_on))
+PATCHES.extend(Patch(torch, name, partial(_reporting, call)) for name, call in OPERATORS.items())
