@@ -84,21 +84,12 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
-        if is_own:
-            used = self._look_up(inputs, call, module) if inputs.layer is None else call
-            used = without_unused_slots(used, inputs.past_length(B) + T)
-        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
-        tokens = None
-        if is_own and not across:
-            call, tokens = used, _token_ids(inputs, used)
-        call = call.with_origin(module=module, tokens=tokens, across=across)
-        token_fact = FROM_CALL if tokens is not None else call.origin.basis.tokens
-        if self.tokens and not across and inputs.source_length != call.sizes[3]:
-            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
-        if across:
+        call, ids = self._with_own_ids(call, inputs, module)
+        token_fact = FROM_CALL if ids is not None else call.origin.basis.tokens
+        if call.origin.across:
             call = self._with_both_texts(call, inputs)
+        elif self.tokens and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         own, outer = self._sources()
         is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
         positions = positions_of(call, self.given, is_known, own, outer)
@@ -108,15 +99,28 @@ class InputTracker:
         if call.origin.real is None:
             call, padding = self._with_padding(call, inputs)
         if self.tokens.unused or self.padding.unused:
-            self.unmatched.add((B, T, call.sizes[3]))
+            B, _, T, S = call.sizes
+            self.unmatched.add((B, T, S))
             self.modules.add(module)
-        if tokens is not None and call.origin.tokens is tokens:
+        if ids is not None and call.origin.tokens is ids:
             call = _with_text(call, inputs, module)
-        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
-        attention = call.attention
-        if isinstance(attention, OwnWeights) and attention.seen is not None:
+        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
             call = call.with_attention(seen=None)
+        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
+
+    def _with_own_ids(self, call: WatchedCall, inputs: CallInputs, module: str) -> tuple[WatchedCall, Tensor | None]:
+        """The call with its module, and with the ids that the model was called with, where they are of its keys."""
+        B, _, T, S = call.sizes
+        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        if is_own:
+            used = self._look_up(inputs, call, module) if inputs.layer is None else call
+            used = without_unused_slots(used, inputs.past_length(B) + T)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
+        ids = None
+        if is_own and not across:
+            call, ids = used, _token_ids(inputs, used)
+        return call.with_origin(module=module, tokens=ids, across=across), ids
 
     @property
     def given(self) -> Given:

@@ -130,16 +130,22 @@ def positions_of(
     if source.twin and S == T:
         return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
     if whole_text(call, given):
-        if S == T or (S > T and given.cached):
-            return FROM_CALL
-        if S > T and (source.name or outer.name):
-            return unknown(f"{_attend(T, S)}, which may be of two texts")
-        if S > T:
-            return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
-        return unknown(_attend(T, S))
+        return _positions_in_text(call, given, bool(source.name or outer.name))
     if S == T and given.rows == B * T:
         return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
     return unknown(f"{B} × {_attend(T, S)}, computed from an input of {given}")
+
+
+def _positions_in_text(call: WatchedCall, given: Given, may_be_two: bool) -> Fact:
+    """Where all tokens of a text are queries; may_be_two: the keys may be of another text."""
+    _, _, T, S = call.sizes
+    if S == T or (S > T and given.cached):
+        return FROM_CALL
+    if S < T:
+        return unknown(_attend(T, S))
+    if may_be_two:
+        return unknown(f"{_attend(T, S)}, which may be of two texts")
+    return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
 
 
 def _attend(T: int, S: int) -> str:

@@ -101,11 +101,7 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible, seen, reach = None, None, 0
-        if scores.numel() and not functorch.is_vmapped():
-            visible = may_see(scores.detach().amax(-2, keepdim=True))
-            seen = None if bool(visible.all()) else may_see(scores.detach())
-            reach = reach_of(scores.detach())
+        visible, seen, reach = _visibility(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
@@ -215,10 +211,8 @@ class SoftmaxTracker:
                 product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
-            left, right = (
-                t if (term[-1] in result) is is_last else t.mT
-                for t, term, is_last in zip(tensors, terms, (False, True), strict=True)
-            )
+            left = tensors[0].mT if terms[0][-1] in result else tensors[0]
+            right = tensors[1] if terms[1][-1] in result else tensors[1].mT
             self.scores.product(left, right, out)
         return out
 
@@ -287,6 +281,14 @@ class SoftmaxTracker:
                 if isinstance(value, Tensor) and self._softmax_of(value) is not None:
                     return value
         return None
+
+
+def _visibility(scores: Tensor) -> tuple[Tensor | None, Tensor | None, int]:
+    """Which keys any query may see, which ones each may, where some are hidden from all, and how far a query sees."""
+    if not scores.numel() or functorch.is_vmapped():
+        return None, None, 0
+    visible = may_see(scores.amax(-2, keepdim=True))
+    return visible, None if bool(visible.all()) else may_see(scores), reach_of(scores)
 
 
 def _is_operand(tensor: Tensor, name: str, args: tuple[Any, ...]) -> bool:
@@ -372,7 +374,10 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
     if edit is None and not interceptor.needs_contexts:
         interceptor.report(call)
         return out
-    with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module("cut" if edit else "follow"):
+    with (
+        OwnComputation(interceptor, call.device.type),
+        interceptor.errors_naming_the_module("cut" if edit else "follow"),
+    ):
         rows = product.rows(softmax, axis)
         if edit is not None:
             if edit.removed is not None:

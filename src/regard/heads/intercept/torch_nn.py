@@ -73,51 +73,41 @@ def shape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> MultiheadShape:
     return MultiheadShape(query.shape[1] if query.dim() == 3 else 1, int(heads), extra_keys)
 
 
-def call_of_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
-) -> WatchedCall:
+# The arguments of the operators, in their order; those that are not needed here have no name.
+_ATTENTION = (
+    "query",
+    "key",
+    "",
+    "embed_dim",
+    "num_heads",
+    "qkv_weight",
+    "qkv_bias",
+    "",
+    "",
+    "mask",
+    "",
+    "",
+    "mask_type",
+)
+_LAYER = (
+    *("query", "embed_dim", "num_heads", "qkv_weight", "qkv_bias", "", "", "", "norm_first", "eps"),
+    *("norm_weight_1", "norm_bias_1", "", "", "", "", "", "", "mask", "mask_type"),
+)
+
+
+def call_of_attention(*args: Any, **kwargs: Any) -> WatchedCall:
     """The arguments of torch._native_multi_head_attention as a call."""
-    return _call(query, key, embed_dim, num_head, qkv_weight, qkv_bias, mask, mask_type)
+    given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+    return _call(given["query"], given["key"], given)
 
 
-def call_of_layer(
-    src: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    norm_weight_2: Tensor,
-    norm_bias_2: Tensor,
-    ffn_weight_1: Tensor,
-    ffn_bias_1: Tensor,
-    ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
-) -> WatchedCall:
+def call_of_layer(*args: Any, **kwargs: Any) -> WatchedCall:
     """The arguments of torch._transformer_encoder_layer_fwd as a call."""
-    x = F.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
-    call = _call(x, x, embed_dim, num_heads, qkv_weight, qkv_bias, mask, mask_type)
-    return call.with_origin(module="self_attn")  # relative to the layer: where it runs without the fast path
+    given = dict(zip(_LAYER, args, strict=False)) | kwargs
+    x = given["query"] if args else kwargs["src"]
+    if given["norm_first"]:
+        x = F.layer_norm(x, (given["embed_dim"],), given["norm_weight_1"], given["norm_bias_1"], given["eps"])
+    return _call(x, x, given).with_origin(module="self_attn")  # where it runs without the fast path
 
 
 OPERATORS: dict[str, Callable[..., WatchedCall]] = {
@@ -126,16 +116,9 @@ OPERATORS: dict[str, Callable[..., WatchedCall]] = {
 }
 
 
-def _call(
-    query: Tensor,
-    key: Tensor,
-    E: int,
-    H: int,
-    weight: Tensor,
-    bias: Tensor,
-    hidden: Tensor | None,
-    mask_type: int | None,
-) -> WatchedCall:
+def _call(query: Tensor, key: Tensor, given: dict[str, Any]) -> WatchedCall:
+    E, H, weight, bias = (given[name] for name in ("embed_dim", "num_heads", "qkv_weight", "qkv_bias"))
+    hidden = given.get("mask")
     lengths = None
     if query.is_nested:
         lengths = torch.tensor([t.shape[0] for t in query.unbind()], device=query.device)
@@ -150,7 +133,7 @@ def _call(
         real = torch.arange(q.shape[2], device=q.device) < lengths[:, None]
     elif hidden is not None:
         allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
-        is_padding = mask_type == 1  # one row per text
+        is_padding = given.get("mask_type") == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
     return WatchedCall(QK(q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask), Origin(real=real))
 
