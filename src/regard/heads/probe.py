@@ -239,6 +239,6 @@ def _check_causal(seen: Seen, name: str) -> None:
     where = look_ahead(seen)
     if where is not None:
         raise ValueError(
-            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of the "
-            "following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
+            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of "
+            "the following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
         )

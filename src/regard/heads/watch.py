@@ -92,8 +92,8 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
     lengths = sorted({len(text) for text in words})
     if len(lengths) > 1:
         raise ValueError(
-            f"the texts in tokens have {lengths[0]} to {lengths[-1]} words and must all be as long as the model's input; "
-            'fill them with "" where the model has padding'
+            f"the texts in tokens have {lengths[0]} to {lengths[-1]} words and must all be as long as the model's "
+            'input; fill them with "" where the model has padding'
         )
     reader = WordReader(words)
     return torch.tensor(reader.ids, dtype=torch.long), reader

@@ -101,7 +101,7 @@ def reach_of(scores: Tensor) -> int:
 
 
 def _mask_behind(call: WatchedCall, own: OwnWeights) -> Mask:
-    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
+    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without unused keys.
 
     A single 0 is no evidence: in half precision small weights are 0, too.
     """

@@ -357,7 +357,7 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
 
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
-    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
     assert call.origin.tokens is not None
     B, _, T, S = call.sizes
     first, ids = None, call.origin.tokens

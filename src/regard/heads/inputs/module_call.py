@@ -39,7 +39,7 @@ class CallInputs:
 
 
 class Piece(NamedTuple):
-    """An attention call with some rows of a text, the edges that a cut removed from it, and what its heads handed over."""
+    """A call with some rows of a text, the edges that a cut removed from it, and what its heads handed over."""
 
     call: WatchedCall
     removed: Mask | None

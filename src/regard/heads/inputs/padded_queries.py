@@ -1,10 +1,11 @@
 """Which queries the mask of a call shows to be padding. T = S: query i is at the position of key i.
 
-A key that nobody may see says nothing about the query at its place: under a strictly causal mask that is the last token,
-and in sparse attention any token that no query chose. Padding is what the model was given as padding, a mask with one row
-for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is read as padding where
-it is nothing but that: all keys, or all earlier ones, except for the same keys in every row. Such a mask may also be a
-pattern of the model, so texts must differ in it, or the model must have been called with a mask of keys.
+A key that nobody may see says nothing about the query at its place: under a strictly causal mask that is the last
+token, and in sparse attention any token that no query chose. Padding is what the model was given as padding, a mask
+with one row for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is read
+as padding where it is nothing but that: all keys, or all earlier ones, except for the same keys in every row. Such a
+mask may also be a pattern of the model, so texts must differ in it, or the model must have been called with a mask of
+keys.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def positions_of(
 ) -> Fact:
     """How the positions of queries among keys are known.
 
-    is_known: from the token ids of the call. source, outer: other texts that the module, and the one around it, were given.
+    is_known: from the token ids. source, outer: other texts that the module, and the one around it, were given.
     """
     B, _, T, S = call.sizes
     if call.origin.across or call.origin.extra or is_known:

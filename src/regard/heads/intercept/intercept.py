@@ -1,8 +1,8 @@
-"""Intercept every attention call of a model while it runs, to read it or to change what it returns; the model stays as it is.
+"""Intercept every attention call of a model while it runs, to read it or to change what it returns.
 
 Three mechanisms, active only in the thread that watches: a torch function mode sees scaled_dot_product_attention,
-FlexAttention and softmax followed by a product; a replaced nn.Module.__call__ knows which module runs; regard's attend()
-calls an observer. Compiled models run eagerly meanwhile, in every thread. What runs in backward, such as the
+FlexAttention and softmax followed by a product; a replaced nn.Module.__call__ knows which module runs; regard's
+attend() calls an observer. Compiled models run eagerly meanwhile, in every thread. What runs in backward, such as the
 recomputation of a checkpoint, is not a forward.
 """
 
@@ -43,9 +43,9 @@ def intercept(
     """Call `callback(forward, layer, call)` right after each attention call that the model makes inside the block.
 
     editor: changes what the calls return; what it changes is done before any callback. contexts: the callback's calls
-    have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called by itself; `layer` counts attention calls
-    within one. tokens: (B, T) ids, where the model's own arguments do not contain them. padding: (B, T), True = a real
-    token. Both may be dicts of such tensors by the names of modules.
+    have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called
+    by itself; `layer` counts attention calls within one. tokens: (B, T) ids, where the model's own arguments do not
+    contain them. padding: (B, T), True = a real token. Both may be dicts of such tensors by the names of modules.
     """
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
     _refuse_torchscript(watched)

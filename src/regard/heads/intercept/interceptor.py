@@ -1,8 +1,8 @@
-"""The attention calls of one thread: which watched module runs, which torch function it calls, and whom to report it to.
+"""The attention calls of one thread: which watched module runs, which function it calls, and whom to report it to.
 
-Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their blocks.
-A torch function mode passes each torch function to its handler, by name. The mode is off where a module of torch.nn may
-take its fast path, which it does not take under a mode.
+Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their
+blocks. A torch function mode passes each torch function to its handler, by name. The mode is off where a module of
+torch.nn may take its fast path, which it does not take under a mode.
 """
 
 from __future__ import annotations

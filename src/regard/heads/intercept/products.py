@@ -101,7 +101,7 @@ def of_einsum(
     out: Tensor,
     other: tuple[str, Tensor] | None = None,
 ) -> WeightedProduct:
-    """By einsum: the axes of the weights by letter, and those of the result; other: the axes of the values, and they."""
+    """By einsum: term, result: axes of the weights and of the result; other: the axes of the values, and the values."""
     rows = term[:-2] + (term[-1] if transposed else term[-2])
     order = None
     if "." not in term + result:
@@ -113,7 +113,7 @@ def of_einsum(
 
 
 def _order_of_axes(rows: str, result: str, lead: int) -> tuple[int, ...] | None:
-    """How the axes of a result after `lead` others are permuted to those of the rows, and one more; None where not so."""
+    """How the axes of a result, after `lead` others, are permuted to those of the rows and one more; else None."""
     rest = [lead + i for i, axis in enumerate(result) if axis not in rows]
     if len(rest) != 1 or not all(axis in result for axis in rows):
         return None

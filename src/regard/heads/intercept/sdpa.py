@@ -227,7 +227,7 @@ def _to_axes(t: Tensor, axes: int) -> Tensor:
 
 
 def _has_exact_lse(q: Tensor, mask: Mask, bias: Tensor | None) -> bool:
-    """Does the kernel's LSE cover the same scores, precisely? With 16-bit queries on the CPU it is summed in 16 bits."""
+    """Does the kernel's LSE cover the same scores, precisely? Of 16-bit queries on the CPU it is summed in 16 bits."""
     is_16_bit_cpu = q.device.type == "cpu" and q.element_size() == 2
     return bias is None and (mask is EVERYTHING or mask is CAUSAL) and not is_16_bit_cpu
 

@@ -2,8 +2,8 @@
 
 Only a softmax that reaches such a product is attention; one over a vocabulary or over experts is never reported.
 Between the two there may be casts, views, slices, masks, divisions by the row's sum, small additions and dropout. The
-weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and products
-written as sums of elementwise products are not recognised.
+weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and
+products written as sums of elementwise products are not recognised.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class LostSoftmax:
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
-    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
-    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from
+    them. where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so
+    far.
     """
 
     def __init__(
@@ -308,7 +309,7 @@ def _change_before_dropout(
 
 
 def _may_be_values(values: Tensor, weights: Tensor) -> bool:
-    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, look like attention."""
+    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, attention."""
     return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
 
 
