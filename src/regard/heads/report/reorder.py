@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from regard.attention.masks import And, Causal, Dense, Documents, Everything, Mask, Not, Or, Padding, Window
-from regard.heads.calls.call import TextIds, WatchedCall
-
-_BY_TEXT = ("q", "k", "weights", "lse", "real", "tokens", "fingerprint", "context")
+from regard.heads.calls.call import TextIds, WatchedCall, changed
 
 
 def take_texts(t: Tensor, order: Tensor, B: int) -> Tensor:
@@ -47,16 +44,21 @@ def latest_orders(count: int, orders: Sequence[tuple[int, Tensor]]) -> list[tupl
 def call_in_order(call: WatchedCall, order: Tensor) -> WatchedCall:
     """The call with its texts in this order: text i is what text order[i] was."""
     B = call.sizes[0]
-    changed: dict[str, Any] = {
-        name: take_texts(t, order, B) for name in _BY_TEXT if (t := getattr(call, name)) is not None
-    }
-    if call.bias is not None and call.bias.dim() == 4:
-        changed["bias"] = take_texts(call.bias, order, B)
+
+    def take(value: Any, *names: str) -> dict[str, Any]:
+        return {n: take_texts(t, order, B) for n in names if (t := getattr(value, n, None)) is not None}
+
+    numbers = take(call.attention, "q", "k", "weights") | {"mask": _mask_in_order(call.attention.mask, order, call)}
+    bias = getattr(call.attention, "bias", None)
+    if bias is not None and bias.dim() == 4:
+        numbers["bias"] = take_texts(bias, order, B)
+    known = take(call.origin, "real", "tokens", "fingerprint")
     for name in ("query_text", "key_text"):
-        if (text := getattr(call, name)) is not None:
+        if (text := getattr(call.origin, name)) is not None:
             real = None if text.real is None else take_texts(text.real, order, B)
-            changed[name] = TextIds(take_texts(text.ids, order, B), real)
-    return replace(call, mask=_mask_in_order(call.mask, order, call), **changed)
+            known[name] = TextIds(take_texts(text.ids, order, B), real)
+    attention, origin = changed(call.attention, **numbers), changed(call.origin, **known)
+    return changed(call, attention=attention, origin=origin, **take(call, "lse", "context"))
 
 
 def _mask_in_order(mask: Mask, order: Tensor, call: WatchedCall) -> Mask:
