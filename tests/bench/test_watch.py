@@ -14,13 +14,14 @@ from regard.bench.settings import Setting, WrongError
 from regard.bench.watch import case_lines, summary_lines
 from regard.bench.watch_cases import HeadShape, ModelShape
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 TINY = HeadShape(3, 8)
 SETTING = Setting("cpu", torch.float32, rounds=2, seconds=0.01)
 MODEL = ModelShape("a toy", layers=2, heads=3, width=4, vocabulary=31)
 
 
-@pytest.mark.parametrize("name", statistics.DEFAULT)
+@pytest.mark.parametrize("name", DEFAULT)
 def test_a_wrong_statistic_is_named_and_nothing_is_timed(name, monkeypatch, tmp_path):
     right = statistics.measure
 

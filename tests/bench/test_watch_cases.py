@@ -9,7 +9,7 @@ import torch
 from regard.bench import watch_cases
 from regard.bench.settings import WrongError
 from regard.bench.watch_cases import HeadShape, ModelShape, away, by_definition
-from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 TINY = HeadShape(3, 8)
 MODEL = ModelShape("a toy", layers=2, heads=3, width=4, vocabulary=31)
@@ -42,13 +42,13 @@ def test_the_reference_is_the_definition_written_out_in_loops():
             torch.testing.assert_close(weights[0, h, i, : i + 1], torch.tensor(p, dtype=torch.float64))
     for name, values in expected.items():
         torch.testing.assert_close(found[name], values, equal_nan=True)
-    assert set(found) == set(statistics.DEFAULT)
+    assert set(found) == set(DEFAULT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 def test_every_statistic_passes_the_check(dtype):
     errors = watch_cases.check(TINY, 131, dtype, "cpu")
-    assert tuple(errors) == statistics.DEFAULT
+    assert tuple(errors) == DEFAULT
     assert max(errors.values()) <= watch_cases.TOLERANCE[dtype]
 
 

@@ -7,7 +7,7 @@ and nothing here is meant to be fast.
 import torch
 
 from regard.heads.calls.call import WatchedCall
-from regard.heads.measure.statistics import MAP, TOP
+from regard.heads.measure.on_demand import MAP, TOP
 
 ROWS = (
     *("lse", "entropy", "largest", "largest_key", "distance"),

@@ -12,12 +12,14 @@ from heads import dense
 from heads.dense import random_call
 from regard import alibi_slopes, causal, documents, padding, window
 from regard.attention.masks import EVERYTHING
+from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
+from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
 from sampled import quick_only
 
-ALL = frozenset({*statistics.ROWS, *statistics.COLUMNS, "histogram"})
+ALL = frozenset({*ROWS, *COLUMNS, "histogram"})
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
 
@@ -106,11 +108,7 @@ def test_every_statistic_is_its_definition(T, S, name):
 @pytest.mark.parametrize("D", [8, 64, 96, 128])
 def test_types_and_shared_keys(dtype, H, Hkv, D):
     call = random_call(2, H, 17, 17, D, Hkv, mask=causal(), tokens=torch.randint(0, 5, (2, 17)))
-    check(
-        statistics.WatchedCall(
-            "", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal(), tokens=call.tokens
-        )
-    )
+    check(WatchedCall("", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal(), tokens=call.tokens))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 11, 13), (1, 1, 11, 13), (1, 3, 1, 13), (2, 1, 11, 1), (11, 13)], ids=str)
@@ -136,13 +134,13 @@ def test_padded_queries_do_not_count():
 def test_weights_that_came_written_out(T, S):
     seen = causal().dense(T, S)
     p = torch.randn(2, 3, T, S).masked_fill(~seen, -math.inf).softmax(-1)
-    check(statistics.WatchedCall("", weights=p, tokens=torch.randint(0, 5, (2, S))))
-    check(statistics.WatchedCall("", weights=p, real=torch.rand(2, T) > 0.3))
+    check(WatchedCall("", weights=p, tokens=torch.randint(0, 5, (2, S))))
+    check(WatchedCall("", weights=p, real=torch.rand(2, T) > 0.3))
 
 
 @pytest.mark.parametrize("B, T, S", [(0, 5, 5), (2, 0, 5), (2, 0, 0)], ids=str)
 def test_nothing_gives_nothing(B, T, S):
-    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(statistics.DEFAULT))
+    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(DEFAULT))
     assert found["entropy"].shape == (B, 3, T)
     assert torch.equal(found["received"], torch.zeros(B, 3, S))
 
@@ -154,7 +152,7 @@ def test_one_sharp_key_at_a_long_distance_keeps_its_digits():
     k = torch.zeros(1, 1, T, 4)
     k[0, 0, :, 0] = -1.0
     k[0, 0, 3, 0] = 1.0
-    found = statistics.measure(statistics.WatchedCall("", q=q, k=k, scale=1.0, mask=causal()), frozenset({"distance"}))
+    found = statistics.measure(WatchedCall("", q=q, k=k, scale=1.0, mask=causal()), frozenset({"distance"}))
     torch.testing.assert_close(found["distance"][0, 0, 3:], torch.arange(T - 3.0))
 
 
@@ -198,7 +196,7 @@ def test_a_text_that_changes_in_place_is_looked_at_again():
 def test_next_is_the_weight_on_the_following_token_and_zero_where_nobody_may_look_ahead():
     T = 7
     k = torch.eye(T).view(1, 1, T, T)
-    call = statistics.WatchedCall("", q=k.roll(-1, dims=2), k=k, scale=100.0)  # each query is the key after its own
+    call = WatchedCall("", q=k.roll(-1, dims=2), k=k, scale=100.0)  # each query is the key after its own
     ahead = statistics.measure(call, frozenset({"next"}))["next"]
     torch.testing.assert_close(ahead, torch.tensor([[[1.0] * 6 + [math.nan]]]), equal_nan=True)
     hidden = statistics.measure(replace(call, mask=causal()), frozenset({"next"}))["next"]

@@ -5,7 +5,7 @@ All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
+
+TOP = 8  # how many keys a query keeps where "top" is collected
+MAP = 128  # cells of a side where "map" is collected
 
 
 def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
@@ -118,6 +121,14 @@ def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
         part = amounts[tile.b, :, tile.first : tile.last].to(p.dtype) @ p
         result[tile.b, :, tile.low : tile.high] += part.double()
     return (result / H).to(result_dtype(call))
+
+
+# Statistics that are collected in this way: the tensors of one head, in the order of Statistic.stored.
+BY_HEAD: dict[str, Callable[[WatchedCall, Tensor, int], tuple[Tensor, ...]]] = {
+    "histogram": lambda call, lse, head: (histogram(call, lse, head),),
+    "map": lambda call, lse, head: (pooled(call, lse, head, MAP),),
+    "top": lambda call, lse, head: top(call, lse, head, TOP),
+}
 
 
 def counted(call: WatchedCall, lse: Tensor) -> Tensor:

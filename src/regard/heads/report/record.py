@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.masks import EVERYTHING
+from regard.attention.mask import EVERYTHING, take_texts
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.calls.visibility import is_plain, queries_per_key, visible_key_counts
@@ -20,7 +20,7 @@ from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.measure.target_keys import locate
-from regard.heads.report.reorder import call_in_order, latest_orders, take_texts
+from regard.heads.report.reorder import call_in_order, latest_orders
 from regard.support.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -135,14 +135,14 @@ class Record:
         new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
         if new is None or old is None:
             return False
-        old = old if order is None else take_texts(old, order, old.shape[0])
+        old = old if order is None else take_texts(old, order)
         return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
 
     def settle(self) -> None:
         """Put the texts of every step into the order that the last one has."""
         for number, order in latest_orders(len(self.steps), self.orders):
-            step, B = self.steps[number], self.sizes[0]
-            measured = {name: take_texts(t, order, B) for name, t in step.measured.items()}
+            step = self.steps[number]
+            measured = {name: take_texts(t, order) for name, t in step.measured.items()}
             self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
         self.orders.clear()
 

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from regard.attention.masks import And, Causal, Dense, Documents, Everything, Mask, Not, Or, Padding, Window
+from regard.attention.mask import take_texts
 from regard.heads.calls.call import TextIds, WatchedCall
 
 _BY_TEXT = ("q", "k", "weights", "lse", "real", "tokens", "fingerprint", "context")
-
-
-def take_texts(t: Tensor, order: Tensor, B: int) -> Tensor:
-    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays.
-
-    >>> import torch
-    >>> take_texts(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]), 2)
-    tensor([[3, 4],
-            [3, 4]])
-    """
-    return t[order.to(t.device)] if t.shape[0] == B else t
 
 
 def latest_orders(count: int, orders: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
@@ -46,31 +34,10 @@ def latest_orders(count: int, orders: Sequence[tuple[int, Tensor]]) -> list[tupl
 
 def call_in_order(call: WatchedCall, order: Tensor) -> WatchedCall:
     """The call with its texts in this order: text i is what text order[i] was."""
-    B = call.sizes[0]
-    changed: dict[str, Any] = {
-        name: take_texts(t, order, B) for name in _BY_TEXT if (t := getattr(call, name)) is not None
-    }
-    if call.bias is not None and call.bias.dim() == 4:
-        changed["bias"] = take_texts(call.bias, order, B)
+    names = [*_BY_TEXT, *(["bias"] if call.bias is not None and call.bias.dim() == 4 else [])]
+    changed: dict[str, Any] = {name: take_texts(t, order) for name in names if (t := getattr(call, name)) is not None}
     for name in ("query_text", "key_text"):
         if (text := getattr(call, name)) is not None:
-            real = None if text.real is None else take_texts(text.real, order, B)
-            changed[name] = TextIds(take_texts(text.ids, order, B), real)
-    return replace(call, mask=_mask_in_order(call.mask, order, call), **changed)
-
-
-def _mask_in_order(mask: Mask, order: Tensor, call: WatchedCall) -> Mask:
-    B, _, T, S = call.sizes
-    match mask:
-        case Everything() | Causal() | Window():
-            return mask
-        case Padding():
-            return Padding(take_texts(mask.keep, order, B))
-        case Documents():
-            return mask if mask.ids.dim() < 2 else Documents(take_texts(mask.ids, order, B))
-        case And() | Or():
-            return type(mask)(_mask_in_order(mask.left, order, call), _mask_in_order(mask.right, order, call))
-        case Not():
-            return Not(_mask_in_order(mask.rule, order, call))
-    seen = mask.seen if isinstance(mask, Dense) else mask.dense(T, S, call.device)
-    return mask if seen.dim() < 3 else Dense(take_texts(seen, order, B))
+            real = None if text.real is None else take_texts(text.real, order)
+            changed[name] = TextIds(take_texts(text.ids, order), real)
+    return call.changed(mask=call.mask.in_order(order.to(call.device), *call.sizes[2:]), **changed)

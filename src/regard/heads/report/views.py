@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.heads.calls.basis import Basis
+from regard.heads.measure.on_demand import MAP, TOP
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
-from regard.heads.measure.statistics import MAP, TOP
 from regard.heads.report.cells import hides_future, visible_cells, visible_keys
 from regard.heads.report.record import Record
 from regard.heads.report.roles import Role, Tally

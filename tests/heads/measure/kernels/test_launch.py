@@ -16,15 +16,16 @@ from heads.dense import random_call
 from heads.measure.test_statistics import masks
 from regard import alibi_slopes, causal
 from regard.attention.masks import Everything
+from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import mask_for_kernels
-from regard.heads.measure.registry import TARGETS
+from regard.heads.measure.registry import DEFAULT, TARGETS
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 gpu = pytest.importorskip("regard.heads.measure.kernels.launch")
 CLOSE = {"rtol": 3e-5, "atol": 3e-5, "equal_nan": True, "check_dtype": False}
-EVERY = frozenset(statistics.DEFAULT)
+EVERY = frozenset(DEFAULT)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy meets infinities
 
 
@@ -62,7 +63,7 @@ def test_the_kernels_compute_the_definitions(T, S, name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_shared_keys_widths_and_types(H, Hkv, D, dtype):
     call = random_call(2, H, 67, 67, D, Hkv)
-    check(statistics.WatchedCall("", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal()))
+    check(WatchedCall("", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal()))
 
 
 @pytest.mark.usefixtures("in_triton")
@@ -78,20 +79,16 @@ def test_padded_queries_and_keys_apart_in_memory():
     real = torch.tensor([[True] * 40 + [False] * 30, [True] * 70])
     packed = torch.randn(2, 70, 3, 3, 8)
     q, k = packed[:, :, 0].transpose(1, 2), packed[:, :, 1].transpose(1, 2)
-    check(statistics.WatchedCall("", q=q, k=k, scale=0.3, real=real, mask=causal()))
+    check(WatchedCall("", q=q, k=k, scale=0.3, real=real, mask=causal()))
 
 
 @pytest.mark.usefixtures("in_triton")
 def test_padded_queries_may_be_nan():
     real = torch.tensor([[True] * 100 + [False] * 31, [True] * 131])
     call = random_call(2, 3, 131, 131, 8, mask=causal())
-    right = statistics.measure(
-        statistics.WatchedCall("", q=call.q, k=call.k, scale=0.3, real=real, mask=causal()), EVERY
-    )
+    right = statistics.measure(WatchedCall("", q=call.q, k=call.k, scale=0.3, real=real, mask=causal()), EVERY)
     broken = call.q.masked_fill(~real[:, None, :, None], math.nan)
-    found = statistics.measure(
-        statistics.WatchedCall("", q=broken, k=call.k, scale=0.3, real=real, mask=causal()), EVERY
-    )
+    found = statistics.measure(WatchedCall("", q=broken, k=call.k, scale=0.3, real=real, mask=causal()), EVERY)
     for name in right:
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 
