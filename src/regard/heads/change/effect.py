@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from regard.heads.calls.edits import LayerEdit, Value
 from regard.heads.change.cut import CutPlan, HeadNumber, Heads, To, head_numbers
-from regard.heads.change.effect_files import Measured
 from regard.heads.change.effect_texts import Sample, Text, choose_tokens, encoder_of, read_samples
-from regard.heads.change.effects import Effects, load_effects
+from regard.heads.change.effects import Effects, Measured, load_effects
 from regard.heads.inputs.pieces import TextReader, reader_of
 from regard.heads.intercept.intercept import intercept
 from regard.heads.probe import evaluating, look_ahead

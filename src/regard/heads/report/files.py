@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from regard.heads.report.file_checks import (
     check_range,
     check_sizes,
     damage_refused,
-    opened,
+    file_named,
     plain_text,
     require,
     short_text,
@@ -104,7 +105,7 @@ def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedRe
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
-    with opened(path, device) as file:
+    with file_named(path), safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
         return _read(file, path.stat().st_size, torch.device(device))
 
 
@@ -199,7 +200,7 @@ def _read(file: Any, size: int, device: torch.device) -> SavedReport:
     if header.get("version") != str(VERSION):
         version = readable(header.get("version"))
         raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
-    with damage_refused("a report"):
+    with damage_refused("the header does not describe a report"):
         report = parse_json(header["report"], MOST + size // 4)
         reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
