@@ -68,9 +68,9 @@ def test_a_new_mask_kind_is_measured_saved_reordered_and_drawn(mask, every, tmp_
     seen.save(tmp_path / "seen.safetensors")
     again = load_seen(tmp_path / "seen.safetensors")
     assert torch.equal(again[0].weights(), seen[0].weights())
-    kept = again[0].record.call(0).mask
+    kept = again[0].record.call(0).attention.mask
     assert kept.name == ("dense(3, 1, 5, 5)" if isinstance(mask, Up) else mask.name)  # only Every has a function
-    reordered = call_in_order(call, ORDER).mask.dense(5)
+    reordered = call_in_order(call, ORDER).attention.mask.dense(5)
     assert torch.equal(reordered.expand(3, 1, 5, 5), mask.dense(5).expand(3, 1, 5, 5)[ORDER])
     assert repr(mask).startswith(f"{mask.name}        ■ may attend")
 

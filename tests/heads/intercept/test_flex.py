@@ -42,7 +42,7 @@ def test_flex_attention_is_reported_with_its_mask_mod(compiled):
     scores = 0.2 * q @ k.repeat_interleave(2, 1).mT
     (call,) = calls(reports)
     assert_weights(call, scores.masked_fill(~allowed[:, None], -torch.inf).softmax(-1))
-    assert call.mask.kind == "rule"
+    assert call.attention.mask.kind == "rule"
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")

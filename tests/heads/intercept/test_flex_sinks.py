@@ -39,14 +39,16 @@ def test_weights_are_those_with_the_sinks():
     expected = scores.softmax(-1)[..., :-1].detach()
     assert_weights(call, expected)
     low, high = expected.sum(-1).min(), expected.sum(-1).max()
-    assert call.basis.marks == (f"weights: rows sum to {low:.2f} – {high:.2f}; the rest is on a key that has no value",)
+    assert call.origin.basis.marks == (
+        f"weights: rows sum to {low:.2f} – {high:.2f}; the rest is on a key that has no value",
+    )
 
 
 def test_an_lse_that_is_only_read_changes_nothing():
     q = torch.randn(B, H, T, D)
     (call,) = calls(watched(WithSinks(lambda out, lse, sinks: (out, lse.to(out.dtype).mean())), q)[1])
     assert_weights(call, (q @ q.mT / 4).softmax(-1))
-    assert call.basis.marks == ()
+    assert call.origin.basis.marks == ()
 
 
 def test_an_output_that_is_combined_with_the_lse_in_another_way_is_refused():

@@ -8,9 +8,9 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.measure.test_statistics import masks
 from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.registry import Start, Target
 from regard.heads.measure.target_keys import (
     NONE,
@@ -69,7 +69,7 @@ def test_weights_and_biases_that_hide_the_first_keys_move_it():
     assert first_visible(call, dense.counted(call)).tolist() == [3, 3]
     weights = torch.rand(1, 2, 5, 7)
     weights[..., :4] = 0
-    call = WatchedCall("", weights=weights)
+    call = made_call("", weights=weights)
     assert first_visible(call, dense.counted(call)).tolist() == [4]
 
 

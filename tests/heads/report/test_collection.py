@@ -6,12 +6,12 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.reports import seen_of
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import DEFAULT
+from regard.heads.report import collection
 from regard.heads.report.collection import Collection
-from regard.heads.report.report import collection
 
 MEASURE = statistics.measure
 
@@ -22,13 +22,13 @@ def _by_definition(monkeypatch):
 
 
 def test_written_out_weights_are_kept_only_while_they_are_small_or_asked_for(monkeypatch):
-    calls = [WatchedCall("a", weights=torch.rand(1, 2, 5, 5).softmax(-1)) for _ in range(3)]
+    calls = [made_call("a", weights=torch.rand(1, 2, 5, 5).softmax(-1)) for _ in range(3)]
     monkeypatch.setattr(collection, "WEIGHTS_KEPT", 2 * 2 * 25 * 4)
     by_itself, asked = seen_of(*calls), seen_of(*calls, keep=True)
-    assert_close(by_itself[1, 0].weights(), calls[1].weights[:, 0].double())
+    assert_close(by_itself[1, 0].weights(), calls[1].attention.weights[:, 0].double())
     with pytest.raises(ValueError, match="watch with keep=True"):
         by_itself[2, 0].weights()
-    assert_close(asked[2, 0].weights(), calls[2].weights[:, 0].double())
+    assert_close(asked[2, 0].weights(), calls[2].attention.weights[:, 0].double())
     assert by_itself.summary() == asked.summary()
 
 
@@ -56,5 +56,5 @@ def test_a_module_that_attends_again_with_the_same_weights_is_named(T, keep, mon
         collected.add(0, layer, one)
     (forward,) = collected.forwards
     said = ("weights: equal to those of the call before, in the same module; the values may differ",)
-    marks = [record.steps[0].call.basis.marks for record in forward.records.values()]
+    marks = [record.steps[0].call.origin.basis.marks for record in forward.records.values()]
     assert marks == [(), said, ()]

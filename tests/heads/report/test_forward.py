@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from heads.made_calls import made_call
 from regard.attention.masks import padding
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.copies import Copies
 from regard.heads.report.forward import Forward, in_slots
 from regard.heads.report.record import Record, record_call
@@ -17,7 +17,7 @@ def random_keys(S, B=2, H=3):
 def run(number, T, keys, name="h.0", keep=True, **options):
     """A forward of one layer with T queries and these keys."""
     B, H, _, D = keys.shape
-    call = WatchedCall(name, q=torch.randn(B, H, T, D), k=keys, **options)
+    call = made_call(name, q=torch.randn(B, H, T, D), k=keys, **options)
     return Forward(number, in_slots([Record(name, [record_call(Copies().of_call(call, keep), {}, keep)])]))
 
 
@@ -81,10 +81,10 @@ def test_texts_that_changed_places_are_found_and_put_in_the_order_of_the_last_st
     first.append(later, rows)
     first.settle()
     assert record.steps[0].measured["entropy"][:, 0, 0].tolist() == [2.0, 0.0, 2.0]
-    assert torch.equal(record.steps[0].call.mask.keep, torch.tensor([3, 5, 3]))
-    assert torch.equal(record.steps[0].call.real, (torch.eye(3, 5) > 0)[order])
+    assert torch.equal(record.steps[0].call.attention.mask.keep, torch.tensor([3, 5, 3]))
+    assert torch.equal(record.steps[0].call.origin.real, (torch.eye(3, 5) > 0)[order])
     if keep:
-        assert torch.equal(record.call(0).k, keys[order, :, :5])
+        assert torch.equal(record.call(0).attention.k, keys[order, :, :5])
 
 
 def test_appended_rows_follow_those_of_before():

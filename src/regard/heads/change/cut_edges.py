@@ -30,9 +30,9 @@ class CutEdges:
 
     def find(self, call: WatchedCall, positions: Positions) -> list[Pair]:
         """(text, row, column) of the edges that are in this call."""
-        if self.one_text and call.across:
+        if self.one_text and call.origin.across:
             raise ValueError(
-                f"{call.module or 'the model'} is cross-attention, whose queries and keys are different texts; name the "
+                f"{call.origin.module or 'the model'} is cross-attention, whose queries and keys are different texts; name the "
                 "layers in which edges are cut: layers=[…]"
             )
         _, _, T, S = call.sizes
@@ -69,11 +69,11 @@ class CutEdges:
         if not any(isinstance(token, str) for edge in self.edges for token in edge):
             return [[(None, int(query), int(key))] for query, key in self.edges]
         B, _, T, S = call.sizes
-        is_continued = (not call.across and T < S) or (call.across and positions.query > 0)
-        batch, pairs = self._found.get(call.across, (0, []))
+        is_continued = (not call.origin.across and T < S) or (call.origin.across and positions.query > 0)
+        batch, pairs = self._found.get(call.origin.across, (0, []))
         if not is_continued or batch != B:  # words are looked up in the text that a generation starts with
             pairs = self._look_up(call)
-            self._found[call.across] = B, pairs
+            self._found[call.origin.across] = B, pairs
         return pairs
 
     def _look_up(self, call: WatchedCall) -> list[list[Pair]]:
@@ -94,11 +94,11 @@ class CutEdges:
                 "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or use "
                 "positions"
             )
-        if not call.across:
-            texts = _read(self.reader, call.tokens, call.real)
+        if not call.origin.across:
+            texts = _read(self.reader, call.origin.tokens, call.origin.real)
             return texts, texts
-        query_text, key_text = call.query_text, call.key_text
-        queries = _read(self.reader, None if query_text is None else query_text.ids, call.real)
+        query_text, key_text = call.origin.query_text, call.origin.key_text
+        queries = _read(self.reader, None if query_text is None else query_text.ids, call.origin.real)
         keys = _read(self.reader, *((None, None) if key_text is None else key_text))
         return queries, keys
 

@@ -6,14 +6,14 @@ those of the keys that it is given now. Each text of a batch is looked up by the
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.attention.masks import Dense, Padding
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
 from regard.heads.inputs.positions import CACHES
@@ -55,12 +55,11 @@ class UnmarkedText(NamedTuple):
 ReadText = CachedText | UnmarkedText
 
 
-def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText:
-    """What a call has read, with the fingerprints of its keys where they are known, or with the keys."""
-    if call.fingerprint is not None:
-        return CachedText(ids, first, call.fingerprint)
-    assert call.k is not None
-    return UnmarkedText(ids, first, copy_of(call.k))
+def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText | None:
+    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if there are any."""
+    if call.origin.fingerprint is not None:
+        return CachedText(ids, first, call.origin.fingerprint)
+    return UnmarkedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None
 
 
 class CachedTexts:
@@ -157,17 +156,22 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
 
     The last query is then at the last key.
     """
-    mask, (_, _, T, S) = call.mask, call.sizes
-    if not T <= length < S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
+    attention, (_, _, T, S) = call.attention, call.sizes
+    mask = attention.mask
+    if not T <= length < S or call.origin.extra or not isinstance(mask, (Dense, Padding)):
         return call
     allowed = mask.seen if isinstance(mask, Dense) else mask.keep
     if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
         return call
     used = allowed[..., :length]
-    changed: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
-    for name in ("weights", "seen", "fingerprint"):  # rows that see nothing may have weight elsewhere
-        if (value := getattr(call, name)) is not None:
-            changed[name] = value[..., :length]
-    if call.k is not None:
-        changed["k"] = call.k[:, :, :length]
-    return replace(call, **changed)
+    numbers: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
+    if isinstance(attention, QK):
+        if attention.bias is not None:
+            return call
+        numbers["k"] = attention.k[:, :, :length]
+    else:  # rows that see nothing may have weight elsewhere
+        numbers["weights"] = attention.weights[..., :length]
+        numbers["seen"] = None if attention.seen is None else attention.seen[..., :length]
+    marks = call.origin.fingerprint
+    origin = changed(call.origin, fingerprint=None if marks is None else marks[..., :length])
+    return changed(call, attention=changed(attention, **numbers), origin=origin)

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.calls.call import TextIds, WatchedCall
+from regard.heads.calls.call import OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import (
@@ -120,27 +121,30 @@ class InputTracker:
         tokens = None
         if is_own and not across:
             call, tokens = used, _token_ids(inputs, used)
-        call = call.changed(module=module, tokens=tokens, across=across)
-        token_fact = FROM_CALL if tokens is not None else call.basis.tokens
+        call = call.with_origin(module=module, tokens=tokens, across=across)
+        token_fact = FROM_CALL if tokens is not None else call.origin.basis.tokens
         if self.tokens and not across and inputs.source_length != call.sizes[3]:
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         if across:
             call = self._with_both_texts(call, inputs)
         own, outer = self._sources()
-        is_known = (call.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
+        is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
         positions = positions_of(call, self.given, is_known, own, outer)
-        if positions.how is How.UNKNOWN and call.tokens is not None:
-            call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
-        padding = call.basis.padding
-        if call.real is None:
+        if positions.how is How.UNKNOWN and call.origin.tokens is not None:
+            call, token_fact = call.with_origin(tokens=None), unknown("where queries stand among keys is not known")
+        padding = call.origin.basis.padding
+        if call.origin.real is None:
             call, padding = self._with_padding(call, inputs)
         if self.tokens.unused or self.padding.unused:
             self.unmatched.add((B, T, call.sizes[3]))
             self.modules.add(module)
-        if tokens is not None and call.tokens is tokens:
+        if tokens is not None and call.origin.tokens is tokens:
             call = _with_text(call, inputs, module)
-        basis = Basis(call.basis.weights, call.basis.heads, positions, padding, token_fact)
-        return call.changed(seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
+        attention = call.attention
+        if isinstance(attention, OwnWeights) and attention.seen is not None:
+            call = call.with_attention(seen=None)
+        return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
     @property
     def given(self) -> Given:
@@ -157,7 +161,7 @@ class InputTracker:
 
     def is_whole(self, call: WatchedCall) -> bool:
         """Are the queries of this call all tokens that its module was given?"""
-        return call.across or call.tokens is not None or whole_text(call, self.given)
+        return call.origin.across or call.origin.tokens is not None or whole_text(call, self.given)
 
     def may_be_tokens(self, count: int) -> bool:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
@@ -165,16 +169,16 @@ class InputTracker:
 
     def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
         """The call with its padded queries, and how they are known."""
-        if self.padding and self.padding.part(call.module) is not None:
+        if self.padding and self.padding.part(call.origin.module) is not None:
             real = self.padding.real(call, self._of_image)
             if real is not None or self.padding.by_name:
-                return call.changed(real=real), FROM_CALL
+                return call.with_origin(real=real), FROM_CALL
         real = self._real_queries(inputs, call)
         if real is not None:
-            return call.changed(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+            return call.with_origin(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
             if (real := in_blocks(inputs.real, call)) is not None:
-                return call.changed(real=real), assumed(
+                return call.with_origin(real=real), assumed(
                     f"the text is in blocks of {call.sizes[2]} tokens, in their order"
                 )
             return call, unknown("the padding mask is of the text, not of these queries")
@@ -188,7 +192,7 @@ class InputTracker:
             if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
                 inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
                 if inputs.past is not None:
-                    return used.changed(fingerprint=marks)
+                    return used.with_origin(fingerprint=marks)
         return call
 
     def positions(self, call: WatchedCall) -> Positions:
@@ -196,9 +200,9 @@ class InputTracker:
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
         past = inputs.past_length(B) if inputs.is_cached else 0
-        if call.across:
+        if call.origin.across:
             return Positions(past, 0)
-        first_key = max(0, past + T - (S - call.extra))  # above 0 where a cache keeps the last keys only
+        first_key = max(0, past + T - (S - call.origin.extra))  # above 0 where a cache keeps the last keys only
         return Positions(call.shift + first_key, first_key)
 
     def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
@@ -210,7 +214,9 @@ class InputTracker:
         source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
         keys = self.encoder_texts.of(source.states)
         fits = keys is not None and keys.ids.shape == (B, S)
-        return call.changed(query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
+        return call.with_origin(
+            query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None
+        )
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
@@ -282,7 +288,7 @@ class InputTracker:
             return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
-        is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
+        is_other_text = call.origin.across or own.name or outer.name == "context" or inputs.source_length == S
         return None if is_other_text or T != S or not T else self._queries_of_mask(call)
 
     def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
@@ -376,18 +382,20 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
     """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
-    assert call.tokens is not None
+    assert call.origin.tokens is not None
     B, _, T, S = call.sizes
-    first, ids = None, call.tokens
+    first, ids = None, call.origin.tokens
     if inputs.is_cached and inputs.past is not None:
         before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
-        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.origin.tokens[:, S - T :]], 1)
         dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
-        call = call.changed(first=first - before, dropped=dropped if before else None)
-    if inputs.layer is None and (call.fingerprint is not None or call.k is not None):
+        call = call.with_origin(first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
         if first is None:
             counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
-            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+            first = first_visible(
+                call, counts if call.origin.real is None else counts & call.origin.real[:, None].to(call.device)
+            )
         inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
     return call
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknown
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
-from regard.heads.calls.visibility import row_tiles, visible_tile
+from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
 from regard.heads.inputs.key_source import NO_SOURCE, KeySource
 
 
@@ -125,10 +125,7 @@ def positions_of(
     is_known: from the token ids of the call. source, outer: other texts that the module, and the one around it, were given.
     """
     B, _, T, S = call.sizes
-    S -= call.extra
-    if call.across or call.extra:
-        return FROM_CALL
-    if is_known:
+    if call.origin.across or call.origin.extra or is_known:
         return FROM_CALL
     if source.twin and S == T:
         return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
@@ -152,9 +149,9 @@ def _attend(T: int, S: int) -> str:
 def _ends_on_diagonal(call: WatchedCall) -> bool:
     """Does the last key that each query may see follow the one of the query before, up to the last key of all?"""
     _, _, T, S = call.sizes
-    if call.mask.parts().causal:
+    if call.attention.mask.parts().causal:
         return True
-    if T < 2 or (call.bias is None and call.weights is None and call.mask.parts().rest is None):
+    if T < 2 or is_counted_by_mask(call.attention):
         return False
     keys = torch.arange(S, device=call.device)
     for rows in row_tiles(call):

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Mask, Padding
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.visibility import may_see
 
 LIMIT = 1 << 26  # the most weights, B · H · T · S, that are computed for a score_mod: 256 MiB
@@ -53,10 +54,10 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     q, k = q.detach(), k.detach().expand(q.shape[0], -1, -1, -1)
     mask = _mask_of(block_mask, q)
     if getattr(score_mod, "__name__", "") == "_identity":
-        return WatchedCall("", q=q, k=k, scale=scale, mask=mask)
+        return WatchedCall(QK(q=q, k=k, scale=scale, mask=mask))
     scores = _modified_scores(q, k, score_mod, scale)
     scores = scores.masked_fill(~mask.dense(q.shape[2], k.shape[2], q.device), -torch.inf)
-    return WatchedCall("", weights=scores.softmax(-1), mask=Padding(may_see(scores).any(2).any(1)))
+    return WatchedCall(OwnWeights(scores.softmax(-1), Padding(may_see(scores).any(2).any(1))))
 
 
 def without_edges(

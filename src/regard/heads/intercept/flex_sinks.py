@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.heads.calls.basis import Fact, How
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import may_see
 from regard.heads.intercept.flex import LIMIT
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
@@ -60,23 +60,23 @@ class FlexSinks:
         if B * H * T * S > LIMIT:
             self.unknown = f"its attention sinks need all {B} × {H} × {T} × {S} weights; watch a shorter text"
             return
-        weights = written_out(self.call) * factor.float()
+        weights = written_out(self.call.attention) * factor.float()
         sums = weights.sum(-1)
         low, high = float(sums.min()), float(sums.max())
         fact = Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}; the rest is on a key that has no value")
-        self.call = WatchedCall("", weights=weights, mask=self.call.mask, basis=replace(self.call.basis, weights=fact))
+        basis = replace(self.call.origin.basis, weights=fact)
+        self.call = WatchedCall(OwnWeights(weights, self.call.attention.mask), Origin(basis=basis))
 
 
 @torch.no_grad()
-def written_out(call: WatchedCall) -> Tensor:
-    """(B, H, T, S): the weights of a call; 0 where a row sees nothing."""
-    if call.weights is not None:
-        return call.weights.float()
-    assert call.q is not None
-    assert call.k is not None
-    _, H, T, S = call.sizes
-    scores = call.q.float() @ call.k.repeat_interleave(H // call.k.shape[1], 1).float().mT * call.scale
-    scores = scores.masked_fill(~call.mask.dense(T, S, call.device), -torch.inf)
+def written_out(attention: Attention) -> Tensor:
+    """(B, H, T, S): the weights of an attention; 0 where a row sees nothing."""
+    if isinstance(attention, OwnWeights):
+        return attention.weights.float()
+    _, H, T, S = attention.sizes
+    k = attention.k.repeat_interleave(H // attention.k.shape[1], 1)
+    scores = attention.q.float() @ k.float().mT * attention.scale
+    scores = scores.masked_fill(~attention.mask.dense(T, S, attention.device), -torch.inf)
     return scores.softmax(-1).masked_fill(~may_see(scores).any(-1, keepdim=True), 0)
 
 

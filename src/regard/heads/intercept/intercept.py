@@ -125,7 +125,7 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
         if interceptor is not None:
             with interceptor.errors_naming_the_module(), torch.no_grad():
                 call = call_of(*args, **kwargs)
-            if interceptor.edits(call.module) or interceptor.needs_contexts:
+            if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
                 raise ValueError(
                     f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
                 )

@@ -19,7 +19,7 @@ from regard.attention.call import Call
 from regard.attention.fused import Route
 from regard.attention.masks import Mask
 from regard.attention.observers import Edit, inside_observed_attention, observe
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Origin, WatchedCall, changed
 from regard.heads.calls.edits import CallEdit, LayerEdit
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.intercept import flex as intercept_flex
@@ -199,8 +199,8 @@ class Interceptor:
             context = out.reshape(*call.sizes[:3], out.shape[-1])
             removed = None
             if edit is not None:
-                if call.v is not None:
-                    removed, context = edit.removed, edit.replace_rows(context, call)
+                if isinstance(call.attention, Call):
+                    removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
                 out = context.reshape(out.shape)
         self.report(call.detached(), removed, context)
@@ -229,7 +229,7 @@ class Interceptor:
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
         extra = self.multihead.extra_keys if self.multihead is not None else 0
-        return call.changed(extra=extra) if extra and extra == S - T else call
+        return call.with_origin(extra=extra) if extra and extra == S - T else call
 
     def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """scaled_dot_product_attention."""
@@ -306,9 +306,10 @@ class Interceptor:
         if kind.unknown or not kind.is_attention:
             return product.out
         axis = kind.axis
-        call = softmax.call(axis)
+        own, basis = softmax.as_own(axis)
         with functorch.off():
-            call = call.changed(fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
+            marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
+        call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))
         edit, out = self.edit_of(call, self.edits()), product.out
         if edit is None and not self.needs_contexts:
             self.report(call)
@@ -317,7 +318,8 @@ class Interceptor:
             rows = product.rows(softmax, axis)
             if edit is not None:
                 if edit.removed is not None:
-                    call, out = without_edges(edit, call, softmax, product, rows, axis)
+                    own, out = without_edges(edit, own, softmax, product, rows, axis)
+                    call = changed(call, attention=own)
                 out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
             context = product.context(out, rows)
         self.report(call, None, context)
@@ -329,12 +331,10 @@ class Interceptor:
             return None  # part of another attention call
         if self.is_vmapped():
             return None
-        q, k, v = call.qkv
-        options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
-        watched = WatchedCall("", q=q, k=k, v=v, **options)
+        watched = WatchedCall(call)
         edit = self.edit_of(watched, self.edits())
         if edit is not None or self.needs_contexts:
-            return _AttendEdit(self, watched, edit)
+            return _AttendEdit(self, watched, call, edit)
         self.report(watched.detached())
         return None
 
@@ -360,11 +360,11 @@ class Interceptor:
 class _AttendEdit:
     """Changes one call of regard's attend(), and reports it."""
 
-    def __init__(self, interceptor: Interceptor, call: WatchedCall, edit: CallEdit | None) -> None:
-        self.interceptor, self.call, self.edit = interceptor, call, edit
+    def __init__(self, interceptor: Interceptor, watched: WatchedCall, call: Call, edit: CallEdit | None) -> None:
+        self.interceptor, self.watched, self.call, self.edit = interceptor, watched, call, edit
 
     def context(self, context: Tensor) -> Tensor:
-        return self.interceptor.finish(self.call, self.edit, context)
+        return self.interceptor.finish(self.watched, self.edit, context)
 
     def weights(self, weights: Tensor) -> Tensor:
         if self.edit is None:

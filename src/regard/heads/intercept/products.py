@@ -7,13 +7,13 @@ the numbers of their rows, which then say where each row of each head is in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax
@@ -146,18 +146,18 @@ def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def without_edges(
     edit: CallEdit,
-    call: WatchedCall,
+    own: OwnWeights,
     softmax: TrackedSoftmax,
     product: WeightedProduct,
     rows: Tensor,
     axis: HeadAxis,
-) -> tuple[WatchedCall, Tensor]:
-    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+) -> tuple[OwnWeights, Tensor]:
+    """A softmax and its product without the removed edges: the weights, and the product in the layout of the model."""
     assert edit.removed is not None
-    assert call.weights is not None
-    _, _, T, S = call.sizes
-    hidden = ~edit.removed.dense(T, S, call.device)
+    _, _, T, S = own.sizes
+    hidden = ~edit.removed.dense(T, S, own.device)
     weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
     chosen = edit.rows()
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
-    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out
+    kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
+    return changed(own, weights=kept), out

@@ -14,9 +14,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
-from regard.heads.calls.basis import FROM_CALL, USUAL, Basis
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.basis import FROM_CALL, Basis
+from regard.heads.calls.call import UNKNOWN_ORIGIN, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
 
@@ -28,9 +29,6 @@ KERNELS: dict[Any, int | None] = {
     aten._scaled_dot_product_efficient_attention.default: 4,
     aten._scaled_dot_product_cudnn_attention.default: 4,
 }
-
-
-_EMPTY = WatchedCall("")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -134,18 +132,17 @@ def call_of(
     mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
     if is_causal and S > T:
         k, v = k[:, :, :T], None if v is None else v[:, :, :T]
-    return _EMPTY.changed(
-        q=q,
-        k=k,
-        v=v,
-        dropout=dropout if live else 0.0,
-        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=mask,
-        bias=bias,
-        lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
-        real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
-        basis=USUAL if axis.fact is FROM_CALL else Basis(heads=axis.fact),
-    )
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    attention: QK
+    if v is None:
+        attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias)
+    else:
+        attention = Call(q=q, k=k, v=v, mask=mask, scale=scale, bias=bias, dropout=dropout)
+    origin = UNKNOWN_ORIGIN
+    if q_lengths is not None or axis.fact is not FROM_CALL:
+        real = None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None]
+        origin = Origin(real=real, basis=Basis(heads=axis.fact))
+    return WatchedCall(attention, origin, _fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None)
 
 
 def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:

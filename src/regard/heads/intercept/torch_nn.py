@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Origin, WatchedCall
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {
@@ -111,7 +111,7 @@ def call_of_layer(
     """The arguments of torch._transformer_encoder_layer_fwd as a call."""
     x = F.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
     call = _call(x, x, embed_dim, num_heads, qkv_weight, qkv_bias, mask, mask_type)
-    return replace(call, module="self_attn")  # relative to the layer: where it runs without the fast path
+    return call.with_origin(module="self_attn")  # relative to the layer: where it runs without the fast path
 
 
 OPERATORS: dict[str, Callable[..., WatchedCall]] = {
@@ -146,4 +146,4 @@ def _call(
         allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
         is_padding = mask_type == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
-    return WatchedCall("", q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask, real=real)
+    return WatchedCall(QK(q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask), Origin(real=real))

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.calls.names import names_in_short
@@ -124,7 +125,7 @@ class WatchedModel:
         if len(pieces) == 1 and len(self.running) not in self.broken:
             self._pass_on(*pieces[0])
             return
-        for name in dict.fromkeys(report.call.module for report in pieces):
+        for name in dict.fromkeys(report.call.origin.module for report in pieces):
             self.refuse(IN_PIECES, name)
             if len(self.running) in self.cut_pieces:
                 self.uncuttable = f"cannot cut the attention in {name or 'the model itself'}: {IN_PIECES}"
@@ -157,7 +158,7 @@ class WatchedModel:
 
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
-        call = self.inputs.annotate(call, self._name(call.module))
+        call = self.inputs.annotate(call, self._name(call.origin.module))
         if not self.inputs.is_whole(call):
             self.cut_pieces.add(len(self.running))
         return PlacedEdit(edit, call, self.inputs.positions(call))
@@ -169,22 +170,22 @@ class WatchedModel:
 
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
-        name = self._name(call.module)
+        name = self._name(call.origin.module)
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
             if not self.inputs.is_whole(call):
                 self.pieces.append((len(self.running), Report(call, removed, context)))
                 return
-        self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
+        self._pass_on(call if self.needs_calls else call.with_origin(module=name), removed, context)
 
     def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
-        name = call.module
+        name = call.origin.module
         if self.callback is not None:
-            if removed is not None and call.weights is None:
-                call = call.changed(mask=call.mask & removed, lse=None)
+            if removed is not None and isinstance(call.attention, QK):
+                call = changed(call.with_attention(mask=call.attention.mask & removed), lse=None)
             if self.contexts:
                 assert context is not None
-                call = call.changed(context=context.detach())
+                call = changed(call, context=context.detach())
             self.callback(self.forwards.count - 1, self.layer, call)
         self.count(name)
 

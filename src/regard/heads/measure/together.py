@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.exact_weights import FEW
 
@@ -49,22 +50,25 @@ class Form(NamedTuple):
 
 def form_of(call: WatchedCall) -> Form | None:
     """The form of a call; None where it is measured by itself."""
-    q, k, mask = call.q, call.k, call.mask
-    if q is None or k is None or q.device.type not in ("cpu", "cuda") or not (mask is CAUSAL or mask is EVERYTHING):
+    attention, origin = call.attention, call.origin
+    if not isinstance(attention, QK) or call.device.type not in ("cpu", "cuda"):
         return None
-    if any(t is not None for t in (call.weights, call.bias, call.alibi, call.dropped)):
+    q, k, mask = attention.q, attention.k, attention.mask
+    if not (mask is CAUSAL or mask is EVERYTHING):
+        return None
+    if any(t is not None for t in (attention.bias, attention.alibi, origin.dropped)):
         return None
     return Form(
         queries=q.shape,
         keys=k.shape,
         dtypes=(q.dtype, k.dtype),
         device=q.device,
-        scale=call.scale,
+        scale=attention.scale,
         mask=mask,
-        known=tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first)),
+        known=tuple(t is not None for t in (call.lse, origin.real, origin.tokens, origin.first)),
         has_positions=call.has_positions,
-        across=call.across,
-        extra=call.extra,
+        across=origin.across,
+        extra=origin.extra,
         stream=torch.cuda.current_stream(q.device) if q.is_cuda else None,
     )
 
@@ -108,12 +112,18 @@ class WaitingCalls:
 
 def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
     """One call with the texts of all."""
-    first, joined = calls[0], dict[str, Any]()
-    for name in ("q", "k", "lse", "real", "first"):
-        if getattr(first, name) is not None:
-            joined[name] = torch.cat([getattr(call, name) for call in calls])
-    if first.tokens is not None:
-        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)
-        ids = [t for call in calls if (t := call.tokens) is not None]
-        joined["tokens"] = first.tokens.expand(len(calls), -1) if shared else torch.cat(ids)
-    return first.changed(**joined)
+    first, origins = calls[0], [call.origin for call in calls]
+    known = _concatenated(origins, ("real", "first"))
+    tokens = first.origin.tokens
+    if tokens is not None:
+        shared = first.sizes[0] == 1 and all(origin.tokens is tokens for origin in origins)
+        known["tokens"] = tokens.expand(len(calls), -1) if shared else _concatenated(origins, ("tokens",))["tokens"]
+    attention = changed(first.attention, **_concatenated([call.attention for call in calls], ("q", "k")))
+    lse = _concatenated(calls, ("lse",))
+    return changed(first, attention=attention, origin=changed(first.origin, **known), **lse)
+
+
+def _concatenated(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The tensors of these fields, those of all values one after another, where the first has them."""
+    there = [name for name in names if getattr(values[0], name) is not None]
+    return {name: torch.cat([getattr(value, name) for value in values]) for name in there}

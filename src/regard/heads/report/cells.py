@@ -47,4 +47,4 @@ def visible_cells(record: Record, n: int) -> Bool[Tensor, "B H rows cols"]:
 def hides_future(record: Record) -> bool:
     """Is this one call with a causal mask? Read from the mask, without looking at its cells."""
     _, _, T, S = record.sizes
-    return T == S and len(record.steps) == 1 and record.steps[0].call.mask.parts().causal
+    return T == S and len(record.steps) == 1 and record.steps[0].call.attention.mask.parts().causal

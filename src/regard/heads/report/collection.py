@@ -9,8 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, Fact, How
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.copies import Copies
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import statistics
@@ -81,18 +82,19 @@ class Collection:
 
     def _record(self, call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> None:
         self._open = self._open or Forward(self._number)
-        before = self._open.records.get((call.module, self._modules[call.module] - 1))
-        is_plain = call.basis.weights == FROM_CALL and call.sizes[3] > 1
+        module, basis = call.origin.module, call.origin.basis
+        before = self._open.records.get((module, self._modules[module] - 1))
+        is_plain = basis.weights == FROM_CALL and call.sizes[3] > 1
         if is_plain and before is not None and _same_weights(before.steps[0], call, measured):
-            call = replace(call, basis=replace(call.basis, weights=Fact(How.CALL, REPEATED)))
+            call = call.with_origin(basis=replace(basis, weights=Fact(How.CALL, REPEATED)))
         step = record_call(call, measured, keep)
-        self._open.records[call.module, self._modules[call.module]] = Record(call.module, [step], reader=self._reader)
-        self._modules[call.module] += 1
+        self._open.records[module, self._modules[module]] = Record(module, [step], reader=self._reader)
+        self._modules[module] += 1
 
     def _keeps(self, call: WatchedCall) -> bool:
-        if self.keep is not None or call.weights is None:
+        if self.keep is not None or not isinstance(call.attention, OwnWeights):
             return self.keep is not False
-        size = call.weights.numel() * call.weights.element_size()
+        size = call.attention.weights.numel() * call.attention.weights.element_size()
         if self._weights_kept + size > WEIGHTS_KEPT:
             return False
         self._weights_kept += size
@@ -123,11 +125,11 @@ def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str
     if before.call.sizes != call.sizes or before.measured.keys() != measured.keys():
         return False
     pairs = [(before.measured[name].nan_to_num(), value.nan_to_num()) for name, value in measured.items()]
-    q, k = before.call.q, before.call.k
-    if not before.kept or q is None or k is None or call.q is None or call.k is None:
+    one, other = before.call.attention, call.attention
+    if not (before.kept and isinstance(one, QK) and isinstance(other, QK)):
         return all(torch.equal(*pair) for pair in pairs)
     # The statistics are compared for the mask's sake; measured together with other calls, they may differ in the last bit.
-    same = torch.equal(q, call.q) and torch.equal(k, call.k)
+    same = torch.equal(one.q, other.q) and torch.equal(one.k, other.k)
     return same and all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
 
 

@@ -16,9 +16,10 @@ import safetensors
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.attention.mask import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report.file_checks import (
@@ -159,20 +160,20 @@ class _Writer:
     def step(self, step: RecordedCall) -> dict[str, Any]:
         call = step.call
         entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
-        entry["across"], entry["extra"] = call.across, call.extra
-        entry["basis"] = call.basis.plain()
+        entry["across"], entry["extra"] = call.origin.across, call.origin.extra
+        entry["basis"] = call.origin.basis.plain()
         entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
         if not self.keep:
             if "received_mean" in step.measured and "queries" not in step.measured:
                 entry["found"]["queries"] = self.put(queries_per_key(call))
-            if call.real is not None:
-                entry["real"] = self.put(call.real, common=True)
+            if call.origin.real is not None:
+                entry["real"] = self.put(call.origin.real, common=True)
             return entry
-        entry["scale"] = call.scale
-        entry["mask"] = self.mask(call.mask, step)
+        entry["scale"] = call.attention.scale if isinstance(call.attention, QK) else 1.0
+        entry["mask"] = self.mask(call.attention.mask, step)
         entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
-            value = getattr(call, name)
+            value = getattr(call.attention, name, getattr(call.origin, name, None))
             if value is not None and not (name == "k" and step.shares_keys):
                 entry[name] = self.put(value, common=name not in ("q", "k", "weights"))
         return entry
@@ -275,9 +276,10 @@ class _Reader:
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
-            parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            empty = self._not_kept(name, measured, sizes)
             _check_together(name, measured)
-            return RecordedCall(WatchedCall(name, across=across, extra=extra, basis=basis, **parts), False, measured)
+            origin = Origin(name, parts.get("real"), across=across, extra=extra, basis=basis)
+            return RecordedCall(WatchedCall(empty, origin), False, measured)
         _check_together(name, measured)
         shares = step["shares_keys"] is True
         if shares:
@@ -291,8 +293,14 @@ class _Reader:
         require(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(sizes["B"], sizes["H"], T, S)
-        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, basis=basis, **parts)
-        return RecordedCall(call, True, measured, shares)
+        attention: Attention
+        if "weights" in parts:
+            attention = OwnWeights(parts["weights"], mask)
+        else:
+            q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
+            attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias, alibi=alibi)
+        origin = Origin(name, parts.get("real"), parts.get("tokens"), across, extra=extra, basis=basis)
+        return RecordedCall(WatchedCall(attention, origin), True, measured, shares)
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
@@ -301,16 +309,13 @@ class _Reader:
         check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
         return tensor
 
-    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
+    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> QK:
         """Queries and keys of width 0, which only have sizes."""
         B, H, T, S = (sizes[axis] for axis in "BHTS")
         # The file has no masks, so it must have what would be counted from them.
         counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
         require(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
-        return {
-            "q": torch.empty(B, H, T, 0, device=self._device),
-            "k": torch.empty(B, 1, S, 0, device=self._device),
-        }
+        return QK(q=torch.empty(B, H, T, 0, device=self._device), k=torch.empty(B, 1, S, 0, device=self._device))
 
     def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
         """A mask from its rule."""

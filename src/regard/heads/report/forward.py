@@ -35,11 +35,12 @@ class Forward:
             new, old = record.call(0), other.records[slot].call(-1)
             B, H, T, S = new.sizes
             old_B, old_H, _, old_S = old.sizes
-            if (old_B, old_H) != (B, H) or new.extra or new.across is not old.across:
+            if (old_B, old_H) != (B, H) or new.origin.extra or new.origin.across is not old.origin.across:
                 return None
-            if not new.across and not T < S <= old_S + T:
+            across = new.origin.across
+            if not across and not T < S <= old_S + T:
                 return None
-            grows = None if new.across else texts_of_before(old, new, S - T)
+            grows = None if across else texts_of_before(old, new, S - T)
             rows = grows if grows is not None or old_S != S else texts_of_before(old, new, S, same=True)
             same = rows if same is None or rows is None else same & rows
             if rows is None or same is None or not bool(same.any(1).all()):

@@ -8,9 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.attention.mask import take_texts
-from regard.heads.calls.call import TextIds, WatchedCall
-
-_BY_TEXT = ("q", "k", "weights", "lse", "real", "tokens", "fingerprint", "context")
+from regard.heads.calls.call import TextIds, WatchedCall, changed
 
 
 def latest_orders(count: int, orders: Sequence[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
@@ -34,10 +32,18 @@ def latest_orders(count: int, orders: Sequence[tuple[int, Tensor]]) -> list[tupl
 
 def call_in_order(call: WatchedCall, order: Tensor) -> WatchedCall:
     """The call with its texts in this order: text i is what text order[i] was."""
-    names = [*_BY_TEXT, *(["bias"] if call.bias is not None and call.bias.dim() == 4 else [])]
-    changed: dict[str, Any] = {name: take_texts(t, order) for name in names if (t := getattr(call, name)) is not None}
+
+    def take(value: Any, *names: str) -> dict[str, Any]:
+        return {name: take_texts(t, order) for name in names if (t := getattr(value, name, None)) is not None}
+
+    numbers = take(call.attention, "q", "k", "weights")
+    numbers["mask"] = call.attention.mask.in_order(order.to(call.device), *call.sizes[2:])
+    bias = getattr(call.attention, "bias", None)
+    if bias is not None and bias.dim() == 4:
+        numbers["bias"] = take_texts(bias, order)
+    known = take(call.origin, "real", "tokens", "fingerprint")
     for name in ("query_text", "key_text"):
-        if (text := getattr(call, name)) is not None:
-            real = None if text.real is None else take_texts(text.real, order)
-            changed[name] = TextIds(take_texts(text.ids, order), real)
-    return call.changed(mask=call.mask.in_order(order.to(call.device), *call.sizes[2:]), **changed)
+        if (text := getattr(call.origin, name)) is not None:
+            known[name] = TextIds(**take(text, "ids", "real"))
+    attention, origin = changed(call.attention, **numbers), changed(call.origin, **known)
+    return changed(call, attention=attention, origin=origin, **take(call, "lse", "context"))

@@ -36,10 +36,11 @@ class Seen(ShownAsWidget):
     """Every head of a model, measured while it ran.
 
     >>> from regard.attention.masks import causal
-    >>> from regard.heads.calls.call import WatchedCall
+    >>> from regard.attention.call import QK
+    >>> from regard.heads.calls.call import Origin, WatchedCall
     >>> seen = Seen()
     >>> q = k = torch.eye(5).view(1, 1, 5, 5)
-    >>> seen.add(0, 0, WatchedCall("attention", q=q, k=k, scale=50.0, mask=causal()))
+    >>> seen.add(0, 0, WatchedCall(QK(q=q, k=k, scale=50.0, mask=causal()), Origin("attention")))
     >>> seen[0, 0].role.name
     'self'
     >>> seen[0, 0].weights(rows=4).round()

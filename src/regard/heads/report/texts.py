@@ -32,7 +32,10 @@ def texts_of(record: Record) -> RecordTexts:
 
 def _read(record: Record) -> RecordTexts:
     if record.reader is None:
-        known = all((step.call.query_text if record.across else step.call.tokens) is not None for step in record.steps)
+        known = all(
+            (step.call.origin.query_text if record.across else step.call.origin.tokens) is not None
+            for step in record.steps
+        )
         return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
     if record.across:
         return _read_both(record, record.reader)
@@ -49,10 +52,10 @@ def _read(record: Record) -> RecordTexts:
 
 def _read_both(record: Record, reader: TextReader) -> RecordTexts:
     """Cross-attention: queries and keys are different texts."""
-    parts = [step.call.query_text for step in record.steps]
+    parts = [step.call.origin.query_text for step in record.steps]
     known = [part.ids.cpu() for part in parts if part is not None]
     queries = _texts(reader, torch.cat(known, 1), record.real().cpu()) if len(known) == len(parts) else None
-    source = record.steps[-1].call.key_text
+    source = record.steps[-1].call.origin.key_text
     keys = None
     if source is not None:
         ids, real = source.ids.cpu(), source.real
@@ -66,9 +69,9 @@ def _key_ids(record: Record) -> Tensor | None:
     B, _, _, S = record.sizes
     ids = torch.full((B, S), -1)
     for (_, _, offset), step in zip(record.spans(), record.steps, strict=True):
-        if step.call.tokens is None:
+        if step.call.origin.tokens is None:
             return None
-        ids[:, offset : offset + step.keys] = step.call.tokens.cpu()
+        ids[:, offset : offset + step.keys] = step.call.origin.tokens.cpu()
     return ids
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from heads.dense import random_call
+from heads.made_calls import made_call
 from regard import causal
 from regard.attention.masks import Everything
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask
 from regard.heads.measure.registry import DEFAULT
@@ -128,8 +128,8 @@ def check(call, launched):
 @pytest.mark.parametrize("H, Hkv, D", [(2, 2, 64), (4, 2, 128)], ids=str)
 def test_it_gives_the_figures_of_the_triton_program(H, Hkv, D, seen, T, S, launched):
     call = random_call(2, H, T, S, D, Hkv)
-    q, k = call.q.to("cuda", torch.bfloat16), call.k.to("cuda", torch.bfloat16)
-    check(WatchedCall("", q=q, k=k, scale=call.scale, mask=seen), launched)
+    q, k = call.attention.q.to("cuda", torch.bfloat16), call.attention.k.to("cuda", torch.bfloat16)
+    check(made_call("", q=q, k=k, scale=call.attention.scale, mask=seen), launched)
 
 
 @pytest.mark.gpu
@@ -140,4 +140,4 @@ def test_padded_queries_known_tokens_and_keys_apart_in_memory(D, dtype, launched
     q, k = packed[:, :, 0].transpose(1, 2), packed[:, :, 1].transpose(1, 2)
     real = torch.rand(2, 1000, device="cuda") > 0.1
     tokens = torch.randint(0, 50, (2, 1000), device="cuda")
-    check(WatchedCall("", q=q, k=k, scale=0.2, mask=causal(), real=real, tokens=tokens), launched)
+    check(made_call("", q=q, k=k, scale=0.2, mask=causal(), real=real, tokens=tokens), launched)

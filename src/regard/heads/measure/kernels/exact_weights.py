@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, to_four_axes
+from regard.heads.calls.call import Attention, OwnWeights
 from regard.support.torch_threads import run_side_by_side
 
 ROWS = 256
@@ -35,14 +36,14 @@ class Tile(NamedTuple):
     high: int
 
 
-def rows_of(attention: Call) -> int:
+def rows_of(attention: Attention) -> int:
     """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
     return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
 
 def tiles(
-    attention: Call, head: int | None = None, batch: int | None = None, rows: int | None = None
+    attention: Attention, head: int | None = None, batch: int | None = None, rows: int | None = None
 ) -> Iterator[Tile]:
     """All tiles, or those of one head, of one batch element."""
     B, H, T, S = attention.sizes
@@ -68,10 +69,8 @@ class HeadScores:
     units of log 2, because exp2 is faster than exp.
     """
 
-    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor | None = None) -> None:
+    def __init__(self, attention: QK, b: int, heads: slice, lse: Tensor | None = None) -> None:
         q, k = attention.q, attention.k
-        assert q is not None
-        assert k is not None
         self.attention, self.b, self.heads = attention, b, heads
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
         shared = q.shape[1] // k.shape[1]  # so many heads have the same keys
@@ -135,10 +134,11 @@ class HeadScores:
 class HeadWeights:
     """The weights of one head, a tile at a time; rows whose lse (B, H, T) is not finite have none."""
 
-    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None) -> None:
-        self.own, self.rest = attention.weights, None
-        if self.own is None:
-            assert lse is not None
+    def __init__(self, attention: Attention, b: int, h: int, lse: Tensor) -> None:
+        self.own, self.rest = None, None
+        if isinstance(attention, OwnWeights):
+            self.own = attention.weights
+        else:
             known = lse[b, h].isfinite()
             self.rest = None if bool(known.all()) else ~known
             self.head = HeadScores(attention, b, slice(h, h + 1), torch.where(known, lse[b, h], 0)[None])
@@ -153,15 +153,14 @@ class HeadWeights:
         return p if self.rest is None else p.masked_fill_(self.rest[first:last, None], 0)
 
 
-def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
+def weights(attention: Attention, tile: Tile, lse: Tensor) -> Tensor:
     """The weights of a tile; rows whose lse is not finite have none."""
     return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
 
 
-def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
+def logsumexp(attention: QK, threads: int | None = None) -> Tensor:
     """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing. threads: for heads, if not as many as torch uses."""
     B, H, T, _ = attention.sizes
-    assert attention.q is not None
     if are_few(attention):
         return (all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
     wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
@@ -178,7 +177,9 @@ def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
     return lse
 
 
-def over_heads(attention: Call, work: Callable[[Place], object], places: Sequence[Place], threads: int | None) -> None:
+def over_heads(
+    attention: Attention, work: Callable[[Place], object], places: Sequence[Place], threads: int | None
+) -> None:
     """Call work(place) for every place, a head or a few heads of a batch element; on a CPU several side by side."""
     if attention.device.type == "cpu":
         run_side_by_side(work, places, threads)
@@ -187,18 +188,16 @@ def over_heads(attention: Call, work: Callable[[Place], object], places: Sequenc
             work(place)
 
 
-def are_few(attention: Call) -> bool:
+def are_few(attention: Attention) -> bool:
     """Are the weights so few that they are computed at once?"""
     B, H, T, S = attention.sizes
     return 0 < B * H * T * S <= FEW
 
 
-def all_scores(attention: Call, hidden: float) -> Tensor:
+def all_scores(attention: QK, hidden: float) -> Tensor:
     """The scores ÷ log 2 of all heads, (B, H, T, S)."""
     B, H, T, S = attention.sizes
     q, k = attention.q, attention.k
-    assert q is not None
-    assert k is not None
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
     with without_autocast(q.device.type):  # queries of heads that share keys are rows of one product

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.heads.calls.call import Attention, OwnWeights
 from regard.heads.measure.kernels.exact_weights import (
     LOG2E,
     HeadScores,
@@ -31,20 +31,22 @@ GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for me
 
 
 def one_pass(
-    attention: Call,
+    attention: Attention,
     lse: Tensor,
     counted: Tensor,
     targets: Tensor,
+    shift: int,
     columns: bool = True,
     threads: int | None = None,
 ) -> dict[str, Tensor]:
     """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
 
     lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
+    shift: query i is at key position i + shift.
     threads: for heads, if not as many as torch uses.
     """
     if are_few(attention):
-        return _all_at_once(attention, lse, counted, targets)
+        return _all_at_once(attention, lse, counted, targets, shift)
     B, H, T, S = attention.sizes
     wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
     new: Any = {"device": attention.device, "dtype": wide}
@@ -60,7 +62,7 @@ def one_pass(
 
     def add_group(place: tuple[int, slice]) -> None:
         b, heads = place
-        size = 0 if attention.weights is not None else (groups[0].stop - groups[0].start) * rows * S
+        size = 0 if isinstance(attention, OwnWeights) else (groups[0].stop - groups[0].start) * rows * S
         try:
             buffers = spare.pop()
         except IndexError:
@@ -68,7 +70,7 @@ def one_pass(
         group = GroupWeights(attention, b, heads, lse, counted, buffers)
         part = {name: values[b, heads] for name, values in sums.items()}
         for tile in row_tiles:
-            _add_tile(part, *group.tile(tile), tile, attention.shift, keys[b], columns)
+            _add_tile(part, *group.tile(tile), tile, shift, keys[b], columns)
         spare.append(buffers)
 
     with without_autocast(attention.device.type):
@@ -79,7 +81,7 @@ def one_pass(
     return sums
 
 
-def head_groups(attention: Call) -> list[slice]:
+def head_groups(attention: Attention) -> list[slice]:
     """Heads whose tiles are computed together: as many as fit GROUP_WEIGHTS on a CPU, one on a GPU.
 
     The number of threads must not matter: a product of several matrices rounds differently from products of one each.
@@ -93,11 +95,13 @@ def head_groups(attention: Call) -> list[slice]:
 class GroupWeights:
     """The weights of a few heads of batch element b, and their log₂, a tile at a time; 0 in rows that do not count."""
 
-    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor) -> None:
+    def __init__(
+        self, attention: Attention, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor
+    ) -> None:
         counts, self.buffers = counted[b, heads], buffers
-        self.own = None if attention.weights is None else attention.weights[b, heads]
+        self.own = attention.weights[b, heads] if isinstance(attention, OwnWeights) else None
         self.rest = None if bool(counts.all()) else ~counts[..., None]
-        if self.own is None:
+        if not isinstance(attention, OwnWeights):
             self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
 
     def tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
@@ -138,10 +142,10 @@ def _columns(targets: Tensor, row_tiles: list[Tile]) -> tuple[Tensor, Tensor]:
     return keys.permute(1, 2, 0).contiguous(), (targets >= low) & (targets < high)
 
 
-def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor, shift: int) -> dict[str, Tensor]:
     """one_pass() of a short text, by the definitions."""
     B, H, T, S = attention.sizes
-    if attention.weights is not None:
+    if isinstance(attention, OwnWeights):
         p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
         x = p.log2().clamp_(min=HIDDEN)
     else:
@@ -149,7 +153,7 @@ def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor)
         p = x.exp2()
     p = p.masked_fill(~counted[..., None], 0)
     most, key = x.max(-1)
-    at = torch.arange(T, device=x.device)[:, None] + attention.shift
+    at = torch.arange(T, device=x.device)[:, None] + shift
     apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
     places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
     value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)
