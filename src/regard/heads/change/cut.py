@@ -94,14 +94,7 @@ class CutPlan:
         to: To,
         reader: Any,
     ) -> None:
-        if heads is None and edges is None:
-            raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
-        if edges is None and layers is not None:
-            raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
-        if edges is not None and heads is not None and layers is not None:
-            raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
-        if edges is not None and not (isinstance(to, (int, float)) and to == 0):
-            raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+        _check_named(heads, edges, layers, to)
         everywhere = heads is None and layers is None
         self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text=everywhere)
         self.layers = None if layers is None else sorted({_number(n, "layer") for n in _as_list(layers)})
@@ -138,6 +131,21 @@ class CutPlan:
             raise ValueError(f"layer {missing[0]} was to be cut, and the model attended in {exist} inside the block")
         if self.edges is not None:
             self.edges.check_met()
+
+
+def _check_named(heads: object, edges: object, layers: object, to: To) -> None:
+    if heads is None and edges is None:
+        raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
+    if edges is None and layers is not None:
+        raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
+    if edges is not None and heads is not None and layers is not None:
+        raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
+    if edges is not None and not _is_zero(to):
+        raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+
+
+def _is_zero(to: object) -> bool:
+    return isinstance(to, (int, float)) and to == 0
 
 
 def head_numbers(heads: Heads | None) -> list[HeadNumber] | None:
@@ -204,7 +212,7 @@ def _values(heads: list[HeadNumber], to: To) -> dict[HeadNumber, Value]:
             if not isinstance(value, Tensor):
                 raise ValueError(f"to[{head}] must be a tensor and is a {type(value).__name__}")
         return dict(to)
-    if isinstance(to, Tensor) or to == "mean" or (isinstance(to, (int, float)) and to == 0):
+    if isinstance(to, Tensor) or to == "mean" or _is_zero(to):
         return dict.fromkeys(heads, to)
     raise ValueError(
         f'to={to!r} is not known; a head hands over 0, "mean", a tensor, {{(layer, head): tensor}}, or what it did in a '

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -220,24 +221,24 @@ def _groups(
     heads: Heads | None, layers: Any, pairs: Sequence[Sequence[HeadNumber]] | None, sizes: Sequence[int]
 ) -> list[Group]:
     """The heads of each cut, all of which exist. sizes: the number of heads of each layer."""
-    everything = [(layer, head) for layer, count in enumerate(sizes) for head in range(count)]
-    single = everything if layers is None and pairs is None else []
-    groups: list[Group] = [(head,) for head in (single if heads is None else head_numbers(heads) or [])]
-    if layers is not None:
-        named = range(len(sizes)) if layers == "all" else [layers] if isinstance(layers, int) else layers
-        for layer in named:
-            if not isinstance(layer, int) or not 0 <= layer < len(sizes):
-                raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
-            groups.append(tuple((layer, head) for head in range(sizes[layer])))
-    groups += [tuple(sorted(head_numbers(list(pair)) or [])) for pair in pairs or ()]
-    for layer, head in (head for group in groups for head in group):
-        if layer >= len(sizes):
-            raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
-        if head >= sizes[layer]:
+    if heads is None and layers is None and pairs is None:
+        return [(head,) for layer in range(len(sizes)) for head in _heads_of(layer, sizes)]
+    named = range(len(sizes)) if layers == "all" else [layers] if isinstance(layers, int) else layers or ()
+    groups: list[Group] = [(head,) for head in head_numbers(heads) or ()]
+    groups += [_heads_of(layer, sizes) for layer in named]
+    groups += [tuple(sorted(head_numbers(list(pair)) or ())) for pair in pairs or ()]
+    for layer, head in chain(*groups):
+        if head >= len(_heads_of(layer, sizes)):
             raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
     if not groups or not all(groups):
         raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
     return list(dict.fromkeys(groups))
+
+
+def _heads_of(layer: Any, sizes: Sequence[int]) -> Group:
+    if not isinstance(layer, int) or not 0 <= layer < len(sizes):
+        raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
+    return tuple((layer, head) for head in range(sizes[layer]))
 
 
 def _exist(count: int, what: str, where: str) -> str:

@@ -25,7 +25,8 @@ from regard.heads.report.file_checks import (
     text_of_plain,
     whole_number,
 )
-from regard.support.drawing import as_figure, as_html, as_text
+from regard.heads.report.listing import ShownAsTable
+from regard.support.drawing import as_figure, as_text
 from regard.support.files import atomically
 from regard.support.printable import printable_errors, readable
 from regard.support.tokens import TextTokens
@@ -91,7 +92,7 @@ class Effect:
         return best
 
 
-class Effects:
+class Effects(ShownAsTable):
     """What each cut costs; prints as a table, the largest cost first.
 
     `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at once,
@@ -136,7 +137,7 @@ class Effects:
         else:
             heads = tuple(sorted(key))
         if heads not in self._places:
-            names = [one.name for one in self._effects]
+            names = [one.name for one in self]
             few = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
             raise KeyError(f"the effect of cutting {self._name(heads) or key} was not measured; measured are {few}")
         return self._effects[self._places[heads]]
@@ -149,7 +150,7 @@ class Effects:
 
     def order(self) -> list[Effect]:
         """The effects, the largest cost first: by the log-probability of chosen tokens where there are any, else by loss."""
-        return sorted(self._effects, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
+        return sorted(self, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
 
     @property
     def loss(self) -> float:
@@ -183,16 +184,15 @@ class Effects:
 
     def by_head(self) -> Mapping[HeadNumber, Effect]:
         """The effects of single heads, by (layer, head)."""
-        return {one.heads[0]: one for one in self._effects if len(one.heads) == 1}
+        return {one.heads[0]: one for one in self if len(one.heads) == 1}
 
     def label(self, text: int, token: int) -> str:
         """The token's name in its text; its position where names are unknown."""
         texts = self.measured.texts
         return f"@{token}" if texts is None else texts[text].labels[token]
 
-    def table(self, width: int = 80, all: bool = False) -> str:
-        """The effects as aligned text, the largest cost first; all=True shows every one."""
-        return as_text(self, width, all=all)
+    def __repr__(self) -> str:
+        return as_text(self)
 
     def plot(self, ax: Any = None, width: float | None = None) -> Any:
         """Heads as cells, layers down and heads across, coloured by cost; other cuts as bars."""
@@ -217,12 +217,6 @@ class Effects:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomically(path) as temporary:
             temporary.write_text(json.dumps(document), encoding="utf-8")
-
-    def __repr__(self) -> str:
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
 
 
 @printable_errors()

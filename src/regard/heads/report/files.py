@@ -38,7 +38,7 @@ from regard.heads.report.file_checks import (
     text_of_plain,
     whole_number,
 )
-from regard.heads.report.forward import Forward, in_slots
+from regard.heads.report.forwards import Forward, in_slots
 from regard.heads.report.packed_mask import PackedMask, packed_bits
 from regard.heads.report.record import Record, RecordedCall, RecordTexts
 from regard.heads.report.texts import texts_of

@@ -16,10 +16,9 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.collection import Collection
 from regard.heads.report.compare import Comparison, HeadSummary, compare
 from regard.heads.report.files import SavedReport, load_report, save_report
-from regard.heads.report.forward import Forward, Slot
+from regard.heads.report.forwards import Collection, Forward, Slot
 from regard.heads.report.head_list import HeadList, choose_heads
 from regard.heads.report.one_token import TokenInHeads, common_texts
 from regard.heads.report.record import Record
