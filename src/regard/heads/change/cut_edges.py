@@ -12,6 +12,7 @@ from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.visibility import visible_tile
 from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.texts import read_texts, span_of
 from regard.support.tokens import TextTokens
 
 Token = int | str
@@ -108,19 +109,12 @@ def _read(reader: TextReader, ids: Tensor | None, real: Tensor | None) -> list[T
         raise ValueError(
             "edges name words, and the model was not called with token ids that can be seen; use positions"
         )
-    if real is None or real.shape != ids.shape:
-        real = torch.ones_like(ids, dtype=torch.bool)
-    return [reader.read(row, hidden) for row, hidden in zip(ids.tolist(), (~real).tolist(), strict=True)]
+    return read_texts(reader, ids, real)
 
 
 def _places(token: Token, texts: Sequence[TextTokens], text: int) -> Sequence[int]:
     """The positions of a token; a word may be several tokens."""
-    if not isinstance(token, str):
-        return [token]
-    try:
-        return texts[text].span(token)
-    except ValueError as error:
-        raise ValueError(f"text {text}: {error}" if len(texts) > 1 else str(error)) from None
+    return span_of(token, texts, text) if isinstance(token, str) else [token]
 
 
 def _can_see(call: WatchedCall, text: int | None, row: int, col: int) -> bool:

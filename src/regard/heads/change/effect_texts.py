@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.texts import span_of
 from regard.support.tokens import TextTokens
 
 Text = str | Tensor | Sequence[int] | Mapping[str, Any]
@@ -88,10 +89,7 @@ def _places(
                 raise ValueError(
                     f"{token!r} cannot be looked up: no tokenizer is known; give tokenizer=…, or positions"
                 )
-            try:
-                places += texts[number].span(token)
-            except ValueError as error:
-                raise ValueError(which + str(error)) from None
+            places += span_of(token, texts, number)
             continue
         at = index(token)
         if not -sample.length <= at < sample.length:
