@@ -1,7 +1,7 @@
 """Every statistic by its definition, in float64, from weights that are written out: the oracle of the tests.
 
-The functions have the names and arguments of regard.heads.measure.statistics and on_demand, so they can replace them; sizes are small,
-and nothing here is meant to be fast.
+The functions have the names and arguments of measure.statistics and on_demand, so they can replace them; sizes are
+small, and nothing here is meant to be fast.
 """
 
 import torch

@@ -33,8 +33,8 @@ class CutEdges:
         """(text, row, column) of the edges that are in this call."""
         if self.one_text and call.origin.across:
             raise ValueError(
-                f"{call.origin.module or 'the model'} is cross-attention, whose queries and keys are different texts; name the "
-                "layers in which edges are cut: layers=[…]"
+                f"{call.origin.module or 'the model'} is cross-attention, whose queries and keys are different texts; "
+                "name the layers in which edges are cut: layers=[…]"
             )
         _, _, T, S = call.sizes
         self.lengths = max(self.lengths[0], positions.query + T), max(self.lengths[1], positions.key + S)
@@ -92,8 +92,8 @@ class CutEdges:
         """The tokens of queries and keys, for each text."""
         if self.reader is None:
             raise ValueError(
-                "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or use "
-                "positions"
+                "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or "
+                "use positions"
             )
         if not call.origin.across:
             texts = _read(self.reader, call.origin.tokens, call.origin.real)

@@ -126,8 +126,8 @@ class _Runner:
                 losses.append(_losses(logits, sample)[0])
         if samples[0].ahead and (where := look_ahead(seen)) is not None:
             raise ValueError(
-                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give targets=, "
-                "what each position should predict, with −1 where nothing counts"
+                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give "
+                "targets=, what each position should predict, with −1 where nothing counts"
             )
         for sample in samples[_WATCHED:]:
             losses.append(_losses(self._logits(sample, 1), sample)[0])
@@ -135,8 +135,9 @@ class _Runner:
             if not bool(loss[sample.targets >= 0].isfinite().all()):
                 at = int(((sample.targets >= 0) & ~loss.isfinite()).nonzero()[0])
                 raise ValueError(
-                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, without "
-                    "any cut, so no effect can be measured; check the model's weights, its dtype and the padding"
+                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, "
+                    "without any cut, so no effect can be measured; check the model's weights, its dtype and the "
+                    "padding"
                 )
         return seen, losses, int(logits.shape[-1])
 
@@ -201,8 +202,8 @@ def _logits_of(output: Any, rows: int, sample: Sample, name: str) -> Tensor:
     largest = int(sample.targets.max())
     if largest >= logits.shape[-1]:
         raise ValueError(
-            f"{name} returned {logits.shape[-1]} numbers for each token, so target {largest} has no logit; effect() needs "
-            "the model with its language model head"
+            f"{name} returned {logits.shape[-1]} numbers for each token, so target {largest} has no logit; effect() "
+            "needs the model with its language model head"
         )
     return logits
 
@@ -252,8 +253,8 @@ def _values_of_text(values: Mapping[HeadNumber, Value], number: int, texts: int)
         if isinstance(value, Tensor) and value.dim() == 3:
             if len(value) != texts:
                 raise ValueError(
-                    f"head {head[0]}.{head[1]} is to hand over values of {len(value)} texts, and {texts} are measured; give "
-                    "those of as many texts, or (T, D) for all of them"
+                    f"head {head[0]}.{head[1]} is to hand over values of {len(value)} texts, and {texts} are measured; "
+                    "give those of as many texts, or (T, D) for all of them"
                 )
             value = value[number]
         mine[head] = value

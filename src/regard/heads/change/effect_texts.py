@@ -120,7 +120,8 @@ def _inputs(text: Any, encode: Callable[[str], list[int]], device: torch.device)
     ids = torch.tensor(encode(text)) if isinstance(text, str) else torch.as_tensor(text)
     if ids.is_floating_point() or ids.dim() not in (1, 2):
         raise ValueError(
-            f"a text is a string, token ids (T,), or what the model is called with; this is {ids.dtype} {tuple(ids.shape)}"
+            f"a text is a string, token ids (T,), or what the model is called with; "
+            f"this is {ids.dtype} {tuple(ids.shape)}"
         )
     rows = ids.reshape(1, -1) if ids.dim() == 1 else ids
     return [((row[None].to(device),), {}, row.cpu(), None) for row in rows]

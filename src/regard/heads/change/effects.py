@@ -95,8 +95,8 @@ class Effect:
 class Effects(ShownAsTable):
     """What each cut costs; prints as a table, the largest cost first.
 
-    `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at once,
-    where they were measured. Iterating, and len(), go over all of them in the order in which they were measured.
+    `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at
+    once, where they were measured. Iterating, and len(), go over all of them in the order in which they were measured.
     """
 
     def __init__(self, measured: Measured) -> None:
@@ -149,7 +149,7 @@ class Effects(ShownAsTable):
         return self.measured.heads[layer]
 
     def order(self) -> list[Effect]:
-        """The effects, the largest cost first: by the log-probability of chosen tokens where there are any, else by loss."""
+        """The effects, the largest cost first: by the log-probability of chosen tokens, or else by the loss."""
         return sorted(self, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
 
     @property

@@ -180,7 +180,7 @@ def _by_kernels(call: WatchedCall, attention: QK, collect: frozenset[str]) -> di
 def _starts(
     call: WatchedCall, lse: Tensor, mask: KernelMask, rest: Mask | None, tokens: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The first visible key (B,), None where that is key 0; and the earlier occurrence (B, T), where tokens are needed."""
+    """The first visible key (B,), None where that is key 0; the earlier occurrence (B, T), where tokens are needed."""
     if call.origin.first is None and rest is None and mask.bias is None and mask.keys is None and mask.window is None:
         return None, earlier_from_first_key(call) if tokens else None
     first = first_visible(call, counted(call, lse))

@@ -146,7 +146,7 @@ _latest = _Latest()
 
 
 def _remembered(tokens: Tensor) -> RememberedText:
-    """What is computed from these ids, once for all layers of a forward, and once for texts that are all the same row."""
+    """What is computed from these ids, once for all layers of a forward, once for texts that are all the same row."""
     tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
     if tokens.is_inference():  # which counts no versions
         return RememberedText(tokens, 0, _last_occurrence(tokens), {})

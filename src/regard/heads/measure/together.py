@@ -81,7 +81,7 @@ class WaitingCalls:
         self._form: Form | None = None
 
     def add(self, call: WatchedCall) -> bool:
-        """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
+        """Let this call wait; False where it cannot be measured together with those that wait, or with any."""
         form = form_of(call)
         if (
             form is None

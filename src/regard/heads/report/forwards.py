@@ -196,7 +196,7 @@ def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str
     one, other = before.call.attention, call.attention
     if not (before.kept and isinstance(one, QK) and isinstance(other, QK)):
         return all(torch.equal(*pair) for pair in pairs)
-    # The statistics are compared for the mask's sake; measured together with other calls, they may differ in the last bit.
+    # The statistics are compared for the mask's sake; measured together with others, they may differ in the last bit.
     same = torch.equal(one.q, other.q) and torch.equal(one.k, other.k)
     return same and all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
 

@@ -61,7 +61,8 @@ def _sorted(
     known = [key for key in chosen if not math.isnan(values[key])]
     if chosen and not known:
         raise ValueError(
-            f'"{by}" has no value in these heads, so they cannot be sorted by it; it was not collected, or no row has one'
+            f'"{by}" has no value in these heads, so they cannot be sorted by it; '
+            "it was not collected, or no row has one"
         )
     sign = 1 if descending is False else -1
     return [*sorted(known, key=lambda key: sign * values[key]), *(key for key in chosen if key not in known)]

@@ -21,7 +21,7 @@ class TokenInHead(NamedTuple):
     """What one head does with the token.
 
     weights: (S,), where the token looks. received: (T,), how much each query looks at it; NaN in cross-attention, where
-    it is not among the keys. telling: the largest weight on any token but the first, which many heads look at by default.
+    it is not among the keys. telling: the largest weight on any token but the first, which many heads look at anyway.
     """
 
     head: Head

@@ -64,7 +64,7 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 class HeadScores:
-    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one matrix product.
+    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one product.
 
     The queries contain the scale, and one more channel subtracts the rows' lse, (G, T), from every score. Scores are in
     units of log 2, because exp2 is faster than exp.
