@@ -228,12 +228,16 @@ def _groups(
     groups: list[Group] = [(head,) for head in head_numbers(heads) or ()]
     groups += [_heads_of(layer, sizes) for layer in named]
     groups += [tuple(sorted(head_numbers(list(pair)) or ())) for pair in pairs or ()]
+    _check_groups(groups, sizes)
+    return list(dict.fromkeys(groups))
+
+
+def _check_groups(groups: Sequence[Group], sizes: Sequence[int]) -> None:
     for layer, head in chain(*groups):
         if head >= len(_heads_of(layer, sizes)):
             raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
     if not groups or not all(groups):
         raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
-    return list(dict.fromkeys(groups))
 
 
 def _heads_of(layer: Any, sizes: Sequence[int]) -> Group:

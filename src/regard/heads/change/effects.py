@@ -252,15 +252,21 @@ def _checked(document: dict[str, Any]) -> Measured:
     pairs = zip(document["losses"], document["changes"], strict=True)
     numbers = [_numbers([losses, *changes], len(cuts), f"text {i}") for i, (losses, changes) in enumerate(pairs)]
     require(bool(heads and numbers), "there are no layers or no texts")
-    sizes, chosen = [one.shape[1] for one in numbers], document["chosen"]
-    for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
-        require(all(whole_number(at, "chosen") < size for at in places), "no such token")
-    texts = None if document["texts"] is None else [text_of_plain(one) for one in document["texts"]]
-    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    chosen, texts = _checked_texts(document, [one.shape[1] for one in numbers])
     roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
     to = document["to"]
     require(all(map(short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
     return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
+
+
+def _checked_texts(document: dict[str, Any], sizes: list[int]) -> tuple[Any, list[TextTokens] | None]:
+    """The chosen tokens and the tokens of each text, which have these sizes."""
+    chosen = document["chosen"]
+    for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
+        require(all(whole_number(at, "chosen") < size for at in places), "no such token")
+    texts = None if document["texts"] is None else [text_of_plain(one) for one in document["texts"]]
+    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    return chosen, texts
 
 
 def _numbers(rows: Sequence[Sequence[float | None]], cuts: int, what: str) -> Tensor:

@@ -21,7 +21,7 @@ from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.measure.target_keys import locate
-from regard.heads.report.reorder import call_in_order, latest_orders
+from regard.heads.report.text_order import call_in_order, latest_orders
 from regard.support.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps

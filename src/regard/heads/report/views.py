@@ -13,10 +13,10 @@ from regard.attention.call import QK
 from regard.heads.calls.basis import Basis
 from regard.heads.measure.on_demand import MAP, TOP
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
-from regard.heads.report.cells import hides_future, visible_cells, visible_keys
 from regard.heads.report.record import Record
 from regard.heads.report.roles import Role, Tally
 from regard.heads.report.texts import find_word, texts_of
+from regard.heads.report.visible_keys import hides_future, visible_cells, visible_keys
 from regard.support.drawing import ShownAsWidget, as_figure
 from regard.support.tokens import TextTokens
 
