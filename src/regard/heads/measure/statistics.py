@@ -22,16 +22,7 @@ from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask, mask_for_kernels
 from regard.heads.measure.on_demand import BY_HEAD, counted, result_dtype
-from regard.heads.measure.registry import (
-    BY_NAME,
-    COLUMNS,
-    NEED_TOKENS,
-    ROWS,
-    STATISTICS,
-    TARGETS,
-    Start,
-    Statistic,
-)
+from regard.heads.measure.registry import BY_NAME, COLUMNS, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
 from regard.heads.measure.target_keys import (
     dropped_targets,
     earlier_from_first_key,
