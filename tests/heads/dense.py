@@ -1,14 +1,14 @@
 """Every statistic by its definition, in float64, from weights that are written out: the oracle of the tests.
 
-The functions have the names and arguments of regard.heads.measure.statistics and on_demand, so they can replace them; sizes are small,
-and nothing here is meant to be fast.
+The functions have the names and arguments of measure.statistics and on_demand, so they can replace them; sizes are
+small, and nothing here is meant to be fast.
 """
 
 import torch
 
 from heads.made_calls import made_call
 from regard.heads.calls.call import OwnWeights, WatchedCall
-from regard.heads.measure.statistics import MAP, TOP
+from regard.heads.measure.on_demand import MAP, TOP
 
 ROWS = (
     *("lse", "entropy", "largest", "largest_key", "distance"),

@@ -12,6 +12,7 @@ from heads.made_calls import made_call
 from heads.models import calls, gpt2, ids, llama, mistral, t5, watched
 from regard.heads.calls import visibility
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import COLUMNS, ROWS
 
 RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
 LEFT = RIGHT.flip(1)
@@ -174,7 +175,7 @@ def test_statistics_begin_at_the_first_key_that_no_lowest_number_hides(low):
     for hidden in (-math.inf, LOW[low]):
         bias = torch.zeros(2, 1, 7, 7).masked_fill(~seen, hidden)
         call = made_call("", q=q, k=q, scale=0.3, bias=bias, real=LEFT, tokens=tokens)
-        found.append(statistics.measure(call, frozenset({*statistics.ROWS, *statistics.COLUMNS})))
+        found.append(statistics.measure(call, frozenset({*ROWS, *COLUMNS})))
     right, ours = found
     assert right.keys() == ours.keys()
     for name in right:

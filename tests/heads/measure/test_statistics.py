@@ -15,9 +15,10 @@ from regard.attention.masks import EVERYTHING
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
+from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
 from sampled import quick_only
 
-ALL = frozenset({*statistics.ROWS, *statistics.COLUMNS, "histogram"})
+ALL = frozenset({*ROWS, *COLUMNS, "histogram"})
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
 
@@ -147,7 +148,7 @@ def test_weights_that_came_written_out(T, S):
 
 @pytest.mark.parametrize("B, T, S", [(0, 5, 5), (2, 0, 5), (2, 0, 0)], ids=str)
 def test_nothing_gives_nothing(B, T, S):
-    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(statistics.DEFAULT))
+    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(DEFAULT))
     assert found["entropy"].shape == (B, 3, T)
     assert torch.equal(found["received"], torch.zeros(B, 3, S))
 

@@ -1,5 +1,8 @@
 """Target keys: one key for each query, or none."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 
@@ -89,3 +92,21 @@ def test_earlier_occurrences_are_computed_once_for_all_layers_and_again_for_othe
     assert earlier_from_first_key(two).tolist() == earlier_occurrence(two, 0).tolist()
     later = earlier_from_first_key(random_call(B=1, T=2, S=5, tokens=ids))
     assert later.tolist() == [[2, NONE]]
+
+
+def test_threads_that_watch_two_models_at_once_never_read_each_others_text():
+    texts = [torch.tensor([[5, 7, 5, 5, 7]]), torch.tensor([[1, 1, 2, 2, 1]])]
+    right = [torch.tensor([[NONE, NONE, 0, 2, 1]]), torch.tensor([[NONE, 0, NONE, 2, 1]])]
+    both_read, kept = Barrier(2), [False, False]
+
+    def read(number):
+        call = random_call(B=1, T=5, tokens=texts[number])
+        first = earlier_from_first_key(call)
+        for _ in range(200):
+            both_read.wait(timeout=60)  # the other thread has read its own text by now
+            assert torch.equal(earlier_from_first_key(call), right[number])
+        kept[number] = earlier_from_first_key(call) is first
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(read, range(2)))
+    assert kept == [True, True]  # also computed once in each

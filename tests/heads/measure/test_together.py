@@ -91,7 +91,7 @@ def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
 
 def test_on_a_gpu_calls_are_joined_while_launching_takes_longer_than_computing():
     call = random_call(mask=causal())
-    form = form_of(call)._replace(device=torch.device("cuda"), dtypes=(torch.bfloat16, torch.bfloat16))
+    form = form_of(call)._replace(device=torch.device("cuda"), dtype=torch.bfloat16)
 
     def most_calls(B, H, T):
         sizes = torch.Size((B, H, T, 64))

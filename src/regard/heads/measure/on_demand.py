@@ -5,7 +5,7 @@ All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
+
+TOP = 8  # how many keys a query keeps where "top" is collected
+MAP = 128  # cells of a side where "map" is collected
 
 
 def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
@@ -30,16 +33,14 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
     low, high = int(cols.min()), int(cols.max()) + 1
     every = len(cols) == high - low and bool((cols[1:] > cols[:-1]).all())  # then nothing is to be chosen
     size = 256 if call.device.type == "cpu" else 4096
-    texts_of_head = {b: HeadWeights(call.attention, b, head, lse) for b in texts}
+    texts_of_head = {b: HeadWeights(call.attention, b, slice(head, head + 1), lse, counts) for b in texts}
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         for first, last in _consecutive(part):
             for i, (b, one) in enumerate(texts_of_head.items()):
                 tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
-                p = one.tile(tile)
-                p = p if every else p[:, cols - low]
-                p = p.masked_fill(~counts[b, head, tile.first : tile.last, None], 0)
-                result[i, start + first : start + last] = p
+                p = one.tile(tile)[0]
+                result[i, start + first : start + last] = p if every else p[:, cols - low]
     return result
 
 
@@ -47,12 +48,10 @@ def _tiles(call: WatchedCall, lse: Tensor, head: int | None = None) -> Iterator[
     """Every tile of a head, or of all heads, and its weights; 0 in rows that do not count."""
     counts = counted(call, lse)
     for (b, h), group in groupby(tiles.tiles(call.attention, head), lambda tile: (tile.b, tile.h)):
-        weights_of_head = HeadWeights(call.attention, b, h, lse)
-        rest = None if bool(counts[b, h].all()) else ~counts[b, h, :, None]
+        weights_of_head = HeadWeights(call.attention, b, slice(h, h + 1), lse, counts)
         for tile in group:
             if tile.high > tile.low:
-                p = weights_of_head.tile(tile)
-                yield tile, p if rest is None else p.masked_fill(rest[tile.first : tile.last], 0)
+                yield tile, weights_of_head.tile(tile)[0]
 
 
 def top(call: WatchedCall, lse: Tensor, head: int, n: int) -> tuple[Tensor, Tensor]:
@@ -118,6 +117,14 @@ def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
         part = amounts[tile.b, :, tile.first : tile.last].to(p.dtype) @ p
         result[tile.b, :, tile.low : tile.high] += part.double()
     return (result / H).to(result_dtype(call))
+
+
+# Statistics that are collected in this way: the tensors of one head, in the order of Statistic.stored.
+BY_HEAD: dict[str, Callable[[WatchedCall, Tensor, int], tuple[Tensor, ...]]] = {
+    "histogram": lambda call, lse, head: (histogram(call, lse, head),),
+    "map": lambda call, lse, head: (pooled(call, lse, head, MAP),),
+    "top": lambda call, lse, head: top(call, lse, head, TOP),
+}
 
 
 def counted(call: WatchedCall, lse: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
 
@@ -17,12 +18,11 @@ from regard.attention.call import QK
 from regard.attention.masks import Mask
 from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key
-from regard.heads.measure import on_demand
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
-from regard.heads.measure.kernels.kernel_mask import mask_for_kernels
-from regard.heads.measure.on_demand import counted, result_dtype
-from regard.heads.measure.registry import COLUMNS, DEFAULT, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
+from regard.heads.measure.kernels.kernel_mask import KernelMask, mask_for_kernels
+from regard.heads.measure.on_demand import BY_HEAD, counted, result_dtype
+from regard.heads.measure.registry import BY_NAME, COLUMNS, NEED_TOKENS, ROWS, STATISTICS, TARGETS, Start, Statistic
 from regard.heads.measure.target_keys import (
     dropped_targets,
     earlier_from_first_key,
@@ -32,14 +32,10 @@ from regard.heads.measure.target_keys import (
 )
 from regard.support.torch_threads import limit_threads
 
-__all__ = ["COLUMNS", "DEFAULT", "MAP", "ROWS", "TOP", "measure"]
-
-TOP = 8  # how many keys a query keeps where "top" is collected
-MAP = 128  # cells of a side where "map" is collected
 WRITTEN_OUT = 1 << 28  # entries of a mask that kernels cannot compute, at a time
 MOST_PROGRAMS = 65535  # B · H of one launch
 _refused: set[tuple[torch.device, int]] = set()  # devices and key sizes that kernels could not be built for
-_AFTERWARDS = frozenset({"lse", "histogram", "top", "map"})  # needs no pass over all statistics
+_AFTERWARDS = frozenset({"lse", *BY_HEAD})  # needs no pass over all statistics
 
 
 def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
@@ -56,26 +52,26 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
         collect = collect | NEED_TOKENS
     attention = _in_triton(call)
     result = (None if attention is None else _in_one_launch(call, attention, collect)) or _in_tiles(call, collect)
-    heads, lse = range(call.sizes[1]), result["lse"]
     if "received_mean" in collect:
         queries = queries_per_key(call)
         result["received_mean"] = torch.where(queries > 0, result["received"] / queries.clamp(min=1), torch.nan)
-    if "histogram" in collect:
-        result["histogram"] = torch.stack([on_demand.histogram(call, lse, h) for h in heads], dim=1)
-    if "map" in collect:
-        result["map"] = torch.stack([on_demand.pooled(call, lse, h, MAP) for h in heads], dim=1)
-    if "top" in collect:
-        keys, weights = zip(*(on_demand.top(call, lse, h, TOP) for h in heads), strict=True)
-        result["top_keys"], result["top_weights"] = torch.stack(keys, dim=1), torch.stack(weights, dim=1)
+    for name in collect & BY_HEAD.keys():
+        tensors = zip(*(BY_HEAD[name](call, result["lse"], head) for head in range(call.sizes[1])), strict=True)
+        result |= {stored: torch.stack(one, 1) for stored, one in zip(BY_NAME[name].stored, tensors, strict=True)}
+    _correct(call, result)
+    return {name: result[name] for name in _stored(collect) if name in result}
+
+
+def _correct(call: WatchedCall, result: dict[str, Tensor]) -> None:
+    """0 on targets that a cache has dropped; NaN in what compares positions, where those are unknown."""
     if call.origin.dropped is not None:  # what is in the text and not among these keys has weight 0
         names = [name for name in TARGETS if name in result]
-        counts = counted(call, lse)
+        counts = counted(call, result["lse"])
         for name, absent in zip(names, dropped_targets(call, [TARGETS[name] for name in names]), strict=True):
             result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
     if not call.has_positions:
         undefined = [one.name for one in STATISTICS if one.name in result and (one.positional or _is_first(one, call))]
         result |= {name: torch.full_like(result[name], torch.nan) for name in undefined}
-    return {name: result[name] for name in _stored(collect) if name in result}
 
 
 @cache
@@ -142,35 +138,27 @@ def _by_kernels(call: WatchedCall, attention: QK, collect: frozenset[str]) -> di
     from regard.heads.measure.kernels import launch as gpu
 
     B, H, T, S = call.sizes
-    origin = call.origin
     mask, rest = mask_for_kernels(attention)
     q, k, lse = gpu.ready(attention.q), gpu.ready(attention.k), _lse(call).float().contiguous()
     if not collect - _AFTERWARDS:
         return {"lse": lse.masked_fill(~counted(call, lse), torch.nan)}
-    sees_first = (
-        origin.first is None and rest is None and mask.bias is None and mask.keys is None and mask.window is None
-    )
-    first = None if sees_first else first_visible(call, counted(call, lse))
-    names, earlier = _measurable_targets(call), None
-    if NEED_TOKENS & set(names):
-        earlier = earlier_from_first_key(call) if first is None else earlier_occurrence(call, first[:, None]).int()
-    real = None if origin.real is None else origin.real.to(call.device).contiguous()
+    names = _measurable_targets(call)
+    first, earlier = _starts(call, lse, mask, rest, bool(NEED_TOKENS & set(names)))
+    real = None if call.origin.real is None else call.origin.real.to(call.device)
     received = torch.zeros(B, H, S, dtype=torch.int64, device=call.device) if collect & set(COLUMNS) else None
-    targets = [(int(TARGETS[name].start), TARGETS[name].step) for name in names]
-    size, parts = _rows_per_launch(call, rest), []
-    for start in range(0, T, size):
-        rows = slice(start, min(start + size, T))
+    parts = []
+    for rows, part_mask in _launches(call, mask, rest):
         part = gpu.one_pass(
             q[:, :, rows],
             k,
             attention.scale,
-            mask.part(rows.start, rows.stop, rest, S, call.device),
+            part_mask,
             lse[:, :, rows].contiguous(),
             real=None if real is None else real[:, rows].contiguous(),
-            first=None if first is None else first.clamp(min=0).int(),
+            first=first,
             earlier=None if earlier is None else earlier[:, rows].contiguous(),
             received=received,
-            targets=targets,
+            targets=[(int(TARGETS[name].start), TARGETS[name].step) for name in names],
             done=rows.stop == T,
         )
         part |= dict(zip(names, part.pop("chosen"), strict=True))
@@ -180,9 +168,28 @@ def _by_kernels(call: WatchedCall, attention: QK, collect: frozenset[str]) -> di
     return {n: torch.cat([part[n] for part in parts], dim=-1) if n in parts[0] else t for n, t in parts[-1].items()}
 
 
+def _starts(
+    call: WatchedCall, lse: Tensor, mask: KernelMask, rest: Mask | None, tokens: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The first visible key (B,), None where that is key 0; the earlier occurrence (B, T), where tokens are needed."""
+    if call.origin.first is None and rest is None and mask.bias is None and mask.keys is None and mask.window is None:
+        return None, earlier_from_first_key(call) if tokens else None
+    first = first_visible(call, counted(call, lse))
+    return first.clamp(min=0).int(), earlier_occurrence(call, first[:, None]).int() if tokens else None
+
+
+def _launches(call: WatchedCall, mask: KernelMask, rest: Mask | None) -> Iterator[tuple[slice, KernelMask]]:
+    """The queries of each launch and their mask: all at once, unless a mask must be written out as a tensor."""
+    B, H, T, S = call.sizes
+    size = T if rest is None else max(64, WRITTEN_OUT // max(S * B * H, 1))
+    for first in range(0, T, size):
+        last = min(first + size, T)
+        yield slice(first, last), mask.part(first, last, rest, S, call.device)
+
+
 def _lse(call: WatchedCall, threads: int | None = None) -> Tensor:
     """log Σ exp(scores): the model's own, or computed; NaN for weights that the model computed itself."""
-    B, H, T, S = call.sizes
+    B, H, T, _ = call.sizes
     if call.lse is not None:
         return call.lse
     if isinstance(call.attention, OwnWeights):
@@ -194,18 +201,8 @@ def _lse(call: WatchedCall, threads: int | None = None) -> Tensor:
 
     mask, rest = mask_for_kernels(attention)
     q, k = gpu.ready(attention.q), gpu.ready(attention.k)
-    size, parts = _rows_per_launch(call, rest), []
-    for first in range(0, T, size):
-        last = min(first + size, T)
-        part = mask.part(first, last, rest, S, call.device)
-        parts.append(gpu.logsumexp(q[:, :, first:last], k, attention.scale, part))
+    parts = [gpu.logsumexp(q[:, :, rows], k, attention.scale, part) for rows, part in _launches(call, mask, rest)]
     return torch.cat(parts, dim=-1) if parts else torch.zeros(B, H, T, device=call.device)
-
-
-def _rows_per_launch(call: WatchedCall, rest: Mask | None) -> int:
-    """All queries, unless their mask must be written out as a tensor."""
-    B, H, T, S = call.sizes
-    return T if rest is None else max(64, WRITTEN_OUT // max(S * B * H, 1))
 
 
 def _in_triton(call: WatchedCall) -> QK | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -137,22 +138,26 @@ class RememberedText(NamedTuple):
     earlier: dict[tuple[tuple[int, ...], int], Tensor]  # earlier_from_first_key(), by sizes
 
 
-_latest: RememberedText | None = None
+class _Latest(threading.local):
+    text: RememberedText | None = None  # each thread's own: models may be watched side by side
+
+
+_latest = _Latest()
 
 
 def _remembered(tokens: Tensor) -> RememberedText:
-    """What is computed from these ids, once for all layers of a forward, and once for texts that are all the same row."""
-    global _latest
+    """What is computed from these ids, once for all layers of a forward, once for texts that are all the same row."""
     tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
-    if _latest is not None and _latest.tokens.data_ptr() == tokens.data_ptr() and not tokens.is_inference():
-        text = _latest.tokens
-        same = text.shape == tokens.shape and text.stride() == tokens.stride() and text.device == tokens.device
-        if same and _latest.version == tokens._version:
-            return _latest
     if tokens.is_inference():  # which counts no versions
         return RememberedText(tokens, 0, _last_occurrence(tokens), {})
-    _latest = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
-    return _latest
+    if _latest.text is None or _place(_latest.text.tokens, _latest.text.version) != _place(tokens, tokens._version):
+        _latest.text = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
+    return _latest.text
+
+
+def _place(tokens: Tensor, version: int) -> tuple[object, ...]:
+    """Equal for the same values in the same memory."""
+    return tokens.data_ptr(), tokens.shape, tokens.stride(), tokens.device, version
 
 
 def _last_occurrence(tokens: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import CAUSAL, EVERYTHING, Mask
+from regard.attention.masks import CAUSAL, EVERYTHING
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.exact_weights import FEW
@@ -27,15 +27,10 @@ class Form(NamedTuple):
 
     queries: torch.Size
     keys: torch.Size
-    dtypes: tuple[torch.dtype, torch.dtype]
+    dtype: torch.dtype
     device: torch.device
-    scale: float
-    mask: Mask
-    known: tuple[bool, ...]  # which optional tensors there are
-    has_positions: bool
-    across: bool
-    extra: int
     stream: torch.cuda.Stream | None  # on which the copies are made
+    others: tuple[object, ...]  # whatever else must be equal
 
     @property
     def most_calls(self) -> int:
@@ -44,7 +39,7 @@ class Form(NamedTuple):
         weights = max(B * H * T * self.keys[2], 1)
         if self.device.type == "cpu":
             return FEW // weights
-        size = (self.queries.numel() + self.keys.numel()) * self.dtypes[0].itemsize
+        size = (self.queries.numel() + self.keys.numel()) * self.dtype.itemsize
         return min(WEIGHTS // weights, BYTES // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
 
 
@@ -58,19 +53,10 @@ def form_of(call: WatchedCall) -> Form | None:
         return None
     if any(t is not None for t in (attention.bias, attention.alibi, origin.dropped)):
         return None
-    return Form(
-        queries=q.shape,
-        keys=k.shape,
-        dtypes=(q.dtype, k.dtype),
-        device=q.device,
-        scale=attention.scale,
-        mask=mask,
-        known=tuple(t is not None for t in (call.lse, origin.real, origin.tokens, origin.first)),
-        has_positions=call.has_positions,
-        across=origin.across,
-        extra=origin.extra,
-        stream=torch.cuda.current_stream(q.device) if q.is_cuda else None,
-    )
+    stream = torch.cuda.current_stream(q.device) if q.is_cuda else None
+    known = tuple(t is not None for t in (call.lse, origin.real, origin.tokens, origin.first))
+    others = (k.dtype, attention.scale, mask, known, call.has_positions, origin.across, origin.extra)
+    return Form(q.shape, k.shape, q.dtype, q.device, stream, others)
 
 
 class WaitingCalls:
@@ -81,7 +67,7 @@ class WaitingCalls:
         self._form: Form | None = None
 
     def add(self, call: WatchedCall) -> bool:
-        """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
+        """Let this call wait; False where it cannot be measured together with those that wait, or with any."""
         form = form_of(call)
         if (
             form is None

@@ -7,31 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors
 import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import (
-    CAUSAL,
-    EVERYTHING,
-    And,
-    Causal,
-    Dense,
-    Documents,
-    Everything,
-    Mask,
-    Not,
-    Or,
-    Padding,
-    Window,
-    documents,
-    padding,
-    window,
-)
+from regard.attention.mask import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key
@@ -45,14 +31,14 @@ from regard.heads.report.file_checks import (
     check_range,
     check_sizes,
     damage_refused,
-    opened,
+    file_named,
     plain_text,
     require,
     short_text,
     text_of_plain,
     whole_number,
 )
-from regard.heads.report.forward import Forward, in_slots
+from regard.heads.report.forwards import Forward, in_slots
 from regard.heads.report.packed_mask import PackedMask, packed_bits
 from regard.heads.report.record import Record, RecordedCall, RecordTexts
 from regard.heads.report.texts import texts_of
@@ -120,7 +106,7 @@ def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedRe
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
-    with opened(path, device) as file:
+    with file_named(path), safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
         return _read(file, path.stat().st_size, torch.device(device))
 
 
@@ -193,23 +179,19 @@ class _Writer:
         return entry
 
     def mask(self, mask: Mask, step: RecordedCall) -> dict[str, Any]:
-        """A mask as its rule; one that the format has no rule for as a tensor."""
-        match mask:
-            case Everything() | Causal():
-                return {"kind": mask.kind}
-            case Window():
-                return {"kind": "window", "size": mask.size}
-            case Padding():
-                return {"kind": "padding", "keep": self.put(mask.keep, common=True)}
-            case Documents():
-                return {"kind": "documents", "ids": self.put(mask.ids, common=True)}
-            case And() | Or():
-                both = [self.mask(mask.left, step), self.mask(mask.right, step)]
-                return {"kind": "and" if isinstance(mask, And) else "or", "of": both}
-            case Not():
-                return {"kind": "not", "of": [self.mask(mask.rule, step)]}
-        seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
-        return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+        """A mask as its rule; one whose kind files do not have as a tensor."""
+        kind = vars(type(mask)).get("file_kind")  # not of its parents: a subclass is another rule
+        if kind is None:
+            seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
+            return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+        values = {field.name: getattr(mask, field.name) for field in fields(mask)}  # type: ignore[arg-type]
+        inside = [self.mask(value, step) for value in values.values() if isinstance(value, Mask)]
+        others = {
+            name: self.put(value, common=True) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+            if not isinstance(value, Mask)
+        }
+        return {"kind": kind, **({"of": inside} if inside else {}), **others}
 
 
 def _read(file: Any, size: int, device: torch.device) -> SavedReport:
@@ -219,7 +201,7 @@ def _read(file: Any, size: int, device: torch.device) -> SavedReport:
     if header.get("version") != str(VERSION):
         version = readable(header.get("version"))
         raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
-    with damage_refused("a report"):
+    with damage_refused("the header does not describe a report"):
         report = parse_json(header["report"], MOST + size // 4)
         reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
@@ -339,20 +321,18 @@ class _Reader:
         """A mask from its rule."""
         kind = rule["kind"]
         require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
-        if kind in ("and", "or"):
-            left, right = (self.mask(one, depth + 1) for one in rule["of"])
-            return left & right if kind == "and" else left | right
-        makers: dict[str, Callable[[], Mask]] = {
-            "everything": lambda: EVERYTHING,
-            "causal": lambda: CAUSAL,
-            "window": lambda: window(whole_number(rule["size"], "a window", most=LARGEST_WINDOW)),
-            "padding": lambda: padding(self.get(rule["keep"], None, {}, "padding")),
-            "documents": lambda: documents(self.get(rule["ids"], None, {}, "documents")),
-            "not": lambda: ~self.mask(rule["of"][0], depth + 1),
-            "dense": lambda: self._packed(rule),
+        if kind == "dense":
+            return self._packed(rule)
+        require(isinstance(kind, str) and kind in MAKERS, f"no mask is called {readable(repr(kind))}")
+        inside = [self.mask(one, depth + 1) for one in rule.get("of", ())]
+        values = {
+            name: self.get(value, None, {}, kind)
+            if isinstance(value, str)
+            else whole_number(value, f"a {kind}", most=LARGEST_WINDOW)
+            for name, value in rule.items()
+            if name not in ("kind", "of")
         }
-        require(kind in makers, f"no mask is called {readable(repr(kind))}")
-        return makers[kind]()
+        return MAKERS[kind](*inside, **values)
 
     def _packed(self, rule: dict[str, Any]) -> Mask:
         shape = tuple(whole_number(size, "a mask's size") for size in rule["shape"])
@@ -364,10 +344,12 @@ class _Reader:
 
 def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
     """The least and the largest value of a statistic, with room for rounding."""
-    if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
-        named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}
-        return named.get(statistic, (-1, S - 1))
-    most = {"received": float(T), "distance": float(max(T, S))}.get(statistic, STORED[statistic].most(S))
+    if statistic not in STORED:
+        return 0, {"queries": T, "visible": S, "even_distance": max(T, S)}[statistic]
+    if statistic in _INTEGERS:
+        return -1, S - 1
+    one = STORED[statistic]
+    most = one.most(S) if one.limit is None else one.limit(T, S)
     return -0.1 * most, 1.1 * most + 0.1
 
 

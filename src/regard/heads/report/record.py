@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import EVERYTHING
+from regard.attention.mask import EVERYTHING, take_texts
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.calls.visibility import is_counted_by_mask, queries_per_key, visible_key_counts
@@ -21,7 +21,7 @@ from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.measure.target_keys import locate
-from regard.heads.report.reorder import call_in_order, latest_orders, take_texts
+from regard.heads.report.text_order import call_in_order, latest_orders
 from regard.support.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -137,14 +137,14 @@ class Record:
         new, old = one.k, other.k
         if newest.shares_keys and self.shared is not None:
             old = self.shared
-        old = old if order is None else take_texts(old, order, old.shape[0])
+        old = old if order is None else take_texts(old, order)
         return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
 
     def settle(self) -> None:
         """Put the texts of every step into the order that the last one has."""
         for number, order in latest_orders(len(self.steps), self.orders):
-            step, B = self.steps[number], self.sizes[0]
-            measured = {name: take_texts(t, order, B) for name, t in step.measured.items()}
+            step = self.steps[number]
+            measured = {name: take_texts(t, order) for name, t in step.measured.items()}
             self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
         self.orders.clear()
 

@@ -16,10 +16,9 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.collection import Collection
 from regard.heads.report.compare import Comparison, HeadSummary, compare
 from regard.heads.report.files import SavedReport, load_report, save_report
-from regard.heads.report.forward import Forward, Slot
+from regard.heads.report.forwards import Collection, Forward, Slot
 from regard.heads.report.head_list import HeadList, choose_heads
 from regard.heads.report.one_token import TokenInHeads, common_texts
 from regard.heads.report.record import Record
@@ -46,13 +45,13 @@ class Seen(ShownAsWidget):
     >>> seen[0, 0].weights(rows=4).round()
     tensor([[[0., 0., 0., 0., 1.]]])
 
-    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
-    are joined into one forward; other runs stay separate in `seen.forwards`, and the table averages over them.
-    `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all of them.
+    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by
+    name). Steps of a generation are joined into one forward; other runs stay separate in `seen.forwards`, and the table
+    averages over them. `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all.
 
-    collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map, weights
-    and rollout are computed later; by default they are kept, and weights that a model computes itself are kept up to
-    256 MiB in total. reader: reads token ids as texts.
+    collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map,
+    weights and rollout are computed later; by default they are kept, and weights that a model computes itself are kept
+    up to 256 MiB in total. reader: reads token ids as texts.
     """
 
     def __init__(

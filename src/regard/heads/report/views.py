@@ -11,12 +11,12 @@ from torch import Tensor
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import Basis
+from regard.heads.measure.on_demand import MAP, TOP
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
-from regard.heads.measure.statistics import MAP, TOP
-from regard.heads.report.cells import hides_future, visible_cells, visible_keys
 from regard.heads.report.record import Record
 from regard.heads.report.roles import Role, Tally
 from regard.heads.report.texts import find_word, texts_of
+from regard.heads.report.visible_keys import hides_future, visible_cells, visible_keys
 from regard.support.drawing import ShownAsWidget, as_figure
 from regard.support.tokens import TextTokens
 
@@ -166,8 +166,8 @@ class Head(_View):
         plain = isinstance(attention, QK) and attention.bias is None and attention.alibi is None
         if others or masked or not isinstance(attention, QK) or not plain:
             raise ValueError(
-                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} has "
-                "another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
+                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} "
+                "has another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
             )
         shared = attention.q.shape[1] // attention.k.shape[1]
         q, k = attention.q[:, self.head], attention.k[:, self.head // shared]
@@ -266,7 +266,7 @@ class SeenLayer(_View):
         return hides_future(self.record)
 
     def visible(self, text: int | None = None) -> Tensor:
-        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing. text: only this one, (1, H, T, S)."""
+        """(B, H, T, S) bool: which keys each query may see; rows of padding see none. text: only this one."""
         return visible_keys(self.record, torch.arange(self.record.sizes[2]), text)
 
     def visible_cells(self, n: int = MAP) -> Tensor:

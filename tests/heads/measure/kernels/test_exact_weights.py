@@ -11,7 +11,7 @@ from heads.dense import random_call
 from heads.measure.test_statistics import masks
 from regard import alibi_slopes, causal, window
 from regard.heads.measure.kernels import exact_weights
-from regard.heads.measure.kernels.exact_weights import Tile, logsumexp, rows_of, tiles, weights
+from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile, logsumexp, rows_of, tiles
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
@@ -47,5 +47,5 @@ def test_tiles_cover_every_weight_that_can_be_seen_once(monkeypatch):
 def test_a_tile_has_the_weights_of_its_rows_and_keys(name):
     call = random_call(2, 3, 5, 7, mask=masks(2, 5, 7)[name])
     lse = dense.measure(call, {"lse"})["lse"].float()
-    exact = weights(call.attention, Tile(1, 2, 1, 4, 2, 7), lse)
+    exact = HeadWeights(call.attention, 1, slice(2, 3), lse, dense.counted(call)).tile(Tile(1, 2, 1, 4, 2, 7))[0]
     assert_close(exact, dense.probabilities(call)[1, 2, 1:4, 2:7], **CLOSE)

@@ -16,6 +16,7 @@ from regard import causal
 from regard.attention.masks import Everything
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask
+from regard.heads.measure.registry import DEFAULT
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("Triton's interpreter does not know Gluon", allow_module_level=True)
@@ -107,7 +108,7 @@ def launched(monkeypatch):
 
 def check(call, launched):
     """The Triton program's figures but for rounding; and the same bits each time."""
-    every = frozenset(statistics.DEFAULT)
+    every = frozenset(DEFAULT)
     found, again = (statistics.measure(call, every) for _ in range(2))
     assert len(launched) == 2
     with pytest.MonkeyPatch.context() as patch:

@@ -20,13 +20,13 @@ from regard.attention.call import QK
 from regard.attention.masks import Everything
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import mask_for_kernels
-from regard.heads.measure.registry import TARGETS
+from regard.heads.measure.registry import DEFAULT, TARGETS
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 gpu = pytest.importorskip("regard.heads.measure.kernels.launch")
 CLOSE = {"rtol": 3e-5, "atol": 3e-5, "equal_nan": True, "check_dtype": False}
-EVERY = frozenset(statistics.DEFAULT)
+EVERY = frozenset(DEFAULT)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy meets infinities
 
 

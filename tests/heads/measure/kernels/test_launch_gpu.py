@@ -11,9 +11,10 @@ from heads.made_calls import made_call, moved_call
 from heads.measure.test_statistics import masks
 from regard import alibi_slopes, causal
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 pytestmark = pytest.mark.gpu
-EVERY = frozenset(statistics.DEFAULT)
+EVERY = frozenset(DEFAULT)
 
 
 def check(call, rtol=2e-4, atol=2e-4):

@@ -101,7 +101,7 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch):
     monkeypatch.setattr(exact_weights, "FEW", 0)
     monkeypatch.setattr(tile_statistics, "GROUP_WEIGHTS", 1)
 
-    class Broken(tile_statistics.HeadScores):
+    class Broken(exact_weights.HeadScores):
         def scores(self, *arguments):
             if self.heads.start == 3:
                 raise ValueError("head 3 has no scores")
@@ -109,7 +109,7 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch):
 
     call = random_call(2, 5, 7)
     lse = logsumexp(call.attention)
-    monkeypatch.setattr(tile_statistics, "HeadScores", Broken)
+    monkeypatch.setattr(exact_weights, "HeadScores", Broken)
     with pytest.raises(ValueError, match="head 3 has no scores"):
         one_pass(call.attention, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(0, 2, 7).long(), call.shift)
 

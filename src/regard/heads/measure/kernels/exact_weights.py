@@ -21,6 +21,7 @@ from regard.support.torch_threads import run_side_by_side
 ROWS = 256
 FEW = 1 << 20  # up to so many weights are computed at once: head by head, short texts would be all overhead
 LOG2E = 1.4426950408889634
+HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
 
 Place = TypeVar("Place")
 
@@ -63,7 +64,7 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 class HeadScores:
-    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one matrix product.
+    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one product.
 
     The queries contain the scale, and one more channel subtracts the rows' lse, (G, T), from every score. Scores are in
     units of log 2, because exp2 is faster than exp.
@@ -132,30 +133,43 @@ class HeadScores:
 
 
 class HeadWeights:
-    """The weights of one head, a tile at a time; rows whose lse (B, H, T) is not finite have none."""
+    """The weights of a few heads of batch element b, a tile at a time; 0 in rows that do not count.
 
-    def __init__(self, attention: Attention, b: int, h: int, lse: Tensor) -> None:
-        self.own, self.rest = None, None
-        if isinstance(attention, OwnWeights):
-            self.own = attention.weights
-        else:
-            known = lse[b, h].isfinite()
-            self.rest = None if bool(known.all()) else ~known
-            self.head = HeadScores(attention, b, slice(h, h + 1), torch.where(known, lse[b, h], 0)[None])
+    lse and counted: (B, H, T). buffers: memory for two tiles.
+    """
+
+    def __init__(
+        self, attention: Attention, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor | None = None
+    ) -> None:
+        counts, self.buffers = counted[b, heads], buffers
+        self.rest = None if bool(counts.all()) else ~counts[..., None]
+        self.own = attention.weights[b, heads] if isinstance(attention, OwnWeights) else None
+        if not isinstance(attention, OwnWeights):
+            self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
 
     def tile(self, tile: Tile) -> Tensor:
-        """The weights of a tile."""
-        b, h, first, last, low, high = tile
+        """The weights of a tile, (G, rows, keys)."""
+        own = self.own
+        return self._counted(tile, self.scores.scores(tile).exp2_() if own is None else self._part(own, tile))
+
+    def logs_and_weights(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """log₂ of the weights of a tile, HIDDEN where a key is, and the weights; the next tile overwrites them."""
         if self.own is not None:
-            part = self.own[b, h, first:last, low:high]
-            return part if part.dtype is torch.float64 else part.float()
-        p = self.head.scores(tile)[0].exp2_()
-        return p if self.rest is None else p.masked_fill_(self.rest[first:last, None], 0)
+            p = self._part(self.own, tile)
+            return p.log2().clamp_(min=HIDDEN), self._counted(tile, p)
+        first, second = (None, None) if self.buffers is None else self.buffers
+        x = self.scores.scores(tile, HIDDEN, first)
+        return x, self._counted(tile, torch.exp2(x, out=None if second is None else second[: x.numel()].view_as(x)))
 
+    def _part(self, own: Tensor, tile: Tile) -> Tensor:
+        p = own[:, tile.first : tile.last, tile.low : tile.high]
+        return p if p.dtype is torch.float64 else p.float()
 
-def weights(attention: Attention, tile: Tile, lse: Tensor) -> Tensor:
-    """The weights of a tile; rows whose lse is not finite have none."""
-    return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
+    def _counted(self, tile: Tile, p: Tensor) -> Tensor:
+        if self.rest is None:
+            return p
+        rest = self.rest[:, tile.first : tile.last]  # a model's own weights must stay: its backward needs them
+        return p.masked_fill(rest, 0) if self.own is not None else p.masked_fill_(rest, 0)
 
 
 def logsumexp(attention: QK, threads: int | None = None) -> Tensor:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from regard.heads.calls.call import Attention, OwnWeights
 from regard.heads.measure.kernels.exact_weights import (
+    HIDDEN,
     LOG2E,
-    HeadScores,
+    HeadWeights,
     Tile,
     all_scores,
     are_few,
@@ -25,7 +26,6 @@ from regard.heads.measure.kernels.exact_weights import (
     without_autocast,
 )
 
-HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
 GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a causal tile is computed and then hidden
 GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
 
@@ -67,10 +67,10 @@ def one_pass(
             buffers = spare.pop()
         except IndexError:
             buffers = torch.empty(2, size, **new)
-        group = GroupWeights(attention, b, heads, lse, counted, buffers)
+        group = HeadWeights(attention, b, heads, lse, counted, buffers)
         part = {name: values[b, heads] for name, values in sums.items()}
         for tile in row_tiles:
-            _add_tile(part, *group.tile(tile), tile, shift, keys[b], columns)
+            _add_tile(part, *group.logs_and_weights(tile), tile, shift, keys[b], columns)
         spare.append(buffers)
 
     with without_autocast(attention.device.type):
@@ -90,31 +90,6 @@ def head_groups(attention: Attention) -> list[slice]:
     most = max(GROUP_WEIGHTS // (GROUP_ROWS * max(S, 1)), 1) if attention.device.type == "cpu" else 1
     size = math.ceil(H / math.ceil(H / most)) if H else 1  # groups of equal size, where that is possible
     return [slice(h, min(h + size, H)) for h in range(0, H, size)]
-
-
-class GroupWeights:
-    """The weights of a few heads of batch element b, and their log₂, a tile at a time; 0 in rows that do not count."""
-
-    def __init__(
-        self, attention: Attention, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor
-    ) -> None:
-        counts, self.buffers = counted[b, heads], buffers
-        self.own = attention.weights[b, heads] if isinstance(attention, OwnWeights) else None
-        self.rest = None if bool(counts.all()) else ~counts[..., None]
-        if not isinstance(attention, OwnWeights):
-            self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
-
-    def tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        """log₂ of the weights of a tile, and the weights, (G, rows, keys); the next tile overwrites them."""
-        rest = None if self.rest is None else self.rest[:, tile.first : tile.last]
-        if self.own is not None:
-            p = self.own[:, tile.first : tile.last, tile.low : tile.high]
-            p = p if p.dtype is torch.float64 else p.float()
-            # A model's own weights must stay as they are: its backward needs them.
-            return p.log2().clamp_(min=HIDDEN), p if rest is None else p.masked_fill(rest, 0)
-        x = self.scores.scores(tile, HIDDEN, self.buffers[0])
-        p = torch.exp2(x, out=self.buffers[1, : x.numel()].view_as(x))
-        return x, p if rest is None else p.masked_fill_(rest, 0)
 
 
 def _add_tile(

@@ -1,10 +1,10 @@
-"""Collecting: the attention calls of a model, measured and joined into forwards."""
+"""The forwards of a model: its attention calls are measured and collected, and steps of a generation are joined."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,16 +13,84 @@ from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, Fact, How
 from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.copies import Copies
+from regard.heads.calls.same_keys import texts_of_before
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import DEFAULT, check_collected
 from regard.heads.measure.together import WaitingCalls
-from regard.heads.report.forward import Forward
 from regard.heads.report.record import Record, RecordedCall, record_call
 
 RECENT = 16  # how many of the latest forwards may be continued
 REPEATED = "equal to those of the call before, in the same module; the values may differ"
 WEIGHTS_KEPT = 256 * 2**20  # bytes of a model's own weights that are kept by default
+
+
+Slot = tuple[str, int]  # a layer: the module it ran in, and how often that module had run before in this forward
+
+
+@dataclass
+class Forward:
+    """One run of the model, or a whole generation: the records of its layers, in the order in which they ran."""
+
+    number: int
+    records: dict[Slot, Record] = field(default_factory=dict)
+
+    def rows_in(self, other: Forward) -> list[int] | None:
+        """If this is the next step of that one's generation: the row that each text has there. None if it is not.
+
+        It is where every layer ran before with the same batch and heads, and where all keys of before are proven to be
+        the same: the last ones that the layer had, followed by those of the new queries (a sliding window drops old
+        ones), or all of them (cross-attention). In beam search a text may continue that of another row.
+        """
+        same, grew, single = None, False, True
+        for slot, record in self.records.items():
+            if slot not in other.records:
+                return None
+            new = record.call(0)
+            rows, grows = _texts_before(other.records[slot].call(-1), new)
+            same = rows if same is None or rows is None else same & rows
+            if same is None or not bool(same.any(1).all()):
+                return None
+            grew, single = grew or grows, single and new.sizes[2] == 1
+        if same is None or not (grew or single):
+            return None
+        return [i if row[i] else row.index(True) for i, row in enumerate(same.tolist())]
+
+    def append(self, later: Forward, rows: Sequence[int]) -> None:
+        """Add the queries of the later forward after these; rows: the row that each of its texts has here."""
+        self.number = later.number
+        order = None if list(rows) == list(range(len(rows))) else torch.tensor(rows)
+        for slot, record in later.records.items():
+            for step in record.steps:
+                self.records[slot].append(step, order)
+
+    def settle(self) -> None:
+        """Put the texts of all steps into the order of the last."""
+        for record in self.records.values():
+            record.settle()
+
+
+def _texts_before(old: WatchedCall, new: WatchedCall) -> tuple[Tensor | None, bool]:
+    """(B, B) bool: which texts of the old call each new one may continue, None for none; and whether its keys grew."""
+    (B, H, T, S), (old_B, old_H, _, old_S), across = new.sizes, old.sizes, new.origin.across
+    if (old_B, old_H) != (B, H) or new.origin.extra or across is not old.origin.across:
+        return None, False
+    if not across and not T < S <= old_S + T:
+        return None, False
+    grows = None if across else texts_of_before(old, new, S - T)
+    if grows is not None or old_S != S:
+        return grows, grows is not None
+    return texts_of_before(old, new, S, same=True), False
+
+
+def in_slots(records: Sequence[Record]) -> dict[Slot, Record]:
+    """The records of one forward, in order, by module and by how often it had run before."""
+    slots: dict[Slot, Record] = {}
+    times: Counter[str] = Counter()
+    for record in records:
+        slots[record.name, times[record.name]] = record
+        times[record.name] += 1
+    return slots
 
 
 class Collection:
@@ -128,7 +196,7 @@ def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str
     one, other = before.call.attention, call.attention
     if not (before.kept and isinstance(one, QK) and isinstance(other, QK)):
         return all(torch.equal(*pair) for pair in pairs)
-    # The statistics are compared for the mask's sake; measured together with other calls, they may differ in the last bit.
+    # The statistics are compared for the mask's sake; measured together with others, they may differ in the last bit.
     same = torch.equal(one.q, other.q) and torch.equal(one.k, other.k)
     return same and all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
 

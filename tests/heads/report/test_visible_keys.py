@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.heads.report.cells import hides_future, visible_cells, visible_keys
+from regard.heads.report.visible_keys import hides_future, visible_cells, visible_keys
 
 
 def record(mask=None, window=None, T=7):

@@ -9,7 +9,7 @@ from regard.attention.masks import Causal, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.calls.call import TextIds
 from regard.heads.intercept.sdpa import CausalFromFirstKey
-from regard.heads.report.reorder import call_in_order, latest_orders
+from regard.heads.report.text_order import call_in_order, latest_orders
 
 ORDER = torch.tensor([2, 2, 0])
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2], [0, 0, 0, 0, 1]])

@@ -6,7 +6,7 @@ import torch
 from heads.made_calls import made_call
 from regard.attention.masks import padding
 from regard.heads.calls.copies import Copies
-from regard.heads.report.forward import Forward, in_slots
+from regard.heads.report.forwards import Forward, in_slots
 from regard.heads.report.record import Record, record_call
 
 

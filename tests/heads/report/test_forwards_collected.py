@@ -10,8 +10,8 @@ from heads.made_calls import made_call
 from heads.reports import seen_of
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import DEFAULT
-from regard.heads.report import collection
-from regard.heads.report.collection import Collection
+from regard.heads.report import forwards
+from regard.heads.report.forwards import Collection
 
 MEASURE = statistics.measure
 
@@ -23,7 +23,7 @@ def _by_definition(monkeypatch):
 
 def test_written_out_weights_are_kept_only_while_they_are_small_or_asked_for(monkeypatch):
     calls = [made_call("a", weights=torch.rand(1, 2, 5, 5).softmax(-1)) for _ in range(3)]
-    monkeypatch.setattr(collection, "WEIGHTS_KEPT", 2 * 2 * 25 * 4)
+    monkeypatch.setattr(forwards, "WEIGHTS_KEPT", 2 * 2 * 25 * 4)
     by_itself, asked = seen_of(*calls), seen_of(*calls, keep=True)
     assert_close(by_itself[1, 0].weights(), calls[1].attention.weights[:, 0].double())
     with pytest.raises(ValueError, match="watch with keep=True"):
