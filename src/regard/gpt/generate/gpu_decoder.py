@@ -24,7 +24,8 @@ from triton.errors import TritonError
 from regard.attention.masks import padding
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
-from regard.gpt.generate.sample import Sampling, choose
+from regard.gpt.generate.options import SamplingOptions
+from regard.gpt.generate.sample import choose
 from regard.gpt.generate.unmodified import fingerprint
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _unsupported: set[tuple[Any, ...]] = set()  # models and batch sizes whose kerne
 
 
 def graph_decoder_for(
-    model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+    model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
 ) -> GraphDecoder | None:
     """A decoder that replays CUDA graphs; None where its kernels do not support the model or this GPU."""
     weight = model.token_embedding.weight
@@ -76,7 +77,7 @@ class GraphDecoder:
         model: GPT,
         batch: int,
         capacity: int,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         noise: Float[Tensor, "n B"] | None,
         state: list[object],
     ) -> None:
@@ -133,7 +134,7 @@ class HostCopy:
 
 
 def graphs_for(
-    user: GraphDecoder, model: GPT, key: tuple[int, int, Sampling, GPTConfig], state: list[object]
+    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions, GPTConfig], state: list[object]
 ) -> CapturedGraphs:
     """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
     with _capture_lock:
@@ -153,7 +154,7 @@ class KeptGraphs:
     """A model's graphs, what they were captured for, and the model's fingerprint at that time."""
 
     graphs: CapturedGraphs
-    key: tuple[int, int, Sampling, GPTConfig]
+    key: tuple[int, int, SamplingOptions, GPTConfig]
     state: list[object]
 
 
@@ -168,7 +169,7 @@ class CapturedGraphs:
     # Tensors made in inference mode cannot be written to outside it; these buffers are used in every mode.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
+    def __init__(self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions) -> None:
         self.model, self.sampling = model, sampling
         self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
         device = self.step.x.device
