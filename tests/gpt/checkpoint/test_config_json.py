@@ -1,13 +1,16 @@
 import json
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt.directories import LLAMA as SIZES
-from regard import GPTConfig, Rotary
+from regard import GPT, GPTConfig, Rotary
 from regard.attention.positions import Stretch
-from regard.gpt.checkpoint.config_json import config_from_transformers, config_to_transformers, kind_of
+from regard.gpt.checkpoint import config_json, weight_names
+from regard.gpt.checkpoint.config_json import config_from_transformers, config_to_transformers, model_type_of
+from regard.gpt.checkpoint.header import read_header
 
 transformers = pytest.importorskip("transformers")
 
@@ -59,7 +62,7 @@ def told(model_type, **more):
 def test_every_config_comes_back_as_it_was(heads, d_ff, **options):
     config = GPTConfig(97, 23, 2, 60, *heads, d_ff=d_ff, **options)
     found = config_from_transformers(json.loads(json.dumps(config_to_transformers(config))))
-    if kind_of(config) not in ("gpt2", "regard"):
+    if model_type_of(config) not in ("gpt2", "regard"):
         config = config.with_(d_ff=config.inner)  # the Llama family always says it
     assert found == config
 
@@ -82,7 +85,7 @@ def test_every_config_comes_back_as_it_was(heads, d_ff, **options):
     ],
 )
 def test_each_config_is_written_as_the_kind_that_computes_it(config, kind):
-    assert config_to_transformers(config)["model_type"] == kind_of(config) == kind
+    assert config_to_transformers(config)["model_type"] == model_type_of(config) == kind
 
 
 def test_gpt2s_own_config_is_gpt2_small():
@@ -218,3 +221,25 @@ def test_what_cannot_be_computed_is_refused_by_name(what):
     found, message = REFUSED[what]
     with pytest.raises(ValueError, match=rf"^here/config\.json: .*{message}.*\. Nothing was loaded\.$"):
         config_from_transformers(found, "here/config.json")
+
+
+def test_a_model_family_touches_two_files(tmp_path, monkeypatch):
+    """A row of FAMILIES here and one of LAYOUTS in weight_names: such models are saved and loaded."""
+    names = {"blocks": "ring", "W_query": "ask", "final_norm": "last", "head": "lm_head"}
+    wheel = config_json.Family(
+        "WheelForCausalLM",
+        lambda config: config.rotary is not None and config.rotary.interleaved,
+        lambda reader: {**reader.sizes({"spokes": "num_heads"}), **OURS, "rotary": Rotary(interleaved=True)},
+        lambda config: {"spokes": config.num_heads},
+    )
+    monkeypatch.setattr(config_json, "FAMILIES", {"wheel": wheel, **config_json.FAMILIES})
+    monkeypatch.setitem(weight_names.LAYOUTS, "wheel", weight_names.Layout("model.", names))
+    model = GPT(GPTConfig(**OURS, rotary=Rotary(interleaved=True)))
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["WheelForCausalLM"]
+    stored = read_header(tmp_path / "model.safetensors")
+    assert {"model.ring.1.attention.ask.weight", "model.last.weight", "lm_head.weight"} < stored.keys()
+    loaded = GPT.from_pretrained(tmp_path)
+    assert loaded.config == model.config
+    ids = torch.tensor([[5, 7, 11]])
+    assert torch.equal(loaded(ids), model.eval()(ids))
