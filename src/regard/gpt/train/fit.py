@@ -22,7 +22,7 @@ from regard.gpt.option_table import with_keywords
 from regard.gpt.train import state
 from regard.gpt.train.loop import FitResult, TrainingLoop
 from regard.gpt.train.options import FitOptions
-from regard.gpt.train.processes import Processes, SingleProcess, find_device
+from regard.gpt.train.processes import Processes, find_device
 from regard.gpt.train.progress import note
 from regard.gpt.train.tokens import NEW, TOKENS, Tokens, tokenize_files
 
@@ -95,7 +95,7 @@ def fit_in(
 def join_processes(options: FitOptions) -> Iterator[Processes]:
     """The processes of a run: this one alone, or those that torchrun has started."""
     if options.parallel is None and "RANK" not in os.environ:
-        yield SingleProcess(find_device(options.device))
+        yield Processes(find_device(options.device))
         return
     from regard.gpt.train.parallel import init_parallel
 

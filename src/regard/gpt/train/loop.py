@@ -25,7 +25,7 @@ from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
 from regard.gpt.train.options import FitOptions
-from regard.gpt.train.processes import Processes, SingleProcess
+from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
 from regard.gpt.train.state import BEST, MODEL
@@ -229,7 +229,7 @@ class TrainingLoop:
             if loss < self.best.get("val_loss", math.inf):
                 self.best = {"val_loss": loss, "step": self.step}
                 self._write_model(BEST)
-        can_sample = isinstance(self.processes, SingleProcess) and self.model.tokenizer is not None
+        can_sample = self.processes.is_single and self.model.tokenizer is not None
         if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()
             prompt = self.options.sample_prompt
