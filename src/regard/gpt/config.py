@@ -96,8 +96,8 @@ class GPTConfig:
     def ends(self) -> tuple[int, ...]:
         """The ids of all tokens that end a text.
 
-        >>> GPTConfig.preset("tiny").ends, GPTConfig.preset("tiny", end=(5, 7)).ends, GPTConfig.preset("tiny", end=None).ends
-        ((0,), (5, 7), ())
+        >>> [GPTConfig.preset("tiny", end=end).ends for end in (0, (5, 7), None)]
+        [(0,), (5, 7), ()]
         """
         return () if self.end is None else (self.end,) if isinstance(self.end, int) else self.end
 
@@ -112,9 +112,9 @@ class GPTConfig:
         >>> GPTConfig.preset("tiny", vocab_size=5000).vocab_size
         5000
 
-        The sizes are those of regard.GPT2_CONFIGS, the options are not: a preset is made to load OpenAI's weights, which
-        have biases (qkv_bias=True), and to run them without dropout; that table describes the textbook's layer, with
-        qkv_bias=False and dropout=0.1.
+        The sizes are those of regard.GPT2_CONFIGS, the options are not: a preset is made to load OpenAI's weights,
+        which have biases (qkv_bias=True), and to run them without dropout; that table describes the textbook's layer,
+        with qkv_bias=False and dropout=0.1.
         """
         if name not in PRESETS:
             near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.8)

@@ -65,7 +65,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Initialise weights as GPT-2 does: normal with std 0.02, scaled by 1/√(2 · layers) where a residual is added."""
+        """Initialise weights as GPT-2 does: normal, std 0.02, scaled by 1/√(2 · layers) where a residual is added."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 parameter.zero_()
@@ -80,7 +80,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def start_sinusoidal(self) -> None:
-        """Initialise the position embedding with sines and cosines, so that neighbouring positions differ from the start.
+        """Initialise the position embedding with sines and cosines: neighbouring positions differ from the start.
 
         A position's vector is then about as long as a token's.
         """

@@ -19,7 +19,7 @@ HEAD = "lm_head.weight"
 
 
 class Place(NamedTuple):
-    """Where one of our weights is in a file: the tensor's name and shape there, whether it is transposed, and which part."""
+    """Where one of our weights is in a file: the tensor's name and shape there, if it is transposed, and which part."""
 
     name: str
     shape: tuple[int, ...]

@@ -86,7 +86,7 @@ class CPUStep:
         )
 
     def __call__(self, ids: Int[Tensor, "B"], cache: Cache, starts: list[int] | None = None) -> Float[Tensor, "B V"]:
-        """Read one token of each row into the cache, and score the next. starts: how much padding each row begins with."""
+        """Read one token of each row into the cache, and score the next. starts: the length of each row's padding."""
         length = cache.length
         positions = torch.tensor([length] if starts is None else [length - start for start in starts])
         x = F.embedding(ids, self.token_embedding.weight)

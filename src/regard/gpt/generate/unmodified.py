@@ -95,7 +95,7 @@ def fingerprint(model: GPT) -> list[object]:
 
 
 def needs_module_calls() -> bool:
-    """Is there a trace, an attention observer such as regard.watch, or a global module hook? They see only module calls."""
+    """Is there a trace, an attention observer (regard.watch) or a global module hook? They see only module calls."""
     return bool(
         tracing()
         or is_observed()

@@ -74,7 +74,8 @@ class Tokenizer:
         check_whole(vocab_size=vocab_size)
         if vocab_size < SMALLEST:
             raise ValueError(
-                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a small model"
+                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a "
+                "small model"
             )
         if isinstance(texts, str):
             raise ValueError('texts is one text, which would be read character by character; pass a list: ["…"]')

@@ -198,8 +198,8 @@ class TrainingLoop:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Diverged(
                     f"the loss is {loss:.4g} and the gradient norm {norm:.4g} at step {line['step']}, with a learning "
-                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: {self.checkpoint or 'none yet'}. "
-                    "Try a lower learning rate or a longer warmup"
+                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: "
+                    f"{self.checkpoint or 'none yet'}. Try a lower learning rate or a longer warmup"
                 )
             line |= {"loss": loss, "grad_norm": norm}
         return lines

@@ -104,8 +104,8 @@ def newest(out: Path) -> Resumable | None:
             damaged[path] = str(error)
     if intact is not None:
         raise ValueError(
-            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the run "
-            f"then resumes from {intact.name}, and the log begins after it"
+            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the "
+            f"run then resumes from {intact.name}, and the log begins after it"
         )
     if damaged:
         raise ValueError(
@@ -123,7 +123,8 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     try:
         read_header(path)
         with safe_open(path, "pt") as file:
-            metadata, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (ValueError, SafetensorError) as error:
         reason = str(error).removesuffix(" Nothing was loaded.").removeprefix(f"{path}: ")
         raise Damaged(f"{path.name} is damaged: {reason.removesuffix('.')}") from None
@@ -151,7 +152,7 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
 
 
 def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
-    """The log up to a checkpoint, None if it has no lines of that time; Damaged if they are not those of the checkpoint.
+    """The log up to a checkpoint, None if it has no lines of that time; Damaged if they are not those it had then.
 
     A log that was removed is no damage, nor is the one that a resumed run begins in its place.
     """
@@ -221,7 +222,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 class Log:
-    """One line of JSON per step. When a run resumes, the lines after its checkpoint are removed: each step is there once."""
+    """One line of JSON per step. When a run resumes, lines after its checkpoint are removed: each step is there once."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
