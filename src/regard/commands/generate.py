@@ -71,7 +71,7 @@ generate.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
-    """Write the prompt and its continuation while it is generated. "unread": the reader has closed the pipe, as head does."""
+    """Write the prompt and its continuation as it comes. "unread": the reader has closed the pipe, as head does."""
     try:
         _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else printable(prompt)))
         for piece in stream:

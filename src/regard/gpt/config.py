@@ -15,6 +15,8 @@ from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 from regard.support.arguments import check_dropout, check_heads, check_whole
 
+_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")
+
 
 @dataclass(frozen=True)
 class GPTConfig:
@@ -55,15 +57,8 @@ class GPTConfig:
     end: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_whole(
-            vocab_size=self.vocab_size,
-            context_length=self.context_length,
-            num_layers=self.num_layers,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-            d_ff=self.inner,
-        )
+        sizes = {name: getattr(self, name) for name in _SIZES}
+        check_whole(**sizes, num_kv_heads=self.kv_heads, d_ff=self.inner)
         check_dropout(self.dropout)
         check_heads(self.d_model, self.num_heads)
         for name, value, known in (
@@ -125,19 +120,7 @@ class GPTConfig:
         return replace(PRESETS[name], **changes)
 
 
-def _gpt2(name: str) -> GPTConfig:
-    size = GPT2_CONFIGS[name]
-    return GPTConfig(
-        vocab_size=size["vocab_size"],
-        context_length=size["context_length"],
-        num_layers=size["num_layers"],
-        d_model=size["d_model"],
-        num_heads=size["num_heads"],
-        end=50256,
-    )
-
-
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
-    **{name: _gpt2(name) for name in GPT2_CONFIGS},
+    **{name: GPTConfig(**{key: size[key] for key in _SIZES}, end=50256) for name, size in GPT2_CONFIGS.items()},
 }

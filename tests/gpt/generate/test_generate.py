@@ -38,7 +38,8 @@ def both(request, tmp_path_factory):
         theirs = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.LlamaConfig(
-            max_position_embeddings=61, hidden_size=40, num_hidden_layers=2, num_attention_heads=10, intermediate_size=28,
+            max_position_embeddings=61, hidden_size=40, num_hidden_layers=2, num_attention_heads=10,
+                intermediate_size=28,
             num_key_value_heads=2, tie_word_embeddings=False, **options,
         )  # fmt: skip
         theirs = transformers.LlamaForCausalLM(config)

@@ -63,7 +63,7 @@ def test_the_name_of_the_last_release_still_works_and_says_so():
         assert Sampling(0.7, 3) == SamplingOptions(temperature=0.7, top_k=3)
 
 
-FIELD = """    later: Annotated[int, Option("Take the token this many ids later.", number(lambda n: n >= 0, "0 or more"))] = 0
+FIELD = """    later: Annotated[int, Option("Take a token with a later id.", number(lambda n: n >= 0, "0 or more"))] = 0
 
     def __post_init__"""
 USE = "picked = (_invert(probabilities, noise) + sampling.later) % logits.shape[-1]"
@@ -79,7 +79,7 @@ SCRIPT = """
     words = ["generate", "the", "--device", "cpu", "--max-new-tokens", "1", "--seed", "7", "--top-k", "0", "--later"]
     print(CliRunner().invoke(app, [*words, "3"]).stdout != CliRunner().invoke(app, [*words, "0"]).stdout)
     print(CliRunner().invoke(app, [*words, "-1"]).exception)
-    print("Take the token this many ids later. [default: 0]" in CliRunner().invoke(app, ["generate", "--help"]).output)
+    print("Take a token with a later id. [default: 0]" in CliRunner().invoke(app, ["generate", "--help"]).output)
 """
 
 

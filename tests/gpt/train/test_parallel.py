@@ -194,7 +194,8 @@ def test_a_text_that_cannot_be_says_what_can(text, world_size, message):
 @pytest.mark.parametrize(
     "plan, changes, message",
     [
-        (Parallel(tp=3), {}, r"^tp \(3\) must divide num_heads \(4\) and num_kv_heads \(4\) and d_ff \(46\); try tp=1 or 2$"),
+        (Parallel(tp=3), {},
+            r"^tp \(3\) must divide num_heads \(4\) and num_kv_heads \(4\) and d_ff \(46\); try tp=1 or 2$"),
         (Parallel(tp=4), {}, r"^tp \(4\) must divide d_ff \(46\); try tp=1 or 2$"),
         (Parallel(tp=4), {"d_ff": 48, "num_kv_heads": 2}, r"^tp \(4\) must divide num_kv_heads \(2\); try tp=1 or 2$"),
         (Parallel(tp=2), {"num_kv_heads": 1}, r"^tp \(2\) must divide num_kv_heads \(1\); try tp=1$"),

@@ -140,18 +140,10 @@ def _attend(
         q, k = layer.rotary.rotate(q, k, positions if starts is None else positions[:, None])
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
-    if starts is None:
-        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.rule, scale=layer.scale)
-    else:  # row by row, each without its padding: no mask is needed, nor a copy of the keys
-        rows = [
-            attend(
-                q[b : b + 1],
-                keys[b, :, start:end][None],
-                values[b, :, start:end][None],
-                mask=layer.rule,
-                scale=layer.scale,
-            )
-            for b, start in enumerate(starts)
-        ]
-        heads = torch.cat(rows)
-    return heads.reshape(B, -1)
+    # Padded rows one by one, each without its padding: no mask is needed, nor a copy of the keys.
+    rows = [(slice(None), 0)] if starts is None else [(slice(b, b + 1), start) for b, start in enumerate(starts)]
+    contexts = [
+        attend(q[b], keys[b, :, start:end], values[b, :, start:end], mask=layer.rule, scale=layer.scale)
+        for b, start in rows
+    ]
+    return torch.cat(contexts).reshape(B, -1)

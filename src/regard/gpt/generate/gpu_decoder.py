@@ -62,7 +62,7 @@ def graph_decoder_for(
 
 
 def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
-    """Were graphs captured for this batch size, and has the model not changed since?"""
+    """Were graphs captured for this batch size, and has the model not changed since? No reference to them is kept."""
     kept = _kept.get(model)
     return kept is not None and kept.key[0] == batch and kept.state == state
 
@@ -203,17 +203,15 @@ class CapturedGraphs:
         if noise is not None:
             n = min(len(noise), len(self.noise))  # more tokens may be requested than fit
             self.noise[:n].copy_(noise[:n], non_blocking=True)
-        known = self.prefills.get(length)
-        if known is None:
+        prompt, graph = self.prefills.get(length, (None, None))
+        if prompt is None:
             with torch.inference_mode(False):
                 prompt = torch.zeros(len(ids), length, dtype=torch.long, device=step.x.device)
-        else:
-            prompt = known[0]
         prompt[:, extra:].copy_(ids, non_blocking=True)  # the padding before it is masked
-        if known is None:
+        if graph is None:
             self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
         else:
-            known[1].replay()
+            graph.replay()
         self.count = 1
         self._record_event()
 

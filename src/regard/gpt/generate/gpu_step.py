@@ -134,7 +134,7 @@ class GPUStep:
         return self.inner if product.activation is not None else self.qkv
 
     def _norm(self, norm: Norm, added: Product | None, first: bool = False) -> Tensor:
-        """norm(x) for several rows, after the partial sums of `added` are added to x. linear_one norms one row itself."""
+        """norm(x) for several rows, after the sums of `added` are added to x. linear_one norms a single row itself."""
         if self.batch == 1:
             return self.x
         K, bias = self.x.shape[1], None if added is None else added.weights[0].bias

@@ -51,10 +51,7 @@ class SamplingOptions:
         int | None,
         Option(
             "Sample from the k most likely tokens.",
-            number(
-                lambda k: isinstance(k, int) and not isinstance(k, bool) and k >= 1,
-                "a whole number of at least 1; leave it out for all tokens",
-            ),
+            number(lambda k: type(k) is int and k >= 1, "a whole number of at least 1; leave it out for all tokens"),
             default_text="50; 0 for all",
             command_default=None,
         ),

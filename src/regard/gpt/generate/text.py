@@ -77,7 +77,8 @@ def pad_left(rows: list[list[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"
 def _encode(texts: Sequence[str], config: GPTConfig, tokenizer: Tokenizer | None) -> list[list[int]]:
     if tokenizer is None:
         raise ValueError(
-            "this model has no tokenizer to read a text with; give token ids, or set model.tokenizer = Tokenizer.load(…)"
+            "this model has no tokenizer to read a text with; give token ids, or set "
+            "model.tokenizer = Tokenizer.load(…)"
         )
     # Some tokenizers put a special token before every text (Llama's <s>). Names of special tokens within a prompt are
     # plain text.

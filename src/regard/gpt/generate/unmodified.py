@@ -24,17 +24,9 @@ if TYPE_CHECKING:
 
 # The classes of modules inside a GPT.
 _CLASSES = (
-    Block,
-    MultiHeadAttention,
-    FeedForward,
-    GatedFeedForward,
-    nn.ModuleList,
-    nn.Linear,
-    nn.Embedding,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.Dropout,
-)
+    Block, MultiHeadAttention, FeedForward, GatedFeedForward,
+    nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
+)  # fmt: skip
 _METHODS = ("forward", "hidden", "score")
 # The attributes, besides parameters, that a forward pass depends on.
 _SETTINGS = {

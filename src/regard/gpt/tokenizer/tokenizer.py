@@ -257,8 +257,8 @@ def _checked(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"character {error.start} of the text is U+{ord(text[error.start]):04X}, half of a surrogate pair, which no "
-            'file can hold; take it out, or use text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
+            f"character {error.start} of the text is U+{ord(text[error.start]):04X}, half of a surrogate pair, which "
+            'no file can hold; take it out, or use text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
         ) from None
     return text
 

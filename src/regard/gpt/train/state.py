@@ -222,7 +222,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 class Log:
-    """One line of JSON per step. When a run resumes, lines after its checkpoint are removed: each step is there once."""
+    """One line of JSON per step. When a run resumes, lines after its checkpoint are removed: a step is there once."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
