@@ -7,7 +7,7 @@ copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -140,10 +140,13 @@ def _attend(
         q, k = layer.rotary.rotate(q, k, positions if starts is None else positions[:, None])
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
-    # Padded rows one by one, each without its padding: no mask is needed, nor a copy of the keys.
-    rows = [(slice(None), 0)] if starts is None else [(slice(b, b + 1), start) for b, start in enumerate(starts)]
-    contexts = [
-        attend(q[b], keys[b, :, start:end], values[b, :, start:end], mask=layer.rule, scale=layer.scale)
-        for b, start in rows
-    ]
-    return torch.cat(contexts).reshape(B, -1)
+    options: dict[str, Any] = {"mask": layer.mask, "scale": layer.scale}
+    if starts is None:
+        context = attend(q, keys[:, :, :end], values[:, :, :end], **options)
+    else:  # row by row, each without its padding: no mask is needed, nor a copy of the keys
+        rows = (
+            attend(q[b : b + 1], keys[b : b + 1, :, start:end], values[b : b + 1, :, start:end], **options)
+            for b, start in enumerate(starts)
+        )
+        context = torch.cat(list(rows))
+    return context.reshape(B, -1)
