@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from regard.school.sandbox.child import NothingOfRegard, describe, load_submission
+from regard.school.sandbox.child import NothingOfRegard, describe_failure, load_submission
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def failure(path, stage="run", entry=None):
     try:
         load_submission(str(path), entry, alone=True)
     except BaseException as error:
-        return describe(error, stage, str(path))
+        return describe_failure(error, stage, str(path))
     raise AssertionError("it did not fail")
 
 
@@ -85,7 +85,7 @@ def test_an_exception_that_cannot_be_printed_is_described_all_the_same(tmp_path)
 
 def test_torchs_lack_of_memory_is_a_memory_error():
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes")
-    assert describe(error, "run", "homework.py")["type"] == "MemoryError"
+    assert describe_failure(error, "run", "homework.py")["type"] == "MemoryError"
 
 
 def test_importing_regard_says_why_not():

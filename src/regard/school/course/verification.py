@@ -75,7 +75,7 @@ def _stray(inside: list[Path]) -> Iterator[str]:
 
 
 def _texts(lesson: Lesson) -> Iterator[str]:
-    """Hints and explanations: complete, short, and without a line of the solution."""
+    """Task, hints and explanation: complete, short, and without a line of the solution."""
     if not lesson.task:
         yield "start.py has no docstring; it is the task"
     if (count := len(lesson.text("start.py").splitlines())) > MOST_START_LINES:
@@ -92,13 +92,18 @@ def _texts(lesson: Lesson) -> Iterator[str]:
         for line in solution:
             if any(line in one for one in plain):
                 yield f"hint {level!r} holds a line of the solution: {line}"
-    after = lesson.after.splitlines()
-    if any(line.startswith("```") for line in after):
+    yield from _after(lesson)
+
+
+def _after(lesson: Lesson) -> Iterator[str]:
+    """The explanation."""
+    lines = lesson.after.splitlines()
+    if any(line.startswith("```") for line in lines):
         yield 'after.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"'
-    explanation = [line for line in after if not line.startswith("Next:")]
-    if not after or not after[-1].startswith("Next:"):
+    if not lines or not lines[-1].startswith("Next:"):
         yield 'after.md must end with a line "Next: …"'
-    if len("\n".join(explanation).strip("\n").splitlines()) > MOST_AFTER_LINES:
+    explanation = "\n".join(line for line in lines if not line.startswith("Next:"))
+    if len(explanation.strip("\n").splitlines()) > MOST_AFTER_LINES:
         yield f"after.md explains in more than {MOST_AFTER_LINES} lines"
     yield from _too_wide(lesson.text("after.md").splitlines(), "after.md")
 

@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 # regard itself is not imported, only the files of this folder: what runs in the worker must not hold a reference.
 START = (
     "import sys, types; package = types.ModuleType('regard'); package.__path__ = [sys.argv[2]]; "
-    "sys.modules['regard'] = package; from regard.school.sandbox.runner import serve; serve(int(sys.argv[1]))"
+    "sys.modules['regard'] = package; from regard.school.sandbox.runner import serve_jobs; serve_jobs(int(sys.argv[1]))"
 )
 KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")  # of the environment, for other people's code
 LONGEST_START = 180.0  # seconds

@@ -112,7 +112,7 @@ def library_grants(protection: Protection) -> list[landlock.Grant]:
     installed = [os.path.join(root, "regard") for root in roots]
     for root in roots:  # of another Python
         installed += glob.glob(os.path.join(glob.escape(root), "python*", "*-packages", "regard"))
-    return landlock.readable(roots, [HERE.parents[2], *installed, *protection.hidden])
+    return landlock.read_grants(roots, [HERE.parents[2], *installed, *protection.hidden])
 
 
 def protect(

@@ -194,7 +194,6 @@ class Worker:
         self, process: WorkerProcess, folder: Path, limits: RunLimits, received: Received, sources: dict[int, str]
     ) -> Ended:
         """Read what comes, end the process when it exceeds a limit, and return how it ended."""
-        most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
         begin = time.monotonic()
         deadline, look, killed = begin + limits.wall_seconds, begin + LOOK_EVERY, False
         with selectors.DefaultSelector() as selector:
@@ -203,16 +202,8 @@ class Worker:
             for descriptor in sources:
                 selector.register(descriptor, selectors.EVENT_READ)
             while True:
-                now = time.monotonic()
-                ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - now))
-                for descriptor in list(sources):
-                    stream: bytearray = getattr(received, sources[descriptor])
-                    is_over = _read(descriptor, stream, most[sources[descriptor]])
-                    if is_over is not False:
-                        if is_over:
-                            received.stopped = received.stopped or _too_much(sources[descriptor], limits)
-                        selector.unregister(descriptor)
-                        del sources[descriptor]
+                ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - time.monotonic()))
+                _read_sources(selector, sources, received, limits)
                 if ended:
                     return ended
                 now = time.monotonic()
@@ -220,15 +211,22 @@ class Worker:
                     raise WorkerDied("the worker's process does not answer")
                 if now >= look:
                     look = now + LOOK_EVERY
-                    received.stopped = received.stopped or _look(process, folder, limits)
-                    if not received.stopped and self.is_cancelled():
-                        received.stopped = CANCELLED, "It was cancelled."
+                    received.stopped = received.stopped or self._look(process, folder, limits)
                 if now >= deadline:
                     seconds = f"{limits.wall_seconds:g} s"
                     received.stopped = received.stopped or ("out of time", f"It was stopped after {seconds}.")
                 if received.stopped and not killed:
                     process.kill_job(self._number)
                     deadline, look, killed = now + GRACE, now + GRACE, True
+
+    def _look(self, process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str, str] | None:
+        """Limits that the kernel does not enforce, and whether the run was cancelled: word and sentence."""
+        size, entries = measure_folder(folder, limits.folder_entries)
+        if size > limits.folder_bytes or entries > limits.folder_entries:
+            return _too_much("folder", limits)
+        if not FORKS and process.resident_bytes() - process.memory_at_start > limits.memory_bytes:
+            return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
+        return (CANCELLED, "It was cancelled.") if self.is_cancelled() else None
 
 
 def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
@@ -295,16 +293,6 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
 
 
-def _look(process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str, str] | None:
-    """Limits that the kernel does not enforce."""
-    size, entries = measure_folder(folder, limits.folder_entries)
-    if size > limits.folder_bytes or entries > limits.folder_entries:
-        return _too_much("folder", limits)
-    if not FORKS and process.resident_bytes() - process.memory_at_start > limits.memory_bytes:
-        return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
-    return None
-
-
 def _signal(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
@@ -325,6 +313,20 @@ def _size(count: int) -> str:
     ('3 MiB', '1000 bytes')
     """
     return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
+
+
+def _read_sources(
+    selector: selectors.BaseSelector, sources: dict[int, str], received: Received, limits: RunLimits
+) -> None:
+    """Read what has come from the result and the output; what is over, or too much, is read no more."""
+    most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
+    for descriptor, source in list(sources.items()):
+        is_too_much = _read(descriptor, getattr(received, source), most[source])
+        if is_too_much is not False:
+            if is_too_much:
+                received.stopped = received.stopped or _too_much(source, limits)
+            selector.unregister(descriptor)
+            del sources[descriptor]
 
 
 def _read(descriptor: int, into: bytearray, most: int) -> bool | None:
