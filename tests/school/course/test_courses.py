@@ -123,7 +123,8 @@ def test_a_course_is_read_without_torch(course):
     code = (
         "import sys; from pathlib import Path; from regard.school.course.courses import read_course; "
         "import regard.school.course.learner, regard.school.drawing.lessons, regard.commands.learn; "
-        "course = read_course(Path(sys.argv[1])); print(course.lesson('twice').title, len(course.hash), 'torch' in sys.modules)"
+        "course = read_course(Path(sys.argv[1])); print(course.lesson('twice').title, len(course.hash), 'torch' in "
+        "sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(course.folder)], capture_output=True, text=True, check=True)
     assert done.stdout == "Double a tensor 64 False\n"

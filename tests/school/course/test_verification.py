@@ -97,7 +97,8 @@ CASES = {
         {"twice/hints.md": "# where\nLine 8.\n\n# why\nBecause.\n"},
         ["hints.md has where, why; it needs where, why, almost, in this order"],
     ),
-    "no next": ({"twice/after.md": AFTER.replace("\nNext: a question.\n", "")}, ['after.md must end with a line "Next: …"']),
+    "no next": ({"twice/after.md": AFTER.replace("\nNext: a question.\n", "")}, ['after.md must end with a line '
+    '"Next: …"']),
     "long explanation": (
         {"twice/after.md": "x\n" * 13 + AFTER},
         ["after.md explains in more than 12 lines"],
@@ -112,12 +113,14 @@ CASES = {
     ),
     "wrong equals right": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 2 * x")},
-        ["exercise.py, twice: squared: it is right for these arguments", "wrong.txt, square must be named 'squared', but: "
+        ["exercise.py, twice: squared: it is right for these arguments", "wrong.txt, square must be named 'squared', "
+        "but: "
          "Its result differs."],
     ),
     "wrong equals wrong": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 1 * x")},
-        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or leave one out", "wrong.txt, square must be named 'squared', but: "
+        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or "
+        "leave one out", "wrong.txt, square must be named 'squared', but: "
          "Its result differs."],
     ),
     "right fails": (

@@ -12,7 +12,10 @@ def edited(body):
 
 
 def test_names_and_sections():
-    text = "For people.\n\n# first\n\n@ a\n- y + 1\n+ y\n\n@ b\n- return y\n+ return x\n\n# second: 2\n\n@ c\n- x + 1\n+ x\n"
+    text = (
+        "For people.\n\n# first\n\n@ a\n- y + 1\n+ y\n\n@ b\n- return y\n+ return x\n\n# second: 2\n\n@ c\n- x + 1\n+ "
+        "x\n"
+    )
     assert read_wrong_answers(text, SOLUTION) == [
         WrongAnswer("a", "first", SOLUTION.replace("y + 1", "y")),
         WrongAnswer("b", "first", SOLUTION.replace("return y", "return x")),

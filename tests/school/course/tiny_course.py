@@ -12,17 +12,20 @@ FILES = {
     'passes_unsolved = True\nparts = [Question("ready", right="yes", because={"no": "Say yes."})]\n',
     "hello/hints.md": "# where\nHere.\n\n# why\nBecause.\n\n# almost\nIt is right already.\n",
     "hello/after.md": "That was a check.\n\nNext: write something.\n",
-    "twice/start.py": '"""Double a number of things.\n\nExample: twice(x) of [1, 2] is [2, 4].\n"""\n\n\ndef twice(x):\n'
+    "twice/start.py": '"""Double a number of things.\n\nExample: twice(x) of [1, 2] is [2, 4].\n"""\n\n\ndef '
+    "twice(x):\n"
     "    result = ...\n    return result\n",
     "twice/solution.py": "def twice(x):\n    result = x + x\n    return result\n",
-    "twice/exercise.py": '"""Double a tensor."""\nimport torch\nfrom regard.school.exercises import Function, Wrong\n\n\n'
+    "twice/exercise.py": '"""Double a tensor."""\nimport torch\nfrom regard.school.exercises import Function, Wrong\n'
+    "\n\n"
     "def arguments(random):\n    return (torch.rand(5, 5, generator=random) + 1.5,)\n\n\n"
     'parts = [\n    Function(\n        "twice",\n        arguments,\n        right=lambda x: x + x,\n        wrong=[\n'
     '            Wrong("not doubled", "It returns x as it is.", lambda x: x, why="Nothing is added."),\n'
     '            Wrong("squared", "It returns x²; it is 2·x.", lambda x: x * x),\n'
     '            Wrong("no tensor method", "A tensor has no double_it.", raises="double_it"),\n'
     '        ],\n        picture="weights",\n    )\n]\n',
-    "twice/hints.md": "# where\nLine 8.\n\n# why\nA sum of equal parts.\n\n# almost\nUse + once, and x on both sides.\n",
+    "twice/hints.md": "# where\nLine 8.\n\n# why\nA sum of equal parts.\n\n# almost\nUse + once, and x on both "
+    "sides.\n",
     "twice/after.md": f"2·x = x + x.\n\n{BY_PRODUCT}"
     "Another way, by sum of list:\n\n```python\ndef twice(x):\n    return sum([x, x])\n```\n\nNext: a question.\n",
     "twice/wrong.txt": "Edits of solution.py.\n\n# not doubled\n\n@ same\n- x + x\n+ x\n\n"

@@ -24,7 +24,8 @@ def failure(path, stage="run", entry=None):
     raise AssertionError("it did not fail")
 
 
-@pytest.mark.parametrize(("file", "name"), [("homework.py", "homework"), ("torch.py", "submission"), ("my-layer.py", "submission"), ("json.py", "submission")])  # fmt: skip
+@pytest.mark.parametrize(("file", "name"), [("homework.py", "homework"), ("torch.py", "submission"), ("my-layer.py",
+"submission"), ("json.py", "submission")])  # fmt: skip
 def test_a_submission_hides_no_module_that_it_has_the_name_of(tmp_path, file, name):
     (tmp_path / file).write_text("x = 7")
     module = load_submission(str(tmp_path / file), None, alone=True)

@@ -1,4 +1,4 @@
-"""Landlock: what is granted can be read or written, and nothing else, with every version of it that a kernel may have."""
+"""Landlock: what is granted can be read or written, and nothing else, with every version that a kernel may have."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Checking answers, one after the other, in a warm process: a check takes tens of milliseconds, not the import of torch."""
+"""Checking answers, one after the other, in a warm process: a check takes milliseconds, not the import of torch."""
 
 from __future__ import annotations
 

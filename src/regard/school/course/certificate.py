@@ -22,8 +22,8 @@ from regard.support.untrusted_json import parse_json
 FORMAT = 1
 LARGEST = 4 << 20  # bytes
 ABOUT = (
-    "This is what the learner's own files say. It proves nothing by itself, because anybody can change it. To check the "
-    "answers, run them again: regard learn status --verify FILE --answers FOLDER"
+    "This is what the learner's own files say. It proves nothing by itself, because anybody can change it. To check "
+    "the answers, run them again: regard learn status --verify FILE --answers FOLDER"
 )
 # What is read from a certificate and from each of its exercises, and of which type it is.
 FIELDS: dict[str, type] = {"course": dict, "date": str, "exercises": list}

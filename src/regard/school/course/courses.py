@@ -131,7 +131,7 @@ class Course:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of all files but wrong.txt, with their names: of two courses with one hash, the exercises are the same."""
+        """SHA-256 of all files but wrong.txt, with their names: the same for two courses with the same exercises."""
         total = hashlib.sha256()
         for path in (one for one in self.files() if one.name != WRONG):
             content = path.read_bytes()

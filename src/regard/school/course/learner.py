@@ -1,4 +1,4 @@
-"""The learner's folder: one file for each exercise, and the progress. Nothing that a learner wrote is ever overwritten."""
+"""The learner's folder: one file for each exercise, and the progress. What a learner wrote is never overwritten."""
 
 from __future__ import annotations
 

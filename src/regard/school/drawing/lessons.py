@@ -26,8 +26,8 @@ _BAR = 30  # columns
 _MOST_PRINTED = 30  # lines of what the learner's code printed
 _SIGNS = {"right": "✓", "changed": "!", "wrong": "✗", "missing": "✗", "unchecked": "?"}
 _NOT_INSTALLED = (
-    "The wrong answers of our course were not checked: they are in wrong.txt files, which are in regard's repository and "
-    "are not installed."
+    "The wrong answers of our course were not checked: they are in wrong.txt files, which are in regard's repository "
+    "and are not installed."
 )
 _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 

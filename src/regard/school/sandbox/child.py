@@ -1,7 +1,7 @@
 """The process of one submission: protect it, load the submission, run the driver, write down what came of it.
 
-From the moment the submission is loaded, nothing that this process says can be trusted. Its result is numbers, which the
-supervisor compares with a reference that was never here.
+From the moment the submission is loaded, nothing that this process says can be trusted. Its result is numbers, which
+the supervisor compares with a reference that was never here.
 """
 
 from __future__ import annotations

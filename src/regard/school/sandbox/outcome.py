@@ -117,7 +117,7 @@ def read_failure(values: object) -> SubmissionFailure | None:
 
 
 def printable_text(text: object, longest: int) -> str:
-    r"""A text from outside without control characters, so that it can do nothing to a terminal; lines and tabs are kept.
+    r"""A text from outside without control characters, so that it can do nothing to a terminal; lines and tabs stay.
 
     >>> print(printable_text("red: \x1b[31m\nend", 100))
     red: \x1b[31m

@@ -1,8 +1,8 @@
 """Named tensors and JSON as bytes: what goes into a submission's process, and what comes out of it.
 
-A packet is 8 bytes of magic, the length of the header (8 bytes, little-endian), the header (JSON), and the tensors' bytes
-one after the other. Nothing in it is code: it is no pickle. Whoever reads one checks every length before memory is taken,
-because a submission can write any bytes.
+A packet is 8 bytes of magic, the length of the header (8 bytes, little-endian), the header (JSON), and the tensors'
+bytes one after the other. Nothing in it is code: it is no pickle. Whoever reads one checks every length before memory
+is taken, because a submission can write any bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a submission is kept from, in layers; and which of them this system has.
 
-A layer is a way for the kernel to refuse something. Each is tried when a worker starts, in a process of its own that then
-attempts what it must not be able to do. Where one is missing, it is named: it is not enough that a call succeeded.
+A layer is a way for the kernel to refuse something. Each is tried when a worker starts, in a process of its own that
+then attempts what it must not be able to do. Where one is missing, it is named: it is not enough that a call succeeded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """seccomp: the system calls that this process may make, enforced by the Linux kernel without root.
 
 A submission needs to compute, to read and write files that landlock.py grants, and to start threads. Refused is what
-starts processes, opens sockets, reaches other processes, changes a file's owner, permissions or times (Landlock does not
-see those), or asks the kernel for what only an administrator needs. A call newer than this file's list does not exist.
+starts processes, opens sockets, reaches other processes, changes a file's owner, permissions or times (Landlock does
+not see those), or asks the kernel for what only an administrator needs. A call newer than this file's list does not
+exist.
 """
 
 from __future__ import annotations

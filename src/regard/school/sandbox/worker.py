@@ -1,6 +1,6 @@
 """Run submissions, one after the other, each in a process of its own that has imported torch already.
 
-This is the supervisor's side. It decides when a run is over, reads a bounded number of bytes, and believes none of them.
+This is the supervisor's side. It decides when a run is over, reads a bounded number of bytes, and believes none.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ GRACE = 5.0  # seconds for a worker to end a job's process before it counts as d
 class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
-    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which gets
-    the imported submission (its path, unless `loads`) and returns a dict of tensors, or such a dict and JSON values.
+    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which
+    gets the imported submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
     """
 
     submission: Path | str
@@ -89,7 +89,7 @@ class Worker:
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
         self._process: WorkerProcess | None = process or self._started()
-        # Asked a few times a second while a job runs; if it says yes, the job is ended, and its run raises RunCancelled.
+        # Asked a few times a second while a job runs; if it says yes, the job ends, and its run raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
 
     def __enter__(self) -> Worker:
