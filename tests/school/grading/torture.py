@@ -1,8 +1,8 @@
 """Grade a class of hostile submissions by `regard grade` itself: python tests/school/grading/torture.py --count 500
 
 Each must get a verdict within its limits, and none of the wrong ones "right". Nothing outside may change, no process
-may be left, the grader must live, and what it writes must hold no escape, no formula and no markup of a submission's. Exit
-code 1 names what was broken. `--nobody` does it as an ordinary user, which only root can.
+may be left, the grader must live, and what it writes must hold no escape, no formula and no markup of a submission's.
+Exit code 1 names what was broken. `--nobody` does it as an ordinary user, which only root can.
 """
 
 from __future__ import annotations

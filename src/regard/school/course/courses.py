@@ -125,15 +125,11 @@ class Course:
         hint = f"did you mean {' or '.join(near[:3])}?" if near else "regard learn list names them"
         raise ValueError(f"the course has no exercise {name}; {hint}")
 
-    def files(self) -> list[Path]:
-        """All files of the course; no hidden ones, and none that Python makes."""
-        return files_in(self.folder)
-
     @cached_property
     def hash(self) -> str:
         """SHA-256 of all files but wrong.txt, with their names: the same for two courses with the same exercises."""
         total = hashlib.sha256()
-        for path in (one for one in self.files() if one.name != WRONG):
+        for path in (one for one in files_in(self.folder) if one.name != WRONG):
             content = path.read_bytes()
             total.update(f"{path.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode())
             total.update(content)

@@ -38,7 +38,7 @@ def verify_course(course: Course) -> list[str]:
     """What is wrong with the course as a whole: stray files, and folders that course.toml does not name."""
     names = {lesson.name for lesson in course.lessons}
     allowed = {"course.toml", "README.md", *names}
-    found = {path.relative_to(course.folder).parts[0] for path in course.files()}
+    found = {path.relative_to(course.folder).parts[0] for path in files_in(course.folder)}
     return [f"{one} is not named in course.toml" for one in sorted(found - allowed)]
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.school.check.sandboxed import Submission, SubmissionStopped, does_not_run
 from regard.school.check.subject import Failure
 from regard.school.check.verdict import Finding, Verdict, with_code
-from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
+from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own
 from regard.school.exercises.comparing import describe_value, first_difference, is_same
 from regard.school.exercises.exercise import Exercise
 from regard.school.exercises.layers import check_layer
@@ -137,7 +137,7 @@ def _checked(
     if isinstance(part, Layer):
         return _check_layer(exercise, part, submission, source, seed, verdict)
     if isinstance(part, Question):
-        called = read_learner(part.name, submission)
+        called = call_learner(part.name, [()], submission, 0, read=True)
         verdict.printed = verdict.printed or called.printed
         return [_not_defined(part)] if called.is_missing else answer_finding(part, called.results)
     runs = [arguments_of(part, seed + run) for run in range(part.runs)]

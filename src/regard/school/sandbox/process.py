@@ -85,7 +85,7 @@ class WorkerProcess:
             self.messages.send(config)
 
     def _environment(self) -> dict[str, str]:
-        """The worker's environment: no secrets for other people's code, and no GPU, which does not work after a fork."""
+        """The worker's environment: no secrets for other people's code, and no GPU, which fails after a fork."""
         own = not self.protection.confined
         kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
         return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}

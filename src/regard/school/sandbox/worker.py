@@ -48,10 +48,6 @@ class Job:
     limits: RunLimits | None = None  # in place of those of the worker
     loads: bool = True  # import the submission before the driver runs
 
-    def driver_source(self) -> str:
-        """The driver's text."""
-        return self.driver.read_text() if isinstance(self.driver, Path) else self.driver
-
 
 @dataclass
 class Received:
@@ -173,7 +169,7 @@ class Worker:
             "submission": os.path.abspath(job.submission),
             "entry": entry,
             "loads": job.loads,
-            "driver": job.driver_source(),
+            "driver": job.driver.read_text() if isinstance(job.driver, Path) else job.driver,
             "values": job.values,
             "folder": str(folder),
             "working_folder": os.getcwd(),
