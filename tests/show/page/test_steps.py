@@ -18,7 +18,7 @@ ALICE = (
 
 
 def read(document, blocks):
-    """The tensor of a step, as js/tensors.js reads it."""
+    """The tensor of a step, as js/data/step-tensors.js reads it."""
     content = np.frombuffer(gzip.decompress(blocks[document["block"]]), dtype=np.uint8)
     planes = content.reshape(document["bytes"], -1).astype(np.uint32)
     bits = sum(plane << np.uint32(24 - 8 * i) for i, plane in enumerate(planes))

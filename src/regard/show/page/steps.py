@@ -1,7 +1,7 @@
 """The steps of a layer, from x to out, for the view Steps: what each tensor is called, how it is made, and its numbers.
 
 A number keeps the upper three bytes of its float32, within 1 part in 65,000; integers keep all four. A step that only
-reads another one's numbers in a different order (split, transpose, concat) stores none: it has strides. js/tensors.js
+reads another one's numbers in a different order (split, transpose, concat) stores none: it has strides. js/data/step-tensors.js
 reads them.
 """
 

@@ -49,7 +49,7 @@ def titled_texts(
 
 
 def write_page(path: Path | str, reports: Sequence[Titled], start: Mapping[str, object] | None = None) -> None:
-    """Write reports to one HTML file. start: what it shows first, parts of the state in js/state.js."""
+    """Write reports to one HTML file. start: what it shows first, parts of the state in js/shell/state.js."""
     data = page_data(reports)
     data.document["start"] = dict(start or {})
     with atomically(path) as temporary:

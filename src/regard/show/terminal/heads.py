@@ -14,6 +14,7 @@ from regard.heads.measure.registry import BY_NAME, STATISTICS
 from regard.heads.report.compare import Change, Comparison, HeadSummary
 from regard.heads.report.head_list import HeadList
 from regard.heads.report.report import Seen
+from regard.heads.report.roles import ROLES
 from regard.show.terminal.marks import MARK, mark_notes
 from regard.show.terminal.table import Cell, Signed, html_table, terminal_width, text_table
 from regard.support.drawing import as_html, as_text
@@ -24,15 +25,6 @@ __all__ = ["legend", "names_in_short", "print_heads"]
 _FEW = 24  # rows of a table unless all are asked for
 _MEANS = "Means over all tokens; induction: over repeated ones, so sums may exceed 1."
 _NAMES = 12  # the fewest letters of module names that are worth a place in a heading
-_COLOURS = {
-    "induction": "magenta",
-    "duplicate": "magenta",
-    "previous token": "green",
-    "self": "green",
-    "first token": "yellow",
-    "position": "cyan",
-    "local": "cyan",
-}
 
 
 def print_heads(text: str) -> None:
@@ -45,9 +37,9 @@ def print_heads(text: str) -> None:
 
     text = printable(text)
     page = Text(text)
-    for role, colour in _COLOURS.items():
-        for match in re.finditer(rf"^  \d+\.\d+\*? +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
-            page.stylize(colour, *match.span(1))
+    for role in ROLES.values():
+        for match in re.finditer(rf"^  \d+\.\d+\*? +({re.escape(role.name)})(?=  |$)", text, re.MULTILINE):
+            page.stylize(role.terminal, *match.span(1))
     Console(file=styled(sys.stdout), highlight=False, soft_wrap=True).print(page)
 
 

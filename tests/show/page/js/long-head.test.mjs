@@ -1,14 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  cellOf,
-  coarser,
-  decodeLong,
-  firstOf,
-  hasView,
-  LongHead,
-  viewFor,
-} from "../../../../src/regard/show/page/js/data/long-head.js";
+import { cellOf, coarser, decodeLong, firstOf, LongHead } from "../../../../src/regard/show/page/js/data/long-head.js";
 import { Weights } from "../../../../src/regard/show/page/js/data/page-data.js";
 
 const near = (a, b, most = 1e-4) => assert.ok(Math.abs(a - b) <= most, `${a} is not near ${b}`);
@@ -78,12 +70,4 @@ test("bytes become grid, keys, weights and statistics", () => {
   assert.deepEqual([...head.mass.values], [1, NaN]);
   assert.deepEqual([head.top(0), head.top(1)], [[{ key: 0, weight: 1 }], []]);
   assert.deepEqual([...head.entropy, ...head.received, ...head.meanReceived], [1, 2, 1, 0, 0.5, 0.5, NaN, 0]);
-});
-
-test("one head is shown by the view that its length allows", () => {
-  const layer = (T, grid) => ({ T, S: T, grid });
-  assert.equal(viewFor("head", layer(600, { rows: 512, cols: 512 })), "long");
-  assert.equal(viewFor("long", layer(37, null)), "head");
-  assert.equal(viewFor("long", layer(131, null)), "long");
-  assert.ok(hasView("head", layer(131, null)) && hasView("heads", layer(37, null)));
 });

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Recent } from "../../../../src/regard/show/page/js/data/promise-cache.js";
+import { PromiseCache } from "../../../../src/regard/show/page/js/data/promise-cache.js";
 
 test("what was used last is kept, and made once", async () => {
   const made = [];
-  const recent = new Recent(2);
+  const recent = new PromiseCache(2);
   const get = (key) =>
     recent.get(key, async () => {
       made.push(key);
@@ -15,7 +15,7 @@ test("what was used last is kept, and made once", async () => {
 });
 
 test("what failed is tried again", async () => {
-  const recent = new Recent(3);
+  const recent = new PromiseCache(3);
   await assert.rejects(
     recent.get("a", () => Promise.reject(new Error("no"))),
     /no/,

@@ -3,11 +3,11 @@
 import { abs, isMissing, max } from "./math.js";
 import { HIDDEN, Weights } from "./page-data.js";
 
-/** @import { Averaged, HeadInfo, Report } from "./page-data.js" */
+/** @import { Averaged, Report } from "./page-data.js" */
 /**
  * One statistic of two heads: its means, their shares of the largest possible value, and the difference of the shares.
- * @typedef {{name: string, label: string, before: number, after: number, shares: [number, number],
- *   most: [number, number], size: number}} Pair
+ * @typedef {{name: string, label: string, before: number, after: number, shares: [number, number], most: [number,
+ *   number], size: number}} Pair
  * @typedef {{layer: number, head: number, roles: [string, string], largest: Pair | null, size: number}} Change
  * @typedef {{report: Report, layer: number, head: number}} Place
  */

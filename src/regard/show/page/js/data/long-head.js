@@ -1,14 +1,13 @@
-// Mass: a head of a long text. A grid says how much of the attention of a block of queries is on a block of keys; the
+// A head of a long text. A grid says how much of the attention of a block of queries is on a block of keys; the
 // largest weights of every query are exact. Of a text that is short enough for all weights, the grid is the weights.
 
 import { decodeExact, fromHalf } from "./exact-weights.js";
 import { ceil, floor, isMissing, max, min } from "./math.js";
 import { decodeWeights, HIDDEN, largest, Weights } from "./page-data.js";
-import { Recent } from "./promise-cache.js";
+import { PromiseCache } from "./promise-cache.js";
 
 /** @import { LayerInfo, Reports } from "./page-data.js" */
 
-export const LONG_FROM = 100; // tokens from which a text has the view of long texts
 const RANKS = 8; // exact weights of each query
 const REMEMBERED = 16; // decoded heads
 
@@ -122,8 +121,8 @@ export class LongHeads {
   /** @param {Reports} reports */
   constructor(reports) {
     this.reports = reports;
-    /** @type {Recent<LongHead>} */
-    this.decoded = new Recent(REMEMBERED);
+    /** @type {PromiseCache<LongHead>} */
+    this.decoded = new PromiseCache(REMEMBERED);
   }
 
   /** @param {number} report @param {number} layer @param {number} head @returns {Promise<LongHead>} */
@@ -211,21 +210,4 @@ export function coarser(grid, factor, T) {
     cols,
     Float32Array.from(sums, (sum, at) => (seen[at] ? sum / queries[floor(at / cols)] : HIDDEN)),
   );
-}
-
-/**
- * Can this view show the layer? All weights are known up to some length; beyond it the view of long texts shows one head.
- * @param {string} view @param {LayerInfo} layer
- */
-export function hasView(view, layer) {
-  if (view === "head") return !layer.grid;
-  return view !== "long" || max(layer.T, layer.S) >= LONG_FROM;
-}
-
-/**
- * The view that shows the layer: the one that was asked for, or the other view of one head.
- * @param {string} view @param {LayerInfo} layer
- */
-export function viewFor(view, layer) {
-  return hasView(view, layer) ? view : view === "head" ? "long" : "head";
 }

@@ -4,34 +4,39 @@
 // file itself, from a notebook's kernel or from a server. A hidden cell (masked) is NaN, which no weight is.
 
 import { floor } from "./math.js";
-import { Recent } from "./promise-cache.js";
+import { PromiseCache } from "./promise-cache.js";
 
 /**
- * @typedef {{name: string, label: string, unit: string, about: string}} Statistic
+ * @typedef {{name: string, label: string, unit: string, about: string, signed: boolean}} Statistic signed: has a mean
+ *   below 0
+ * @typedef {{name: string, short: string, about: string, glyph: string, light: string, dark: string}} RoleInfo what
+ *   heads of a role do: glyph is the shape that they draw on a map, a path in a square of 12; light and dark are its
+ *   colours
  * @typedef {{name: string, label: string}} Averaged a statistic that has a mean for each head
  * @typedef {{role: string, clear: boolean, evidence: string, means: Record<string, number | null>}} HeadInfo
- * @typedef {{pieces: string[], names: Record<string, string>, bytes: Record<string, string>, padding: number[],
- *   words: number[]}} Sequence names: of tokens that are not shown as their text: padding, and bytes of a character,
- *   猫:2; bytes: the latter in words, byte 2 of 3 of 猫; padding: the tokens that are padding
+ * @typedef {{pieces: string[], names: Record<string, string>, bytes: Record<string, string>, padding: number[], words:
+ *   number[]}} Sequence names: of tokens that are not shown as their text: padding, and bytes of a character, 猫:2;
+ *   bytes: the latter in words, byte 2 of 3 of 猫; padding: the tokens that are padding
  * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number, coarse: number}} Encoding coarse: how much
  *   precision was given up for size, which the reader need not know
  * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
- * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, across: boolean, kv_heads: number,
- *   most: Record<string, number>, encoding: Encoding | null,
- *   grid: {rows: number, cols: number} | null, exact: Record<string, ExactInfo>, heads: HeadInfo[],
- *   steps: StepInfo[] | null, without_steps: string, marks?: string[]}} LayerInfo
- *   marks: what is assumed or unknown about the layer;
- *   across: keys are of another text than queries; most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights; exact: its
- *   heads whose queries and keys are here
- * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes: number[],
- *   heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a layer, for one
- *   text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in the last axis
+ * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, across: boolean,
+ *   kv_heads: number, most: Record<string, number>, encoding: Encoding | null, grid: {rows: number, cols: number} |
+ *   null, exact: Record<string, ExactInfo>, heads: HeadInfo[], steps: StepInfo[] | null, without_steps: string, marks?:
+ *   string[]}} LayerInfo marks: what is assumed or unknown about the layer; across: keys are of another text than
+ *   queries; most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights;
+ *   exact: its heads whose queries and keys are here
+ * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes:
+ *   number[], heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a
+ *   layer, for one text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in
+ *   the last axis
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
  * start: what is shown first, parts of the state.
- * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: {name: string, about: string}[], reports: Report[],
+ * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: RoleInfo[], reports: Report[],
  *   start?: Partial<import("../shell/state.js").State>}} Page
  * @typedef {(key: string) => Promise<Uint8Array>} Transport
+ * @typedef {"query" | "key"} Side the word that looks, or the one that is looked at
  */
 
 export const HIDDEN = NaN;
@@ -71,7 +76,7 @@ export class Weights {
 
   /**
    * What a query looks at, or what looks at a key.
-   * @param {"query" | "key"} side @param {number} unit @returns {Float32Array}
+   * @param {Side} side @param {number} unit @returns {Float32Array}
    */
   line(side, unit) {
     return side === "query" ? this.row(unit) : this.column(unit);
@@ -86,7 +91,7 @@ export class Weights {
   }
 
   /**
-   * Merge tokens into words: a word's query is the mean of its tokens, a word's key their sum, so rows still add up to 1.
+   * Merge tokens into words: a word's query is the mean of its tokens, its key their sum, so rows still add up to 1.
    * @param {number[]} rows the word of each query
    * @param {number[]} cols the word of each key
    * @returns {Weights}
@@ -143,8 +148,8 @@ export class Reports {
   constructor(page, transport) {
     this.page = page;
     this.transport = transport;
-    /** @type {Recent<Weights>} */
-    this.decoded = new Recent(KEPT);
+    /** @type {PromiseCache<Weights>} */
+    this.decoded = new PromiseCache(KEPT);
     /** @type {Map<number, Promise<Uint8Array>>} */
     this.small = new Map();
   }
@@ -160,6 +165,12 @@ export class Reports {
       if (!encoding || grid) throw new Error(`The weights of layer ${layer} are not in this page.`);
       return decodeWeights(await this.transport(`weights.${key}`), T, S, encoding);
     });
+  }
+
+  /** What is said of a role. @param {string} name @returns {RoleInfo} */
+  role(name) {
+    const { roles } = this.page;
+    return roles.find((one) => one.name === name) ?? roles[roles.length - 1];
   }
 
   /**
@@ -229,7 +240,7 @@ export function embedded(document) {
 }
 
 /**
- * The bytes come from a Response and not from a Blob, which a browser keeps in another process: that takes ten times as long.
+ * The bytes come from a Response, not from a Blob, which a browser keeps in another process: ten times slower.
  * @param {Uint8Array<ArrayBuffer>} bytes @returns {Promise<Uint8Array>}
  */
 export async function gunzip(bytes) {

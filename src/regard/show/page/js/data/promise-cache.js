@@ -4,7 +4,7 @@
  * Promises by key, the last used kept; one that fails is forgotten.
  * @template T
  */
-export class Recent {
+export class PromiseCache {
   /** @param {number} most how many are kept */
   constructor(most) {
     this.most = most;

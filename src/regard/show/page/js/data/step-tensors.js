@@ -3,7 +3,10 @@
 import { floor, max } from "./math.js";
 
 /** @import { StepInfo, Transport } from "./page-data.js" */
-/** Which head, query and key, and which number of a head. @typedef {{head: number, query: number, key: number, number: number}} Choice */
+/**
+ * Which head, query and key, and which number of a head.
+ * @typedef {{head: number, query: number, key: number, number: number}} Choice
+ */
 
 /** One step: its description, and its numbers, read with strides from a block that steps may share. */
 export class StepTensor {

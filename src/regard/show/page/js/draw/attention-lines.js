@@ -1,5 +1,5 @@
-// Lines: the words that are looked at on the left, the words that look on the right, and between them the weights of the
-// word in focus as lines. Only its largest weights are drawn.
+// The words that are looked at on the left, the words that look on the right, and between them the weights of the word
+// in focus as lines. Only its largest weights are drawn.
 
 import { abs, ceil, floor, isMissing, max } from "../data/math.js";
 import { largest } from "../data/page-data.js";
@@ -8,11 +8,11 @@ import { css, weightColor } from "./color.js";
 import { attributes, fill, fitText, leftToRight, s, styles } from "./dom.js";
 import { LABEL_FONT } from "./weight-map.js";
 
-/** @import { Weights } from "../data/page-data.js" */
+/** @import { Side, Weights } from "../data/page-data.js" */
 /** @import { Theme } from "./color.js" */
 /**
- * @typedef {{row: number, top: number, width: number, theme: Theme, label: number, font?: string}} LinesOptions
- *   row: pixels of a row; label: width of a column of words
+ * @typedef {{row: number, top: number, width: number, theme: Theme, label: number, font?: string}} LinesOptions row:
+ *   pixels of a row; label: width of a column of words
  */
 
 const MOST = 12; // lines
@@ -22,10 +22,10 @@ const WIDEST = 9; // pixels of a line of weight 1
 const NUMBER = 44; // pixels of the column of numbers
 
 /** Two columns of words and the lines between them. */
-export class Lines {
+export class AttentionLines {
   /**
-   * @param {{point: (side: "query" | "key", unit: number) => void, leave: () => void,
-   *   pick: (side: "query" | "key", unit: number) => void}} events
+   * @param {{point: (side: Side, unit: number) => void, leave: () => void, pick: (side: Side, unit: number) => void}}
+   *   events
    */
   constructor(events) {
     /** @type {Weights | null} */
@@ -67,7 +67,7 @@ export class Lines {
   }
 
   /**
-   * Lay out the words. Lines are drawn by `focus`.
+   * Lay out the words. AttentionLines are drawn by `focus`.
    * @param {Weights} weights @param {Names} rows @param {Names} cols @param {LinesOptions} options
    */
   draw(weights, rows, cols, options) {
@@ -109,7 +109,7 @@ export class Lines {
 
   /**
    * Draw the lines of a word that looks (side "query") or is looked at ("key"); -1 draws none.
-   * @param {"query" | "key"} side @param {number} unit
+   * @param {Side} side @param {number} unit
    */
   focus(side, unit) {
     const { weights, options } = this;
@@ -179,7 +179,7 @@ export class Lines {
     const x = event.clientX - box.left;
     const side = x < (left + right) / 2 ? "key" : "query";
     return unit >= 0 && unit < (side === "key" ? weights.S : weights.T)
-      ? { side: /** @type {"key" | "query"} */ (side), unit }
+      ? { side: /** @type {Side} */ (side), unit }
       : null;
   }
 }

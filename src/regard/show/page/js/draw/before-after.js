@@ -27,7 +27,7 @@ export function dot(i) {
 }
 
 /**
- * A statistic's name, dumbbell and values. Means that can exceed 1 are drawn as shares of their largest value, which is named.
+ * A statistic's name, dumbbell and values. Means that can exceed 1 are shares of their largest value, which is named.
  * @param {Pair} pair @param {number} [height]
  */
 export function pairCells({ label, before, after, shares, most }, height = 28) {

@@ -54,7 +54,8 @@ export class ChangeList {
     fill(this.heading, "Heads ", h("span", list ? "the most changed first" : ""));
     if (!list) {
       const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
-      const text = `Only reports of the same heads can be compared head by head; these have ${count(report)} and ${count(second)} heads.`;
+      const counts = `these have ${count(report)} and ${count(second)} heads.`;
+      const text = `Only reports of the same heads can be compared head by head; ${counts}`;
       return fill(this.el, h("p.note", text));
     }
     const changed = list.filter(isChanged);
@@ -107,7 +108,7 @@ export class ChangeList {
     fill(this.heading, "Statistics ", h("span", "the most different first"));
     const named = heads.map(({ layer, head }, i) => {
       const { role } = report.layers[layer].heads[head];
-      return h("span", dot(i), ` ${layer}.${head} `, roleMark(role), ` ${role}  `);
+      return h("span", dot(i), ` ${layer}.${head} `, roleMark(reports.role(role)), ` ${role}  `);
     });
     fill(this.el, h("p.key", ...named), ...statisticRows(pairs(heads[0], heads[1], reports.page.averaged)));
   }

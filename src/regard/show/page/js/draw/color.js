@@ -2,12 +2,14 @@
 // The dark theme runs the other way. Differences and signed numbers are blue above zero and ochre below.
 
 import { abs, max, min, round } from "../data/math.js";
+import { h } from "./dom.js";
 
 /** @typedef {[number, number, number]} Rgb */
 /** @typedef {"light" | "dark"} Theme */
 
 const POWER = 0.6;
 const STEPS = 256;
+const TICKS = [0, 0.02, 0.1, 0.25, 0.5, 1]; // of the scale below a map
 
 /** Colours at these weights; between them, the way is straight in OKLab. */
 const ANCHORS = {
@@ -195,4 +197,18 @@ export function pixelImage(width, height, values, color) {
   }
   /** @type {OffscreenCanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
   return image;
+}
+
+/**
+ * The colours from 0 to 1, and the numbers below them.
+ * @param {Theme} theme @returns {HTMLElement[]}
+ */
+export function weightScale(theme) {
+  const stops = Array.from({ length: 21 }, (_, i) => css(weightColor((i / 20) ** (1 / 0.6), theme)));
+  const label = (/** @type {number} */ mark) =>
+    h("span", { style: { left: `${mark ** 0.6 * 100}%` } }, String(mark).replace(/^0\./, "."));
+  return [
+    h("div.bar", { style: { background: `linear-gradient(to right, ${stops.join(",")})` } }),
+    h("div.ticks.num", ...TICKS.map(label)),
+  ];
 }

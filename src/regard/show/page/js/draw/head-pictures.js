@@ -5,7 +5,9 @@ import { weightColor } from "./color.js";
 
 /** @import { Reports } from "../data/page-data.js" */
 /** @import { Theme } from "./color.js" */
-/** @typedef {{image: OffscreenCanvas, places: Map<string, {x: number, y: number, rows: number, cols: number}>}} Atlas */
+/**
+ * @typedef {{image: OffscreenCanvas, places: Map<string, {x: number, y: number, rows: number, cols: number}>}} Atlas
+ */
 
 const ACROSS = 16; // pictures in a row of the atlas
 
@@ -73,22 +75,4 @@ async function codes(reports, report) {
 export function drawPicture(context, atlas, head, x, y, size) {
   const place = atlas.places.get(head);
   if (place) context.drawImage(atlas.image, place.x, place.y, place.cols, place.rows, x, y, size, size);
-}
-
-/** The shape that each role draws on a map, as a path in a square of 12. */
-const GLYPHS = {
-  induction: "M1 5l6 6",
-  duplicate: "M1 5l6 6",
-  "previous token": "M1 2l9 9",
-  self: "M1 1l10 10",
-  "first token": "M1.5 1v10",
-  position: "M5 5v6",
-  local: "M1 1l10 10M1 3l8 8",
-  broad: "M1 1v10h10z",
-  mixed: "M3 6h1M6 9h1M3 9h1M8 10h1",
-};
-
-/** @param {string} role @returns {string} */
-export function glyph(role) {
-  return GLYPHS[/** @type {keyof typeof GLYPHS} */ (role)] ?? GLYPHS.mixed;
 }

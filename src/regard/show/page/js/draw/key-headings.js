@@ -5,7 +5,7 @@ import { attributes, fill, finish, h } from "./dom.js";
 /** @import { Names } from "../words/names.js" */
 
 /** A list of keys, in the order of the text. */
-export class KeyNames {
+export class KeyHeadings {
   /** @param {(key: number) => void} pin */
   constructor(pin) {
     this.pin = pin;

@@ -11,7 +11,7 @@ import { attributes, fill, h } from "./dom.js";
 const AROUND = 6; // words of context on each side
 
 /** A heading and a row for each weight. */
-export class LookedList {
+export class LargestWeights {
   /** @param {number} length how many rows */
   constructor(length) {
     this.heading = h("h2");
@@ -94,10 +94,13 @@ export function distanceText(query, key, rows, cols) {
  * @param {Names} names @param {number} from @param {number} to
  */
 function inLine(names, from, to) {
-  return names.texts
-    .slice(from, to)
-    .map((text, i) => (text || names.bytes[from + i] ? text : names.names[from + i])) // bytes: already in their character
-    .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
-    .map((text) => (text.trim() ? isolated(readable(text)) : text ? " " : ""))
-    .join("");
+  return (
+    names.texts
+      .slice(from, to)
+      // bytes: already in their character
+      .map((text, i) => (text || names.bytes[from + i] ? text : names.names[from + i]))
+      .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
+      .map((text) => (text.trim() ? isolated(readable(text)) : text ? " " : ""))
+      .join("")
+  );
 }

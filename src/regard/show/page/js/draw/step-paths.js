@@ -17,7 +17,7 @@ const BEND = 26; // pixels in which a line changes the lane
  * @param {Flow} flow
  * @param {number[]} heights where each step is, in pixels from the top
  */
-export function drawLanes(svg, flow, heights) {
+export function drawPaths(svg, flow, heights) {
   const links = flow.links();
   const linked = new Set(links.flatMap(({ from, to }) => [from, to]));
   const places = flow.steps.map((tensor, i) => ({ x: FIRST + laneOf(tensor) * LANE, y: heights[i] }));

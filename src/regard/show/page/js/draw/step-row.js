@@ -9,7 +9,10 @@ import { attributes, fill, h, s, sizedContext, styles } from "./dom.js";
 /** @import { StepLine } from "../words/step-sentences.js" */
 /** @typedef {import("../words/step-sentences.js").StepRow} FollowedStep */
 /** @import { Choice, StepTensor } from "../data/step-tensors.js" */
-/** Sizes in pixels: of the picture, of the bars, and of a column of a key. @typedef {{whole: number, high: number, part: number, column: number}} RowSizes */
+/**
+ * Sizes in pixels: of the picture, of the bars, and of a column of a key.
+ * @typedef {{whole: number, high: number, part: number, column: number}} RowSizes
+ */
 
 const CELL = 12; // the most pixels of a number in a picture
 const VALUES_FROM = 46; // pixels of a bar that carries its number

@@ -21,8 +21,8 @@ import {
 /** @import { Weights } from "../data/page-data.js" */
 /** @import { Theme } from "./color.js" */
 /**
- * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?: boolean,
- *   font?: string}} MapOptions bare: no labels at all; font: of labels
+ * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?:
+ *   boolean, font?: string}} MapOptions bare: no labels at all; font: of labels
  * @typedef {(row: number, col: number) => void} OnCell
  */
 

@@ -9,8 +9,8 @@ import { paintRibbon, paintSingle, RIBBON } from "./zoom-paint.js";
 /** @import { LongHead } from "../data/long-head.js" */
 /** @import { ZoomOptions } from "./zoom-paint.js" */
 /**
- * @typedef {{query: number, key: number, queries: [number, number], keys: [number, number]}} Spot a place on the map: one
- *   query and key, and the block of tokens around them that one cell shows
+ * @typedef {{query: number, key: number, queries: [number, number], keys: [number, number]}} Spot a place on the map:
+ *   one query and key, and the block of tokens around them that one cell shows
  */
 
 const SINGLE = 3; // pixels of a token from which single weights are drawn instead of blocks
@@ -21,7 +21,8 @@ const STEP = 1.5; // of one zoom
 /** The map, its margins and the part of the text that it shows. */
 export class ZoomMap {
   /**
-   * @param {{point: (spot: Spot) => void, leave: () => void, pick: (spot: Spot) => void, moved: () => void, label: string}} events
+   * @param {{point: (spot: Spot) => void, leave: () => void, pick: (spot: Spot) => void, moved: () => void, label:
+   *   string}} events
    */
   constructor(events) {
     this.events = events;
@@ -280,7 +281,8 @@ export class ZoomMap {
       "wheel",
       (event) => {
         const { x, y } = place(event);
-        if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return; // nothing to zoom out of: the page scrolls
+        // nothing to zoom out of: the page scrolls
+        if (!event.deltaY || (event.deltaY > 0 && this.part.span === 1)) return;
         event.preventDefault();
         this.zoom(STEP ** (-Math.sign(event.deltaY) * min(1, abs(event.deltaY) / 60)), x, y);
       },

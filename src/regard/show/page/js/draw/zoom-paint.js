@@ -6,7 +6,9 @@ import { sizedContext } from "./dom.js";
 
 /** @import { LongHead } from "../data/long-head.js" */
 /** @import { Theme } from "./color.js" */
-/** @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins */
+/**
+ * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins
+ */
 /** @typedef {{row: number, col: number, span: number}} ZoomPart what is shown, as parts of the text: span each way */
 
 export const RIBBON = 36; // pixels of a margin

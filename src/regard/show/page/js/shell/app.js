@@ -1,15 +1,11 @@
 // The app: one state, one chosen head, and the views that show it.
 
-import { LongHeads, viewFor } from "../data/long-head.js";
+import { LongHeads } from "../data/long-head.js";
 import { embedded, Reports } from "../data/page-data.js";
 import { preferredTheme, themeAround } from "../draw/color.js";
 import { fill, h } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
-import { CompareView } from "../views/compare.js";
-import { HeadView } from "../views/head.js";
-import { HeadsView } from "../views/heads.js";
-import { LongView } from "../views/long.js";
-import { StepsView } from "../views/steps.js";
+import { makeViews, VIEWS, viewFor } from "../views/list.js";
 import { Names } from "../words/names.js";
 import { telling, tellingLong } from "../words/questions.js";
 import { Frame } from "./frame.js";
@@ -18,24 +14,11 @@ import { download, fileName, pngOf, svgOf } from "./save-file.js";
 import { pressKey } from "./shortcuts.js";
 import { fromHash, Store, toHash } from "./state.js";
 
-/** @import { Page, Transport, Weights } from "../data/page-data.js" */
+/** @import { Page, Side, Transport, Weights } from "../data/page-data.js" */
 /** @import { Theme } from "../draw/color.js" */
+/** @import { View } from "../views/list.js" */
 /** @import { State } from "./state.js" */
-/** @typedef {"query" | "key"} Side */
-/**
- * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
- * that the text is shaded by, and the word in focus. ownText: the view shows the text itself.
- * @typedef {{el: HTMLElement, ownText?: boolean, draw: () => void, focus: () => void, ask: () => import("../words/questions.js").Ask,
- *   shade: () => {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
- */
 
-const VIEWS = [
-  { name: "heads", label: "Heads", make: (/** @type {App} */ app) => new HeadsView(app) },
-  { name: "head", label: "Head", make: (/** @type {App} */ app) => new HeadView(app) },
-  { name: "steps", label: "Steps", make: (/** @type {App} */ app) => new StepsView(app) },
-  { name: "long", label: "Long", make: (/** @type {App} */ app) => new LongView(app) },
-  { name: "compare", label: "Compare", make: (/** @type {App} */ app) => new CompareView(app) },
-];
 const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
 
 /** A page, or a widget in a notebook: everything inside one element. */
@@ -60,7 +43,10 @@ export class App {
     this.#repair();
     /** The weights of the chosen head, by token or by word. @type {Weights | null} */
     this.weights = null;
-    /** The chosen head of a text that is too long for all weights. @type {import("../data/long-head.js").LongHead | null} */
+    /**
+     * The chosen head of a text that is too long for all weights.
+     * @type {import("../data/long-head.js").LongHead | null}
+     */
     this.long = null;
     this.rows = new Names(null, 0, false);
     this.cols = new Names(null, 0, false);
@@ -88,7 +74,7 @@ export class App {
     };
     this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
     /** @type {Record<string, View>} */
-    this.views = Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(this)]));
+    this.views = makeViews(this);
     this.#chooseTheme();
     this.stop = this.store.listen((changed) => this.#update(changed));
     this.observer = new ResizeObserver(() => this.#resize());

@@ -1,17 +1,45 @@
-// The frame around the views: the header with tabs and tools, the question, the text, and what is said to screen readers.
+// The frame around the views: the header with tabs and tools, the question, the text, and what is said to screen
+// readers.
 
-import { hasView } from "../data/long-head.js";
 import { attributes, fill, h } from "../draw/dom.js";
 import { TextLine } from "../draw/text-line.js";
+import { hasView } from "../views/list.js";
 import { Names, sizes } from "../words/names.js";
-import { AskLine } from "../words/questions.js";
 import { legend } from "./legend.js";
 
-/** @import { Page, Report } from "../data/page-data.js" */
+/** @import { Page, Report, Side } from "../data/page-data.js" */
+/** @import { Ask, Part } from "../words/questions.js" */
 /** @import { State, Store } from "./state.js" */
-/** @typedef {{point: (unit: number, side?: "query" | "key") => void, pick: (unit: number, side?: "query" | "key") => void, leave: () => void,
+/** @typedef {{point: (unit: number, side?: Side) => void, pick: (unit: number, side?: Side) => void, leave: () => void,
  *   save: (kind: "svg" | "png") => void, find: (text: string) => string}} FrameEvents
  *   save: the view as a file; find: go to a head or a word, and say what the view does not */
+
+/** The line at the top of the page. */
+class AskLine {
+  constructor() {
+    this.title = h("h1");
+    this.answer = h("p");
+    this.el = h("section.ask", this.title, this.answer);
+    this.shown = "";
+  }
+
+  /** @param {Ask} ask */
+  show(ask) {
+    const now = JSON.stringify(ask);
+    if (now === this.shown) return;
+    this.shown = now;
+    fill(this.title, ...ask.question.filter(Boolean).map(element));
+    fill(this.answer, ...ask.answer.filter(Boolean).map(element));
+  }
+}
+
+/** @param {Part} part @returns {HTMLElement} */
+function element(part) {
+  if (typeof part === "string") return h("span", part);
+  const { text, kind, sup } = part;
+  const node = h({ chosen: "em", strong: "b", number: "span.num", quiet: "span.quiet" }[kind], text);
+  return sup === undefined ? node : h("span", node, h("sup", sup));
+}
 
 /** Everything on the page that is not a view. */
 export class Frame {
@@ -45,7 +73,8 @@ export class Frame {
       h("button", { "data-words": words ? "true" : "false", onclick: () => store.set({ words }) }, text);
     this.modes = h("span.choice", mode("tokens", false), mode("words", true));
     const texts = new Set(page.reports.map(({ sequences }) => JSON.stringify(sequences)));
-    const other = texts.size > 1 ? "other text" : "other run"; // two models, or one with heads cut, may have read one text
+    // two models, or one with heads cut, may have read one text
+    const other = texts.size > 1 ? "other text" : "other run";
     this.texts = h("button", { onclick: () => store.set(otherReport(page, store.state)) }, other);
     this.theme = h("button", {
       onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
@@ -105,7 +134,8 @@ export class Frame {
       });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
-    this.modes.hidden = !inPieces || report.layers[state.layer].grid !== null; // pieces of words are merged from all weights
+    // pieces of words are merged from all weights
+    this.modes.hidden = !inPieces || report.layers[state.layer].grid !== null;
     this.theme.textContent = theme === "dark" ? "light" : "dark";
     const both = cols.known && !Names.same(rows, cols); // two texts, unless both sides are the same
     attributes(this.reading, { "data-both": both && rows.known });
@@ -120,7 +150,7 @@ export class Frame {
 
   /**
    * Shade the text by the weights of the word in focus: where there are two texts, the other one.
-   * @param {{values: ArrayLike<number> | null, unit: number, side?: "query" | "key"}} shade
+   * @param {{values: ArrayLike<number> | null, unit: number, side?: Side}} shade
    * @param {boolean} pinned
    * @param {import("../draw/color.js").Theme} theme
    */

@@ -21,15 +21,18 @@ const WORDS = [
   ["words", "Pieces of a word are merged: as a key their weights are added up, as a query they are averaged."],
   [
     "score",
-    "A query times a key, number by number, added up. Divided by √ of how many there are, it is scaled; the softmax turns scaled scores into weights.",
+    "A query times a key, number by number, added up. Divided by √ of how many there are, it is scaled; " +
+      "the softmax turns scaled scores into weights.",
   ],
   [
     "block",
-    "Of a long text a cell of the map is a block: the share of its queries' attention that is on its keys. A row adds up to 1.",
+    "Of a long text a cell of the map is a block: the share of its queries' attention that is on its keys. " +
+      "A row adds up to 1.",
   ],
   [
     "○ ●",
-    "In a comparison, ○ is the first report or head and ● the second. A head changed if its role did, or some statistic by 0.1 of its scale.",
+    "In a comparison, ○ is the first report or head and ● the second. A head changed if its role did, " +
+      "or some statistic by 0.1 of its scale.",
   ],
   [
     "blue, ochre",
@@ -39,26 +42,13 @@ const WORDS = [
   ["the@4", "The word “the” at position 4, where it occurs more than once. Positions are counted from 0."],
 ];
 
-/** What heads of each role do, as regard.heads.report.report.roles defines it. @type {Record<string, string>} */
-const ROLES = {
-  induction: "Looks at the token that followed the last occurrence of this one.",
-  duplicate: "Looks at the last occurrence of the same token.",
-  "previous token": "Looks at the token just before.",
-  self: "Looks at the token itself.",
-  "first token": "Looks at the first token of the text.",
-  position: "Looks at one position, or at one distance, whatever the token.",
-  local: "Looks at tokens nearby.",
-  broad: "Spreads its weights almost evenly over all tokens it may see.",
-  mixed: "None of these passes its threshold.",
-};
-
 /** A dialog with all words. @param {Page} page @returns {HTMLDialogElement} */
 export function legend(page) {
   const statistics = page.statistics.map(({ label, about, unit }) => {
     const [short] = unit.split(":");
     return [label, short && short !== "weight" && !about.includes(short) ? `${about} Unit: ${short}.` : about];
   });
-  const roles = page.roles.map(({ name }) => [name, ROLES[name] ?? ""]).filter(([, about]) => about);
+  const roles = page.roles.map(({ name, about }) => [name, about]);
   const list = (/** @type {string[][]} */ all) =>
     h("dl", ...all.flatMap(([term, meaning]) => [h("dt", term), h("dd", meaning)]));
   const dialog = /** @type {HTMLDialogElement} */ (

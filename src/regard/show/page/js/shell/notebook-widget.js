@@ -6,8 +6,8 @@ import { App } from "./app.js";
 
 /**
  * What anywidget hands over.
- * @typedef {{get: (name: string) => any, send: (content: any) => void,
- *   on: (event: string, act: (...values: any[]) => void) => void, off: (event: string, act: (...values: any[]) => void) => void}} Model
+ * @typedef {{get: (name: string) => any, send: (content: any) => void, on: (event: string, act: (...values: any[]) =>
+ *   void) => void, off: (event: string, act: (...values: any[]) => void) => void}} Model
  */
 
 const PATIENCE = 3000; // milliseconds, after which the page says what it waits for

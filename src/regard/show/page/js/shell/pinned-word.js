@@ -3,9 +3,8 @@
 import { Names } from "../words/names.js";
 import { quiet } from "../words/questions.js";
 
-/** @import { Report } from "../data/page-data.js" */
+/** @import { Report, Side } from "../data/page-data.js" */
 /** @import { State } from "./state.js" */
-/** @typedef {"query" | "key"} Side */
 
 /**
  * Where the pinned word is in the chosen layer; null where none is pinned, or it is of a text that the layer does not

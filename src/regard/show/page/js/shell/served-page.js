@@ -117,7 +117,8 @@ class ServedPage {
   /** @param {string} text */
   #tooLong(text) {
     const count = (/** @type {number} */ number) => number.toLocaleString("en");
-    return `the text has ${count(text.length)} characters; at most ${count(this.settings.longest)} are read. Shorten it.`;
+    const most = `at most ${count(this.settings.longest)} are read. Shorten it.`;
+    return `the text has ${count(text.length)} characters; ${most}`;
   }
 
   /** @param {import("../data/page-data.js").Page} page @param {Question} question @param {boolean} asked */

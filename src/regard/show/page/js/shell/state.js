@@ -1,5 +1,7 @@
 // State: what the person chose. Views read it, change it with `set`, and redraw by what changed. It is kept in the URL.
 
+/** @import { Side } from "../data/page-data.js" */
+
 /**
  * report, other: numbers of the report shown and of the one it is compared with.
  * against: the head that the chosen one is compared with, as "4.3"; "" where reports are compared.
@@ -7,9 +9,9 @@
  * pinned: the focus stays when the pointer moves on.
  * text: the number of the text that the pinned token is of, where a report has several; -1 is that of the layer.
  * step: in the view Steps, the pinned key and number of a head, "1.17", "1." or ".17".
- * @typedef {{view: string, report: number, other: number, layer: number, head: number, side: "query" | "key",
- *   focus: number, pinned: boolean, text: number, words: boolean, role: string, sort: string, step: string, against: string,
- *   theme: "" | "light" | "dark"}} State
+ * @typedef {{view: string, report: number, other: number, layer: number, head: number, side: Side, focus: number,
+ *   pinned: boolean, text: number, words: boolean, role: string, sort: string, step: string, against: string, theme: ""
+ *   | "light" | "dark"}} State
  * @typedef {(changed: Set<keyof State>) => void} Listener
  */
 

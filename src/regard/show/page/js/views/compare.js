@@ -19,7 +19,7 @@ import { HeadPicker } from "../draw/head-picker.js";
 import { WeightMap } from "../draw/weight-map.js";
 import { isolated, Names, number } from "../words/names.js";
 import { quiet, strong } from "../words/questions.js";
-import { SecondHead } from "./compared-head.js";
+import { ComparedHead } from "./compared-head.js";
 
 /** @import { App } from "../shell/app.js" */
 /** @import { Part } from "../words/questions.js" */
@@ -32,12 +32,15 @@ const NARROW = 860; // pixels of a page, below which fewer keys are shown
 const LARGE = 2000; // pixels of a page, from which maps are larger
 const place = (/** @type {{layer: number, head: number}} */ { layer, head }) => ({ layer, head });
 
+/** @type {import("./list.js").ListedView} */
+export const compareView = { name: "compare", label: "Compare", make: (app) => new CompareView(app) };
+
 /** The view of two reports, or of two heads. */
-export class CompareView {
+class CompareView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    this.after = new SecondHead();
+    this.after = new ComparedHead();
     /** @type {Weights | null} */
     this.differences = null;
     this.apart = "";
@@ -191,7 +194,7 @@ export class CompareView {
     const mine = list.find((one) => one.layer === state.layer && one.head === state.head);
     const changed = list.filter(isChanged).length;
     const top = list[0];
-    const isTop = mine === top || !top?.size;
+    const most = mine === top || !top?.size || !changed ? "" : `, ${top.layer}.${top.head} the most`;
     return {
       question,
       answer: [
@@ -200,9 +203,7 @@ export class CompareView {
         ...(mine?.largest
           ? [`: ${mine.largest.label} `, ...arrow(mine.largest), ". "]
           : [": no statistic in common. "]),
-        quiet(
-          `${changed || "None"} of ${list.length} heads changed${isTop || !changed ? "" : `, ${top.layer}.${top.head} the most`}.`,
-        ),
+        quiet(`${changed || "None"} of ${list.length} heads changed${most}.`),
       ],
     };
   }

@@ -6,7 +6,7 @@ import { Names } from "../words/names.js";
 /** @typedef {{number: number, layer: number, head: number}} Chosen a head of a report */
 
 /** Weights of a head, and what they are of. */
-export class SecondHead {
+export class ComparedHead {
   constructor() {
     this.key = "";
     /** @type {import("../data/page-data.js").Weights | null} */

@@ -2,15 +2,17 @@
 
 import { ceil, floor, isMissing, max, min } from "../data/math.js";
 import { largest } from "../data/page-data.js";
-import { Lines } from "../draw/attention-lines.js";
+import { AttentionLines } from "../draw/attention-lines.js";
+import { weightScale } from "../draw/color.js";
 import { attributes, fill, fitText, h, s, styles, textWidth } from "../draw/dom.js";
 import { sharedText, sharing } from "../draw/head-grid.js";
-import { HeadPicker, roleMark, Strips } from "../draw/head-picker.js";
+import { HeadPicker, roleMark } from "../draw/head-picker.js";
+import { Strips } from "../draw/statistic-strips.js";
 import { LABEL_FONT, WeightMap } from "../draw/weight-map.js";
-import { weightScale } from "../draw/weight-scale.js";
 import { isolated, number } from "../words/names.js";
 import { askHead } from "../words/questions.js";
 
+/** @import { Side } from "../data/page-data.js" */
 /** @import { App } from "../shell/app.js" */
 
 const NARROW = 860; // pixels, below which everything is in one column
@@ -18,18 +20,27 @@ const LARGE = 2000; // pixels, from which words are larger
 const SIDE = 212;
 const LEGEND = 260;
 
+/** @type {import("./list.js").ListedView} */
+export const headView = {
+  name: "head",
+  label: "Head",
+  make: (app) => new HeadView(app),
+  shows: (layer) => !layer.grid,
+  instead: "long",
+};
+
 /** The view of one head. */
-export class HeadView {
+class HeadView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
     this.narrow = false;
     const events = {
-      point: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.point(side, unit),
-      pick: (/** @type {"query" | "key"} */ side, /** @type {number} */ unit) => app.pick(side, unit),
+      point: (/** @type {Side} */ side, /** @type {number} */ unit) => app.point(side, unit),
+      pick: (/** @type {Side} */ side, /** @type {number} */ unit) => app.pick(side, unit),
       leave: () => app.leave(),
     };
-    this.lines = new Lines(events);
+    this.lines = new AttentionLines(events);
     this.map = new WeightMap({
       label: "weights: a row for each word that looks, a column for each word that is looked at",
       point: (row, col) => app.point("query", row, col),
@@ -83,7 +94,8 @@ export class HeadView {
     const label = ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, font))))) + 14;
     const lines = narrow ? width : 44 + 2 * label + min(200, max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
-    const most = narrow ? 40 : max(2, floor(max(440, app.height - 340) / max(weights.T, weights.S))); // lines: both sides
+    // lines: both sides
+    const most = narrow ? 40 : max(2, floor(max(440, app.height - 340) / max(weights.T, weights.S)));
     const caption = this.#triangular() ? 30 : 150;
     const cell = max(2, min(44, most, floor((rest - (narrow ? label : caption)) / weights.S)));
     const diagonalLabels = narrow && this.#triangular();
@@ -169,7 +181,12 @@ export class HeadView {
     const place = `${layer}.${head}`;
     fill(
       this.role,
-      h("h2.role-name", h("span.num", `${layer}.${head}${ofLayer.marks ? "*" : ""}`), roleMark(info.role), info.role),
+      h(
+        "h2.role-name",
+        h("span.num", `${layer}.${head}${ofLayer.marks ? "*" : ""}`),
+        roleMark(this.app.reports.role(info.role)),
+        info.role,
+      ),
       h("p.note", capital(info.evidence)),
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
       ofLayer.across ? h("p.note", `${ofLayer.name}: words look at another text.`) : null,

@@ -4,18 +4,24 @@ import { abs, ceil, floor, max, min } from "../data/math.js";
 import { css, signedColor, weightColor } from "../draw/color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "../draw/dom.js";
 import { byLayer, columnsFor, inOrder, markNotes, sharedText, sharing } from "../draw/head-grid.js";
-import { roleMark, Strips } from "../draw/head-picker.js";
+import { roleMark } from "../draw/head-picker.js";
 import { drawPicture } from "../draw/head-pictures.js";
+import { Strips } from "../draw/statistic-strips.js";
 import { isolated, Names, number } from "../words/names.js";
 import { askHeads, chosen } from "../words/questions.js";
 
+/** @import { HeadInfo, Report } from "../data/page-data.js" */
+/** @import { Theme } from "../draw/color.js" */
 /** @import { App } from "../shell/app.js" */
 
 const BAR = 4; // pixels of the bar above a head that is coloured by the statistic
 const SMALL = 12; // heads in a layer from which maps are small and captions short
 
+/** @type {import("./list.js").ListedView} */
+export const headsView = { name: "heads", label: "Heads", make: (app) => new HeadsView(app) };
+
 /** The view of all heads. */
-export class HeadsView {
+class HeadsView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
@@ -69,8 +75,9 @@ export class HeadsView {
     const below = this.#triangular() ? 0 : 34;
     const sizes = { columns, step, down: size + below + (small ? 10 : 15) };
     const { places, titles, height } = sort === "layer" ? byLayer(report, sizes) : inOrder(this.sorted(), sizes);
-    const value = (/** @type {import("../data/page-data.js").HeadInfo} */ info) => info.means[sort] ?? null;
-    const shade = shadesOf(report, sort, app.theme);
+    const value = (/** @type {HeadInfo} */ info) => info.means[sort] ?? null;
+    const signed = app.reports.page.statistics.some((one) => one.name === sort && one.signed);
+    const shade = shadesOf(report, sort, signed, app.theme);
     this.list = places.map(({ layer, head, x, y }) => {
       const info = report.layers[layer].heads[head];
       const shared = sharing(report.layers[layer]);
@@ -80,8 +87,12 @@ export class HeadsView {
       const caption = h(
         "span.caption",
         h("span.num.id", `${layer}.${head}${marks.length ? "*" : ""}`),
-        h("span", { class: small ? "for-readers" : info.clear ? "name" : "name dull" }, shortRole(info.role)),
-        small || sort !== "layer" ? null : roleMark(info.role),
+        h(
+          "span",
+          { class: small ? "for-readers" : info.clear ? "name" : "name dull" },
+          app.reports.role(info.role).short,
+        ),
+        small || sort !== "layer" ? null : roleMark(app.reports.role(info.role)),
         sort === "layer" || small ? null : h("span.num.value", value(info) === null ? "–" : number(value(info) ?? 0)),
         to,
       );
@@ -222,7 +233,8 @@ export class HeadsView {
   #drawRoles() {
     const { report, store, reports } = this.app;
     const chosen = store.state.role;
-    const items = reports.page.roles.flatMap(({ name }) => {
+    const items = reports.page.roles.flatMap((one) => {
+      const { name } = one;
       const heads = report.order.filter(([l, i]) => report.layers[l].heads[i].role === name);
       if (!heads.length) return [];
       const listed = heads.length <= 3 ? heads.map(([l, i]) => `${l}.${i}`).join(" ") : String(heads.length);
@@ -232,7 +244,7 @@ export class HeadsView {
           "aria-pressed": chosen === name,
           onclick: () => store.set({ role: chosen === name ? "" : name }),
         },
-        roleMark(name),
+        roleMark(one),
         h("span", name),
         h("span.num", listed),
       );
@@ -281,23 +293,14 @@ export class HeadsView {
 }
 
 /**
- * The colour of the bar above a head: how far its mean is between the smallest and the largest of all heads. An effect has
- * a sign, and 0 is in the middle.
- * @param {import("../data/page-data.js").Report} report
- * @param {string} statistic
- * @param {import("../draw/color.js").Theme} theme
+ * The colour of the bar above a head: how far its mean is between the smallest and the largest of all heads. Where
+ * means have a sign, 0 is in the middle.
+ * @param {Report} report @param {string} statistic @param {boolean} signed @param {Theme} theme
  */
-function shadesOf(report, statistic, theme) {
+function shadesOf(report, statistic, signed, theme) {
   const means = report.layers.flatMap((layer) => layer.heads.flatMap(({ means }) => means[statistic] ?? []));
   const [low, high] = [min(...means), max(...means)];
   const most = max(abs(low), abs(high)) || 1;
   return (/** @type {number} */ mean) =>
-    statistic === "effect"
-      ? signedColor(mean / most, theme)
-      : weightColor(high > low ? (mean - low) / (high - low) : 0.5, theme);
-}
-
-/** @param {string} role */
-function shortRole(role) {
-  return role.replace(" token", "");
+    signed ? signedColor(mean / most, theme) : weightColor(high > low ? (mean - low) / (high - low) : 0.5, theme);
 }

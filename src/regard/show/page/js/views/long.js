@@ -2,10 +2,10 @@
 
 import { LongHead } from "../data/long-head.js";
 import { ceil, floor, isMissing, max, min } from "../data/math.js";
+import { weightScale } from "../draw/color.js";
 import { attributes, fill, h, styles } from "../draw/dom.js";
-import { byName, LookedList } from "../draw/largest-weights.js";
+import { byName, LargestWeights } from "../draw/largest-weights.js";
 import { TextLine } from "../draw/text-line.js";
-import { weightScale } from "../draw/weight-scale.js";
 import { ZoomMap } from "../draw/zoom-map.js";
 import { Names, number } from "../words/names.js";
 import { chosen, listed, quiet } from "../words/questions.js";
@@ -14,13 +14,23 @@ import { chosen, listed, quiet } from "../words/questions.js";
 /** @import { Spot } from "../draw/zoom-map.js" */
 /** @import { Looked } from "../draw/largest-weights.js" */
 
+const LONG_FROM = 100; // tokens from which a text has this view
 const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
 const LEAST_SHOWN = 0.005; // weight of a row
 
+/** @type {import("./list.js").ListedView} */
+export const longView = {
+  name: "long",
+  label: "Long",
+  make: (app) => new LongView(app),
+  shows: ({ T, S }) => max(T, S) >= LONG_FROM,
+  instead: "head",
+};
+
 /** The view of one head of a long text. */
-export class LongView {
+class LongView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
@@ -67,7 +77,7 @@ export class LongView {
       ["[ ]", "head"],
     ];
     this.foot = h("p.foot", ...keys.flatMap(([key, does]) => [h("span.keys", h("kbd", key), does), " "]));
-    this.looked = new LookedList(ROWS);
+    this.looked = new LargestWeights(ROWS);
     this.text = new TextLine({
       point: (unit) => app.point("query", this.#first() + unit),
       pick: (unit) => app.pick("query", this.#first() + unit),
@@ -214,7 +224,8 @@ export class LongView {
     const found = head.top(query).find((one) => one.key === key);
     const exact = head.block === 1 ? head.mass.at(query, key) : (found?.weight ?? head.exact?.at(query, key));
     if (exact !== undefined && isMissing(exact)) return `${rows.said(query)} → ${cols.said(key)}: hidden by the mask`;
-    return `${rows.said(query)} → ${cols.said(key)}: ${exact === undefined ? "not among its 8 largest" : number(exact)}`;
+    const weight = exact === undefined ? "not among its 8 largest" : number(exact);
+    return `${rows.said(query)} → ${cols.said(key)}: ${weight}`;
   }
 
   /** @param {LongHead} head */
@@ -278,9 +289,8 @@ export class LongView {
     const first = this.#first();
     this.text.draw(rows, first, PAGE);
     const part = rows.size > PAGE ? `tokens ${first}–${min(rows.size, first + PAGE) - 1} of ${rows.size}, ` : "";
-    attributes(this.range, {
-      text: `${part}shaded by the mean weight a word receives; outlined: ${this.app.shown.side === "query" ? "where this word looks" : "who looks at it"}`,
-    });
+    const outlined = this.app.shown.side === "query" ? "where this word looks" : "who looks at it";
+    attributes(this.range, { text: `${part}shaded by the mean weight a word receives; outlined: ${outlined}` });
     this.turns.hidden = rows.size <= PAGE;
     [...this.turns.children].forEach((button, i) =>
       attributes(button, { disabled: i ? first + PAGE >= rows.size : first === 0 }),

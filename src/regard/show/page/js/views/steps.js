@@ -4,8 +4,8 @@ import { floor, max, min } from "../data/math.js";
 import { loadSteps } from "../data/step-tensors.js";
 import { attributes, fill, finish, h, s } from "../draw/dom.js";
 import { HeadPicker } from "../draw/head-picker.js";
-import { KeyNames } from "../draw/key-headings.js";
-import { drawLanes } from "../draw/step-paths.js";
+import { KeyHeadings } from "../draw/key-headings.js";
+import { drawPaths } from "../draw/step-paths.js";
 import { StepItem } from "../draw/step-row.js";
 import { shortNumber } from "../words/equations.js";
 import { Names } from "../words/names.js";
@@ -24,8 +24,11 @@ const HOW = [
   ["q k v", "the paths of queries, keys and values: they meet in scores and in context"],
 ];
 
+/** @type {import("./list.js").ListedView} */
+export const stepsView = { name: "steps", label: "Steps", make: (app) => new StepsView(app) };
+
 /** The view of a layer's steps. */
-export class StepsView {
+class StepsView {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
@@ -37,7 +40,7 @@ export class StepsView {
     this.titles = h("div.step.step-titles", { "aria-hidden": true });
     this.lanes = s("svg.lanes", { "aria-hidden": true });
     this.list = h("ol.step-rows");
-    this.keyNames = new KeyNames((key) => this.#pin(key, this.pinned.number));
+    this.keyNames = new KeyHeadings((key) => this.#pin(key, this.pinned.number));
     this.pieces = h("p.note", "Steps are those of tokens: of a word in pieces, the first piece is shown.");
     this.stage = h("div.steps", this.pieces, this.titles, this.lanes, this.list);
     this.el = h("div.columns", side, h("div.main", this.missing, this.stage));
@@ -91,7 +94,7 @@ export class StepsView {
     }
     this.#layOut(flow);
     this.focus();
-    drawLanes(
+    drawPaths(
       this.lanes,
       flow,
       this.items.map((item) => item.middle),

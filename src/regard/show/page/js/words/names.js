@@ -3,7 +3,7 @@
 import { abs, floor, max, min } from "../data/math.js";
 import { MINUS } from "./equations.js";
 
-/** @import { LayerInfo, Report, Sequence } from "../data/page-data.js" */
+/** @import { Report, Sequence } from "../data/page-data.js" */
 
 const LONGEST = 64; // characters of a name; a token may have a million
 

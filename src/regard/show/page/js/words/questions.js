@@ -2,39 +2,11 @@
 
 import { isMissing, max } from "../data/math.js";
 import { largest } from "../data/page-data.js";
-import { fill, h } from "../draw/dom.js";
 import { Names, number, relation } from "./names.js";
 
-/** @import { Report, Weights } from "../data/page-data.js" */
+/** @import { Report, Side, Weights } from "../data/page-data.js" */
 /** @typedef {string | {text: string, kind: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
 /** @typedef {{question: Part[], answer: Part[]}} Ask */
-
-/** The line at the top of the page. */
-export class AskLine {
-  constructor() {
-    this.title = h("h1");
-    this.answer = h("p");
-    this.el = h("section.ask", this.title, this.answer);
-    this.shown = "";
-  }
-
-  /** @param {Ask} ask */
-  show(ask) {
-    const now = JSON.stringify(ask);
-    if (now === this.shown) return;
-    this.shown = now;
-    fill(this.title, ...ask.question.filter(Boolean).map(element));
-    fill(this.answer, ...ask.answer.filter(Boolean).map(element));
-  }
-}
-
-/** @param {Part} part @returns {HTMLElement} */
-function element(part) {
-  if (typeof part === "string") return h("span", part);
-  const { text, kind, sup } = part;
-  const node = h({ chosen: "em", strong: "b", number: "span.num", quiet: "span.quiet" }[kind], text);
-  return sup === undefined ? node : h("span", node, h("sup", sup));
-}
 
 /** @type {(text: string) => Part} */
 export const strong = (text) => ({ text, kind: "strong" });
@@ -109,7 +81,7 @@ export function tellingLong(long, rows) {
  * @param {Weights} weights
  * @param {Names} rows
  * @param {Names} cols
- * @param {"query" | "key"} side
+ * @param {Side} side
  * @param {number} unit
  * @returns {Ask}
  */
@@ -142,7 +114,8 @@ export function askHead(weights, rows, cols, side, unit) {
 /**
  * "What does each of 48 heads do?"
  * @param {Report} report
- * @param {{name: string, place: string, weight: number}[]} found where the word in focus looks, strongest first; empty without a focus
+ * @param {{name: string, place: string, weight: number}[]} found where the word in focus looks, strongest first; empty
+ *   without a focus
  * @param {Part | null} word in focus
  * @returns {Ask}
  */

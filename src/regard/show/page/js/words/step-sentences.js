@@ -1,18 +1,21 @@
-// Follow: one number from x to out, in words and sums. A sum is only written where the numbers of the tensors fulfil it.
+// Follow: one number from x to out, in words and sums. A sum is only written where the numbers of the tensors fulfil
+// it.
 
 import { abs, round, sqrt } from "../data/math.js";
 import { equation, factor, holds, MINUS, shortNumber, summand, sumOf } from "./equations.js";
 
 /** @import { Choice, StepTensor } from "../data/step-tensors.js" */
 /**
- * bars: the numbers of one word, the same ones under the same id; marked: the one we follow (-1: none); from, to: those of the chosen head, where there are more.
+ * bars: the numbers of one word, the same ones under the same id; marked: the one we follow (-1: none); from, to: those
+ * of the chosen head, where there are more.
  * keys: one number for each key.
- * @typedef {{kind: "bars", id: string, whose: string, values: Float32Array, marked: number, from: number, to: number, heads: number}
- *   | {kind: "keys", whose: string, values: Float32Array, weights: boolean} | {kind: "none"}} StepPart
+ * @typedef {{kind: "bars", id: string, whose: string, values: Float32Array, marked: number, from: number, to: number,
+ *   heads: number} | {kind: "keys", whose: string, values: Float32Array, weights: boolean} | {kind: "none"}} StepPart
  * sum: what gives the number ("1.93 × 5.52 ="), or ""; number: the number we follow, or "".
  * @typedef {{part: StepPart, sum: string, number: string, note: string}} StepLine
  * @typedef {{tensor: StepTensor, lines: StepLine[]}} StepRow
- * @typedef {{query: string, key: string, names: {query: string, key: string}}} Pair the words as labels ("the@4"), and as they are written
+ * @typedef {{query: string, key: string, names: {query: string, key: string}}} Pair the words as labels ("the@4"), and
+ *   as they are written
  */
 
 const MAPS = ["scores", "mask", "scaled", "bias", "weights", "dropout"];
@@ -59,7 +62,8 @@ export class Flow {
   /**
    * What each key's value adds to a number of the context, where their sum is that number; else null.
    * @param {Choice} choice
-   * @returns {{weight: number, value: number, rest: number, others: number, result: number} | null} rest: what the others add
+   * @returns {{weight: number, value: number, rest: number, others: number, result: number} | null} rest: what the
+   *   others add
    */
   mixed(choice) {
     const context = this.byName.get("context");
@@ -95,7 +99,7 @@ export class Flow {
   }
 
   /**
-   * Which step is made of which: their numbers, and the lane (0 queries and what follows, 1 keys, 2 values) between them.
+   * Which step is made of which: their numbers, and the path between them: 0 queries and on, 1 keys, 2 values.
    * @returns {{from: number, to: number, lane: number}[]}
    */
   links() {
