@@ -3,7 +3,7 @@
 import torch
 
 from regard import ladder
-from regard.show.page.ladder import ladder_reports
+from regard.commands.ladder_page import ladder_reports
 from regard.show.page.payload import page_data
 
 
