@@ -150,8 +150,8 @@ export class Reports {
     this.transport = transport;
     /** @type {PromiseCache<Weights>} */
     this.decoded = new PromiseCache(KEPT);
-    /** @type {Map<number, Promise<Uint8Array>>} */
-    this.small = new Map();
+    /** @type {PromiseCache<Uint8Array>} */
+    this.small = new PromiseCache(KEPT);
   }
 
   /**
@@ -178,12 +178,7 @@ export class Reports {
    * @param {number} report @returns {Promise<Uint8Array>}
    */
   thumbnails(report) {
-    let promise = this.small.get(report);
-    if (!promise) {
-      promise = this.transport(`thumbnails.${report}`);
-      this.small.set(report, promise);
-    }
-    return promise;
+    return this.small.get(String(report), () => this.transport(`thumbnails.${report}`));
   }
 }
 

@@ -116,15 +116,11 @@ export function dumbbellTicks(width, at) {
   return s("svg.dumbbell-ticks", { width: width + 2 * EDGE, height: 16, "aria-hidden": true }, ...at.map(text));
 }
 
-/** The scale above dumbbells of heads. */
-export function headsHeading() {
-  const [head, role] = [h("span", "head"), h("span", "role")];
-  return h("div.change.heading", head, role, h("span.statistic"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span.values"));
-}
-
-/** The scale above dumbbells of statistics. */
-export function statisticsHeading() {
-  return h("div.change.plain.heading", h("span.statistic"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span.values"));
+/** The scale above dumbbells. @param {...string} titles of the columns before it; none of statistics */
+export function scaleHeading(...titles) {
+  const columns = titles.map((title) => h("span", title));
+  const kind = titles.length ? "div.change.heading" : "div.change.plain.heading";
+  return h(kind, ...columns, h("span.statistic"), dumbbellTicks(BAR, [0, 0.5, 1]), h("span.values"));
 }
 
 /**

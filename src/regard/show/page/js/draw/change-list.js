@@ -2,7 +2,7 @@
 
 import { changes, isChanged, pairs, THRESHOLD } from "../data/head-changes.js";
 import { max, min } from "../data/math.js";
-import { dot, headsHeading, pairCells, statisticsHeading } from "./before-after.js";
+import { dot, pairCells, scaleHeading } from "./before-after.js";
 import { attributes, fill, finish, h, isPlain } from "./dom.js";
 import { roleMark } from "./head-picker.js";
 
@@ -13,7 +13,7 @@ import { roleMark } from "./head-picker.js";
 export function statisticRows(list) {
   const row = (/** @type {import("../data/head-changes.js").Pair} */ one) =>
     h("div.change.plain", { "data-statistic": one.name }, ...pairCells(one));
-  return [statisticsHeading(), ...list.map(row)];
+  return [scaleHeading(), ...list.map(row)];
 }
 
 /** A heading, and a row for each change. */
@@ -76,7 +76,7 @@ export class ChangeList {
     fill(
       this.el,
       h("p.key", dot(0), ` ${reports[report].title}  `, dot(1), ` ${reports[second].title}`),
-      headsHeading(),
+      scaleHeading("head", "role"),
       h("div", { role: "listbox", "aria-label": "heads, the most changed first" }, ...rows),
       ...(rest ? [more] : []),
     );

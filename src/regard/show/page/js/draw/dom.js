@@ -166,3 +166,9 @@ export function moveIn(key, row, col, last, by = 1) {
   };
   return moves[key];
 }
+
+/** What the pointer and the keyboard use: a grid over a map. @param {Element} cell in focus @param {string} label */
+export function mapGrid(cell, label) {
+  const options = { role: "grid", "aria-label": label, "aria-readonly": true };
+  return h("div.map-grid", options, h("div", { role: "row" }, cell));
+}

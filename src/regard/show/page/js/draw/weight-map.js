@@ -11,6 +11,7 @@ import {
   h,
   isPlain,
   leftToRight,
+  mapGrid,
   moveIn,
   s,
   sizedContext,
@@ -42,11 +43,7 @@ export class WeightMap {
     this.spot = s("rect.spot", { visibility: "hidden" });
     this.over = s("svg.over", { "aria-hidden": true }, this.outline, this.spot);
     this.cell = h("span.map-cell", { role: "gridcell", tabindex: "0" });
-    this.grid = h(
-      "div.map-grid",
-      { role: "grid", "aria-label": events.label, "aria-readonly": true },
-      h("div", { role: "row" }, this.cell),
-    );
+    this.grid = mapGrid(this.cell, events.label);
     this.el = h("div.map", this.labels, this.canvas, this.over, this.grid);
     this.grid.addEventListener("pointermove", (event) => this.#pointer(event, events.point));
     this.grid.addEventListener("pointerleave", () => events.leave());
@@ -122,12 +119,7 @@ export class WeightMap {
       height: size + 0.5,
     });
     const [r, c] = [max(0, row), max(0, col)];
-    styles(this.cell, {
-      left: c * size,
-      top: r * size,
-      width: size,
-      height: size,
-    });
+    styles(this.cell, { left: c * size, top: r * size, width: size, height: size });
     attributes(this.cell, {
       "aria-rowindex": r + 1,
       "aria-colindex": c + 1,

@@ -3,7 +3,7 @@
 
 import { abs, floor, isMissing, max, min, sqrt } from "../data/math.js";
 import { pixelImage, weightColor } from "./color.js";
-import { attributes, fill, finish, h, isPlain, moveIn, s, sizedContext, styles } from "./dom.js";
+import { attributes, fill, finish, h, isPlain, mapGrid, moveIn, s, sizedContext, styles } from "./dom.js";
 import { paintRibbon, paintSingle, RIBBON } from "./zoom-paint.js";
 
 /** @import { LongHead } from "../data/long-head.js" */
@@ -41,11 +41,7 @@ export class ZoomMap {
     this.rings = s("g.rings");
     this.over = s("svg.over", { "aria-hidden": true }, this.outline, this.rings);
     this.cell = h("span.map-cell", { role: "gridcell", tabindex: "0" });
-    this.grid = h(
-      "div.map-grid",
-      { role: "grid", "aria-label": events.label, "aria-readonly": true },
-      h("div", { role: "row" }, this.cell),
-    );
+    this.grid = mapGrid(this.cell, events.label);
     this.titles = [h("span.ribbon-title"), h("span.ribbon-title.below")];
     this.el = h("div.zoom-map", this.canvas, this.entropy, this.received, this.over, this.grid, ...this.titles);
     this.query = -1;
@@ -124,17 +120,8 @@ export class ZoomMap {
         .filter(({ weight }) => weight >= 0.01)
         .map(({ key, weight }) => s("circle", { cx: x(key + 0.5), cy: middle, r: 3 + 4 * sqrt(weight) })),
     );
-    styles(this.cell, {
-      left: x(max(0, key)),
-      top: y,
-      width: height,
-      height: height,
-    });
-    attributes(this.cell, {
-      "aria-rowindex": max(0, query) + 1,
-      "aria-colindex": max(0, key) + 1,
-      "aria-label": said,
-    });
+    styles(this.cell, { left: x(max(0, key)), top: y, width: height, height: height });
+    attributes(this.cell, { "aria-rowindex": max(0, query) + 1, "aria-colindex": max(0, key) + 1, "aria-label": said });
   }
 
   /**
@@ -185,6 +172,7 @@ export class ZoomMap {
     const { long, options, part } = this;
     if (!long) return;
     const { size } = options;
+    const { row, col, span } = part;
     const context = sizedContext(this.canvas, size, size);
     context.clearRect(0, 0, size, size);
     if (this.single && long.block > 1) paintSingle(context, long, part, options, this.scale);
@@ -193,19 +181,8 @@ export class ZoomMap {
       const [across, down] = [long.mass.S / factor, long.mass.T / factor];
       const image = this.images.get(factor) ?? this.#image(long.level(factor));
       this.images.set(factor, image);
-      context.drawImage(
-        image,
-        part.col * across,
-        part.row * down,
-        part.span * across,
-        part.span * down,
-        0,
-        0,
-        size,
-        size,
-      );
+      context.drawImage(image, col * across, row * down, span * across, span * down, 0, 0, size, size);
     }
-    const { row, col, span } = part;
     const most = Math.log(max(2, long.S));
     paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
     const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };

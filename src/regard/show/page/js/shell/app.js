@@ -7,7 +7,7 @@ import { fill, h } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
 import { makeViews, VIEWS, viewFor } from "../views/list.js";
 import { Names } from "../words/names.js";
-import { telling, tellingLong } from "../words/questions.js";
+import { telling } from "../words/questions.js";
 import { Frame } from "./frame.js";
 import { pinIn, pinnedElsewhere, textOn } from "./pinned-word.js";
 import { download, fileName, pngOf, svgOf } from "./save-file.js";
@@ -263,7 +263,7 @@ export class App {
       if (info.grid) {
         const long = await this.longs.get(report, layer, head);
         if (request !== this.request) return;
-        Object.assign(this, { long, weights: null, opening: tellingLong(long, this.rows) });
+        Object.assign(this, { long, weights: null, opening: telling(long, this.rows, this.cols) });
       } else {
         const exact = await this.reports.weights(report, layer, head);
         if (request !== this.request) return;

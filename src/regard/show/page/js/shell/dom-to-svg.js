@@ -10,18 +10,8 @@ import { attributes, fitText, s, textWidth } from "../draw/dom.js";
 
 const SKIPPED =
   ".foot, .with, .for-readers, .live, .zooms, .turns, .more, .order, dialog, .map-grid, .picker-cell, button[disabled]";
-const COPIED = /** @type {const} */ ([
-  "fill",
-  "stroke",
-  "stroke-width",
-  "opacity",
-  "font-size",
-  "font-weight",
-  "font-family",
-  "text-anchor",
-  "paint-order",
-  "visibility",
-]);
+const COPIED =
+  "fill stroke stroke-width opacity font-size font-weight font-family text-anchor paint-order visibility".split(" ");
 /** What need not be written. @type {Record<string, string>} */
 const DEFAULTS = {
   stroke: "none",

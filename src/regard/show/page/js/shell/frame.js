@@ -76,9 +76,7 @@ export class Frame {
     // two models, or one with heads cut, may have read one text
     const other = texts.size > 1 ? "other text" : "other run";
     this.texts = h("button", { onclick: () => store.set(otherReport(page, store.state)) }, other);
-    this.theme = h("button", {
-      onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }),
-    });
+    this.theme = h("button", { onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }) });
     this.legend = legend(page);
     this.find = /** @type {HTMLInputElement} */ (
       h("input.find", {
@@ -129,9 +127,7 @@ export class Frame {
       });
     }
     for (const button of this.modes.children) {
-      attributes(button, {
-        "aria-pressed": button.getAttribute("data-words") === String(state.words),
-      });
+      attributes(button, { "aria-pressed": button.getAttribute("data-words") === String(state.words) });
     }
     const inPieces = report.sequences.some(({ words }) => (words.at(-1) ?? -1) + 1 < words.length);
     // pieces of words are merged from all weights

@@ -35,13 +35,7 @@ export async function pngOf(svg) {
     const canvas = document.createElement("canvas");
     canvas.width = round(image.naturalWidth * DENSITY);
     canvas.height = round(image.naturalHeight * DENSITY);
-    /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(
-      image,
-      0,
-      0,
-      canvas.width,
-      canvas.height,
-    );
+    canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
     return await new Promise((resolve, reject) =>
       canvas.toBlob(
         (blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large for a PNG; save it as SVG."))),

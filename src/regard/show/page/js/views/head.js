@@ -61,17 +61,11 @@ class HeadView {
       this.role,
       this.strips.el,
     );
-    const keys = [
-      ["click", "pin"],
-      ["Esc", "unpin"],
-      ["← →", "word"],
-      ["[ ]", "head"],
-      ["/", "find"],
-    ];
+    const keys = { click: "pin", Esc: "unpin", "← →": "word", "[ ]": "head", "/": "find" };
     this.foot = h(
       "p.foot",
       "Point at a word at the right: where it looks. Point at a word at the left: who looks at it. ",
-      ...keys.map(([key, does]) => h("span.keys", h("kbd", key), does)),
+      ...Object.entries(keys).map(([key, does]) => h("span.keys", h("kbd", key), does)),
     );
     this.el = h("div.columns", side, h("div.main", this.stage, this.foot, this.table));
   }

@@ -108,12 +108,7 @@ class HeadsView {
               .join("; ") || null,
           "data-below": below > 0,
           tabindex: chosen ? 0 : -1,
-          style: {
-            left: x,
-            top: y,
-            width: size,
-            height: size + below,
-          },
+          style: { left: x, top: y, width: size, height: size + below },
           onclick: () => app.choose(layer, head, "head"),
           onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
         },

@@ -69,14 +69,11 @@ class LongView {
     this.cells = h("span.cells");
     this.readout = h("p.num.readout-line");
     this.scale = h("div.scale");
-    const keys = [
-      ["wheel", "zoom"],
-      ["drag", "move"],
-      ["click", "pin"],
-      ["Esc", "unpin"],
-      ["[ ]", "head"],
-    ];
-    this.foot = h("p.foot", ...keys.flatMap(([key, does]) => [h("span.keys", h("kbd", key), does), " "]));
+    const keys = { wheel: "zoom", drag: "move", click: "pin", Esc: "unpin", "[ ]": "head" };
+    this.foot = h(
+      "p.foot",
+      ...Object.entries(keys).flatMap(([key, does]) => [h("span.keys", h("kbd", key), does), " "]),
+    );
     this.looked = new LargestWeights(ROWS);
     this.text = new TextLine({
       point: (unit) => app.point("query", this.#first() + unit),

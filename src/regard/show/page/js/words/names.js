@@ -221,16 +221,23 @@ export function relation(texts, query, key) {
   if (key === query) return "itself";
   const name = visible(texts[query]);
   const same = texts[query].trim();
-  if (key > 0 && key - 1 < query && texts[key - 1].trim() === same && key !== query && same) {
+  if (isAfterSame(texts, query, key)) {
     const earlier = texts.slice(0, query).filter((text) => text.trim() === same).length;
-    if (earlier === 1) return `what came after “${name}” the first time`;
-    return `what came after an earlier “${name}”`;
+    return earlier === 1 ? `what came after “${name}” the first time` : `what came after an earlier “${name}”`;
   }
   if (key < query && texts[key].trim() === same && same) return `an earlier “${name}”`;
   if (key === query - 1) return "the token just before";
   if (key === query + 1) return "the token just after";
-  if (key === 0) return "the first token";
-  return "";
+  return key === 0 ? "the first token" : "";
+}
+
+/**
+ * Does a key stand after an earlier unit with the query's text?
+ * @param {string[]} texts @param {number} query @param {number} key
+ */
+export function isAfterSame(texts, query, key) {
+  const same = texts[query].trim();
+  return Boolean(same) && key > 0 && key - 1 < query && key !== query && texts[key - 1].trim() === same;
 }
 
 /** A weight or a mean as a person reads it. @param {number} value @returns {string} */

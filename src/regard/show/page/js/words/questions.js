@@ -2,7 +2,7 @@
 
 import { isMissing, max } from "../data/math.js";
 import { largest } from "../data/page-data.js";
-import { Names, number, relation } from "./names.js";
+import { isAfterSame, Names, number, relation } from "./names.js";
 
 /** @import { Report, Side, Weights } from "../data/page-data.js" */
 /** @typedef {string | {text: string, kind: "chosen" | "strong" | "number" | "quiet", sup?: string}} Part */
@@ -40,7 +40,10 @@ export function listed(list) {
 
 /**
  * The query that says most about a head: a large weight on a key that is neither the first nor the query itself.
- * @param {Weights} weights @param {Names} rows @param {Names} cols @returns {number}
+ * @param {{T: number, top: Weights["top"]}} weights all of them, or the largest of a long text
+ * @param {Names} rows
+ * @param {Names} cols
+ * @returns {number}
  */
 export function telling(weights, rows, cols) {
   const same = Names.same(rows, cols);
@@ -49,28 +52,9 @@ export function telling(weights, rows, cols) {
     const top = weights.top(query, 3);
     if (top.length < 2) continue; // a query that sees one key has no choice
     const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0];
-    const fact = same ? relation(rows.texts, query, key) : "";
-    const factor = fact.startsWith("what came") ? 1 : key === 0 || key === query ? 0.1 : 0.8;
+    const factor = same && isAfterSame(rows.texts, query, key) ? 1 : key === 0 || key === query ? 0.1 : 0.8;
     const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6; // a word says more than a comma
     const value = weight * factor * letters;
-    if (value > most) [best, most] = [query, value];
-  }
-  return best;
-}
-
-/**
- * The query that says most about a head of a long text: the same as `telling`, from the largest weights alone.
- * @param {import("../data/long-head.js").LongHead} long @param {Names} rows @returns {number}
- */
-export function tellingLong(long, rows) {
-  let [best, most] = [max(0, long.T - 1), -1];
-  for (let query = 1; query < long.T; query++) {
-    const top = long.top(query, 3);
-    const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0] ?? { key: 0, weight: 0 };
-    const after =
-      rows.known && !rows.apart && key > 0 && key <= query && rows.texts[key - 1].trim() === rows.texts[query].trim();
-    const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6;
-    const value = weight * (after ? 1 : key === 0 || key === query ? 0.1 : 0.8) * letters;
     if (value > most) [best, most] = [query, value];
   }
   return best;
@@ -138,10 +122,7 @@ export function askHeads(report, found, word) {
   const answer = rare.flatMap(([role, heads], i) => [i ? " · " : "", figure(heads.join(" ")), ` ${role}`]);
   if (rare.length) answer.push(report.sequences.length ? ". " : ".");
   if (report.sequences.length) answer.push(quiet("Point at a word to see where it looks in each."));
-  return {
-    question: [count === 1 ? "What does this head do?" : `What does each of ${count} heads do?`],
-    answer,
-  };
+  return { question: [count === 1 ? "What does this head do?" : `What does each of ${count} heads do?`], answer };
 }
 
 /** @param {ArrayLike<number>} values @param {Names} names */

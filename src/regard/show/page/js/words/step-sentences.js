@@ -115,12 +115,7 @@ export class Flow {
     if (!this.byName.has("queries")) {
       chain([...maps, "context"], 0);
       const ofX = this.products({ head: 0, query: 0, key: 0, number: 0 }) !== null; // as in rung 1 of the ladder
-      if (ofX)
-        [
-          ["x", "scores"],
-          ["x", "scores"],
-          ["x", "context"],
-        ].forEach(chain);
+      if (ofX) ["scores", "scores", "context"].forEach((name, path) => chain(["x", name], path));
       return links;
     }
     chain(["x", ...QUERY_CHAIN, ...maps, "context", "back", "concat", "out"], 0);
