@@ -24,7 +24,7 @@ MOST = 2**20  # numbers of one step; a step with more is described, but its numb
 # What the axes of a step mean, by its name; "token" is a query or a key. Those before the last two may be missing.
 _AXES = {
     **dict.fromkeys(("scores", "mask", "scaled", "bias", "weights", "dropout"), ("batch", "head", "query", "key")),
-    **dict.fromkeys(("x", "context x", "queries", "keys", "values", "concat", "out"), ("batch", "token", "width")),
+    **dict.fromkeys(("x", "source", "queries", "keys", "values", "concat", "out"), ("batch", "token", "width")),
     **dict.fromkeys(("transpose", "normed", "turned", "context"), ("batch", "head", "token", "width")),
     **dict.fromkeys(("split", "back"), ("batch", "token", "head", "width")),
 }
@@ -109,7 +109,7 @@ def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named:
 def _axes(one: Step, sizes: LayerSizes, batch: int | None) -> list[str]:
     """What each axis of a step is: batch, head, query, key, width, or "" where that is not known."""
     shape = one.shape
-    of_keys = one.name == "context x" or bool({"keys", "values"} & set(one.name.split(" ")))
+    of_keys = one.name == "source" or bool({"keys", "values"} & set(one.name.split(" ")))
     axes = list(_AXES.get(one.name.removesuffix(" keys").removesuffix(" values"), ()))
     if len(shape) == 3 and axes[1:2] == ["head"] and (sizes.H == 1 or "key" not in axes):
         axes.remove("head")

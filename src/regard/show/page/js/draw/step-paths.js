@@ -45,7 +45,7 @@ export function drawPaths(svg, flow, heights) {
 
 /** @param {StepTensor} tensor */
 function laneOf({ name, ofKeys }) {
-  return name === "values" || name.endsWith(" values") ? 2 : ofKeys && name !== "context x" ? 1 : 0;
+  return name === "values" || name.endsWith(" values") ? 2 : ofKeys && name !== "source" ? 1 : 0;
 }
 
 /** @param {StepTensor} tensor */

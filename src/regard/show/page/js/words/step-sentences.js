@@ -33,8 +33,8 @@ export class Flow {
     const last = (/** @type {string[]} */ names) => names.map((name) => this.byName.get(name)).findLast(Boolean);
     const named = this.byName.has("queries");
     this.queries = last(named ? QUERY_CHAIN : ["x"]);
-    this.keys = last(named ? KEY_CHAIN : ["x", "context x"]);
-    this.values = last(named ? VALUE_CHAIN : ["x", "context x"]);
+    this.keys = last(named ? KEY_CHAIN : ["x", "source"]);
+    this.values = last(named ? VALUE_CHAIN : ["x", "source"]);
     /** From scores to weights, in the order in which they were computed. */
     this.maps = steps.filter((one) => MAPS.includes(one.name) && this.byName.has(one.name));
     this.beforeSoftmax = this.#before("weights");
@@ -110,7 +110,7 @@ export class Flow {
       const at = names.flatMap((name) => index.get(name) ?? []);
       at.slice(1).forEach((to, i) => links.push({ from: at[i], to, lane }));
     };
-    const source = index.has("context x") ? "context x" : "x";
+    const source = index.has("source") ? "source" : "x";
     const maps = this.maps.map((one) => one.name);
     if (!this.byName.has("queries")) {
       chain([...maps, "context"], 0);
