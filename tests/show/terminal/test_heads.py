@@ -12,8 +12,7 @@ from heads.made_calls import made_call
 from heads.reports import seen_of, two_layers
 from regard.attention.masks import causal
 from regard.heads.report.report import Seen
-from regard.heads.report.roles import NAMES, Role
-from regard.show.terminal import heads
+from regard.heads.report.roles import ROLES
 from regard.show.terminal.heads import print_heads
 from regard.show.terminal.table import text_table
 
@@ -113,7 +112,7 @@ def test_a_comparison_without_a_change_says_so():
 
 
 def test_every_role_that_says_what_a_head_does_has_a_colour():
-    assert set(heads._COLOURS) == {name for name in NAMES if Role(name, 1.0, 0.4, "").clear}
+    assert all(bool(role.terminal) == role.clear for role in ROLES.values())
 
 
 @pytest.mark.parametrize("role", ["induction", "first token", "local"])

@@ -328,7 +328,7 @@ def _rank(role: Role) -> tuple[int, float]:
     """Induction first, mixed last; first token late, because many heads have it and few have the others."""
     if not role.clear:
         return len(NAMES) + (role.name == "mixed"), 0.0
-    return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
+    return len(NAMES) - 1 if role.name == "first token" else list(NAMES).index(role.name), -role.score
 
 
 def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
