@@ -1,25 +1,17 @@
-"""The statistics of every head on a GPU: launches the kernels of triton_statistics.py and hopper_statistics.py."""
+"""The statistics of every head on a GPU: launches the kernels of triton_statistics.py."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
-from triton.errors import TritonError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from regard.heads.measure.kernels.kernel_mask import KernelMask
 from regard.heads.measure.kernels.triton_statistics import Grid, Rows, Rules, Sizes, log_sums, one_sweep, pick
-
-_hopper: list[Any] = []
-with suppress(ImportError, AttributeError):  # a Triton without Gluon, or whose Gluon has other names
-    _hopper.append(import_module("regard.heads.measure.kernels.hopper_statistics"))
 
 LOG2E = 1.4426950408889634
 FIXED = 1 << 40  # what a key receives is summed as an integer in units of 2⁻⁴⁰
@@ -70,45 +62,23 @@ def one_pass(
     finish = sums is not None and S <= 8 * T  # in the same launch, where it has enough programs
     counted = None if real is None else real.view(torch.uint8)
     common: Any = scale * LOG2E, _sizes(q, k, mask), _rules(mask), lse, counted
-    U = _sweep_ahead(q, k, scale * LOG2E, mask, lse, real, entropy, distance, largest, folded, received)
-    early = U > 0
-    if not early:
-        U, BM = 1, 64 if q.element_size() <= 2 else 32
-        one_sweep[(B * H, triton.cdiv(T, BM))](
-            _rows(q), _described(k, 64), *common, entropy, distance, largest, folded, received,
-            BM=BM, BN=64, CAUSAL=mask.causal, **_widths(q), **_precision(q),
-            num_warps=4, num_stages=3, maxnreg=168 if BM == 64 else None,
-        )  # fmt: skip
+    BM = 64 if q.element_size() <= 2 else 32
+    one_sweep[(B * H, triton.cdiv(T, BM))](
+        _rows(q), _described(k, 64), *common, entropy, distance, largest, folded, received,
+        BM=BM, BN=64, CAUSAL=mask.causal, **_widths(q), **_precision(q),
+        num_warps=4, num_stages=3, maxnreg=168 if BM == 64 else None,
+    )  # fmt: skip
     BM = 32 if D <= 64 else 16
     pick[(triton.cdiv(T, BM), B * H)](
         _rows(q), _rows(k), *common, first, earlier, folded, key, known, chosen,
         received if finish else None, sums if finish else None,
-        TARGETS=tuple(targets), BM=BM, U=U, CAUSAL=mask.causal, EARLY=early, **_widths(q), num_warps=4,
-        **({"launch_pdl": True} if early else {}),
+        TARGETS=tuple(targets), BM=BM, CAUSAL=mask.causal, **_widths(q), num_warps=4,
     )  # fmt: skip
     result = {"lse": known, "entropy": entropy, "distance": distance, "largest": largest, "largest_key": key}
     result["chosen"] = chosen
     if sums is not None and received is not None:
         result["received"] = sums if finish else torch.mul(received, 1 / FIXED, out=sums)
     return result
-
-
-def _sweep_ahead(q: Tensor, k: Tensor, scale2: float, mask: KernelMask, *tensors: Tensor | None) -> int:
-    """Launch the Hopper kernel where it applies and can be built; the number of tiles it folds together, or 0."""
-    if not _hopper or not _hopper[0].fits(q, k, mask):
-        return 0
-    try:
-        folded: int = _hopper[0].sweep(q, k, scale2, mask, *tensors)
-    except (TritonError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # Nothing has been launched. Gluon is young, and differs between versions of Triton.
-        warnings.warn(
-            f"regard's program for Hopper GPUs cannot be built by Triton {triton.__version__} "
-            f"({type(error).__name__}); watching continues with another one, up to a fifth more slowly",
-            stacklevel=2,
-        )
-        _hopper.clear()
-        return 0
-    return folded
 
 
 def ready(t: Tensor) -> Tensor:

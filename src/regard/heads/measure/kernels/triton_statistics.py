@@ -242,15 +242,13 @@ def one_sweep(
 @triton.jit
 def pick(
     q, k, scale2, sizes, rules, Lse, Real, First, Earlier, Folded, Key, Known, Chosen, Received, Sums,
-    TARGETS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, U: tl.constexpr,
-    CAUSAL: tl.constexpr, EARLY: tl.constexpr,
+    TARGETS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Single weights: on the target keys of each query, and on the keys among which the largest weight is.
 
     TARGETS: for each target a pair (start, step); the key is the start moved by the step. Starts: 0 is the first key,
     1 the query's own position, 2 the earlier occurrence of its token. A key before the first or after the last gives
-    NaN. The largest weight is on a key of `Folded`, or 8 further on, of one of U tiles of 64. Sums: what keys received,
-    as floats.
+    NaN. The largest weight is on a key of `Folded`, or 8 further on. Sums: what keys received, as floats.
     """
     b, h = (tl.program_id(1) // sizes.heads).to(tl.int64), (tl.program_id(1) % sizes.heads).to(tl.int64)
     keys = k.data + b * k.batch + (h // sizes.group) * k.head
@@ -277,13 +275,11 @@ def pick(
         exists = (j >= first) & (j < sizes.S)
         place = Chosen + (n * tl.num_programs(1)).to(tl.int64) * sizes.T + row0 + rows
         tl.store(place, tl.where(counts & exists, tl.exp2(x), nan), mask=there)
-    if EARLY:  # nothing so far depends on the sweep, which may still be running
-        tl.extra.cuda.gdc_wait()
     start = tl.load(Folded + row0 + rows, mask=there, other=0)
     most = tl.full([BM], -3.0e38, tl.float32)
     key = start
-    for f in tl.static_range(2 * U):
-        j = start + f // 2 * 64 + f % 2 * 8
+    for f in tl.static_range(2):
+        j = start + f * 8
         x = _score(qf, keys, k.row, scale2, d, j, rows, lse, b, h, sizes, rules, D, CAUSAL)
         key = tl.where(x > most, j, key)
         most = tl.maximum(x, most)
