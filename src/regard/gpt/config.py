@@ -120,7 +120,11 @@ class GPTConfig:
         return replace(PRESETS[name], **changes)
 
 
+def _of_sizes(sizes: dict[str, Any]) -> GPTConfig:
+    return GPTConfig(**{name: sizes[name] for name in _SIZES}, end=50256)
+
+
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
-    **{name: GPTConfig(**{key: size[key] for key in _SIZES}, end=50256) for name, size in GPT2_CONFIGS.items()},
+    **{name: _of_sizes({**size}) for name, size in GPT2_CONFIGS.items()},
 }
