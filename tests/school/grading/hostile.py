@@ -12,7 +12,8 @@ from pathlib import Path
 
 from school.grading.hostile_files import NAMES, ODD_FILES
 from school.grading.hostile_functions import FUNCTIONS, RIGHT_SCALE
-from school.grading.hostile_layers import LAYERS, layer
+from school.grading.hostile_layers import LAYERS
+from school.grading.hostile_parts import layer
 from school.grading.submissions import NO_MASK, NO_SCALE, RIGHT, WRONG_AXIS
 from school.sandbox.attacks import aim, variants, with_f
 

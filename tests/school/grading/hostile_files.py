@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from school.grading.hostile_layers import layer, thief
+from school.grading.hostile_parts import layer, thief
 
 NAMES = [
     "=cmd|'-c calc'!A1", "+1+1", "-1+1", "@SUM(A1)", "a;=1+1", 'a",=1+1', "a\t=1+1", "a\r=1+1", "a\n=1+1", "\t=1", " "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from school.grading.hostile_layers import FORGED, TEXT
+from school.grading.hostile_parts import FORGED, TEXT
 from school.grading.submissions import RIGHT
 
 EXERCISE = """'Scale the scores, and use them.'
