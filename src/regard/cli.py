@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.ascii import use_ascii_where_needed
-from regard.commands.bench import bench
 from regard.commands.check import check
 from regard.commands.effect import effect
 from regard.commands.generate import generate
@@ -49,7 +48,6 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
 for _command in (trace, see, effect, serve, check, grade, notebook, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(learn, name="learn")
-app.add_typer(bench, name="bench")
 
 
 def main() -> None:

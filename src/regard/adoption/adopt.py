@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from regard.adoption.layouts import find_weights, orientation, stored_mask
 from regard.adoption.module_options import (
-    CONTEXT,
     HEADS,
     default_heads,
     find_dropout,
@@ -28,6 +27,7 @@ from regard.adoption.plan import Plan, build, find_parts, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
 from regard.attention.layer import MultiHeadAttention
+from regard.support.vocabulary import CONTEXT
 
 
 def adopt(

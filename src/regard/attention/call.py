@@ -9,9 +9,6 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask
 
-# A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
-HIDES = torch.finfo(torch.float16).min / 2
-
 
 @dataclass(frozen=True, kw_only=True)
 class QK:
@@ -28,7 +25,7 @@ class QK:
     k: Tensor  # (B, Hkv, S, D); Hkv divides H
     mask: Mask = EVERYTHING
     scale: float = 1.0
-    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); below HIDES it hides a key
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); may hide a key (support/hidden_scores.py)
     alibi: Tensor | None = None  # (H,) slopes
 
     @property

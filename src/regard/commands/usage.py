@@ -20,13 +20,15 @@ _RULES = (
     (r"valid (?:integer|int)\b", "must be a whole number"),
     (r"valid (?:number|float)\b", "must be a number"),
 )
-
-
+_ELSEWHERE = {
+    "No such command 'watch'": "regard see --model DIRECTORY shows what every head of a model does",  # Python's name
+    "No such command 'bench'": "the benchmarks are in the repository: in a clone of it, python -m benchmarks",
+}
 NO_UTF8 = "the locale of this terminal is not UTF-8; set one: export LC_ALL=C.UTF-8"
 
 
 class RegardCommand(TyperCommand):
-    """A command whose help has the style of the benchmarks' help: <int>, [default: 50]."""
+    """A command whose help is in plain tables: <int>, [default: 50]."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the tables of arguments and options."""
@@ -73,8 +75,8 @@ def explain_usage(error: Any, typed: Sequence[str], command: str) -> str:
         context = getattr(error, "ctx", None)
         options = [name for one in (context.command.params if context else ()) for name in one.opts]
         return _explain_words(message, typed, command, takes_model="--model" in options)
-    if message == "No such command 'watch'":  # what Python calls it
-        return f"{message}; regard see --model DIRECTORY shows what every head of a model does"
+    if (elsewhere := _ELSEWHERE.get(message)) is not None:
+        return f"{message}; {elsewhere}"
     if "requires an argument" in message:
         return f"{getattr(error, 'option_name', message)} needs a value"
     flags = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name.startswith("-")]

@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 
 from helpers import random_qkv
-from regard.attention.call import HIDES, QK, Call
+from regard.attention.call import QK, Call
 from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed
+from regard.support.hidden_scores import HIDES
 
 
 def test_a_query_is_not_at_the_keys_that_were_appended():

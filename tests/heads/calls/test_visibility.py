@@ -8,7 +8,8 @@ from heads import dense
 from heads.made_calls import made_call
 from regard.attention.masks import causal, documents, padding, window
 from regard.heads.calls import visibility
-from regard.heads.calls.visibility import may_see, visible_key_counts
+from regard.heads.calls.visibility import visible_key_counts
+from regard.support.hidden_scores import may_see
 
 KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import regard
 from heads import models
 from heads.models import assert_weights, calls, eager, ids, lse_of, watched
 
@@ -126,3 +127,39 @@ def test_x_transformers_is_seen_fused_and_written_out():
         for call, weights in zip(calls(reports), expected, strict=True):
             assert_weights(call, weights)
             assert torch.equal(call.origin.tokens, x)
+
+
+def test_a_watch_leaves_transformers_as_it_found_it():
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+    def registered():
+        return sorted(AttentionInterface()), sorted(AttentionMaskInterface()), dict(vars(PreTrainedModel))
+
+    before = registered()
+    model = models.gpt2()
+    with regard.watch(model):
+        model(ids())
+    assert registered() == before
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 53}
+CHOSEN = {  # models whose attention cannot be chosen freely: the implementation, and their sizes
+    "GptOss": (
+        "eager",
+        SMALL | {"num_key_value_heads": 2, "intermediate_size": 48, "head_dim": 8, "num_local_experts": 4},
+    ),
+    "Bloom": ("eager", SMALL),
+    "Falcon": ("sdpa", SMALL),
+    "GPTJ": ("eager", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "vocab_size": 53}),
+    "GPTNeo": ("eager", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]]}),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_models_that_choose_their_attention_by_themselves_are_seen(name):
+    import transformers
+
+    implementation, sizes = CHOSEN[name]
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    model = transformers.AutoModel.from_config(config, attn_implementation=implementation)
+    assert len(watched(model, ids())[1]) == 2

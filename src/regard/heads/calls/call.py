@@ -1,4 +1,4 @@
-"""A watched call: the numbers of one attention of a model, with which every weight can be computed again, and its origin."""
+"""A watched call: the numbers of one attention, with which every weight can be computed again, and its origin."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Copies:
         return thing
 
     def of_call(self, call: WatchedCall, keep: bool) -> WatchedCall:
-        """The call with copies of what is recorded of it: its texts, its context, and all the rest where that is kept."""
+        """The call with copies of what is recorded of it: texts, context, and all the rest where that is kept."""
         context = None if call.context is None else copy_of(call.context)
         known = self._texts(call)
         if not keep:

@@ -1,7 +1,7 @@
 """What cuts change in one attention call: the edges that they remove, and what a head hands over instead.
 
-An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is replaced
-in the context, (B, H, T, D), that the model's own kernel returned.
+An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is
+replaced in the context, (B, H, T, D), that the model's own kernel returned.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class LayerEdit:
         B, H, _, _ = call.sizes
         if self.by_text is not None and len(self.by_text) != B:
             raise ValueError(
-                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each with "
-                "other heads cut; such a model can be cut by regard.cut only"
+                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each "
+                "with other heads cut; such a model can be cut by regard.cut only"
             )
         for head in (*self.values, *(self.edge_heads or ())):
             if head >= H:
@@ -140,7 +140,7 @@ class LayerEdit:
         return chosen.to(context.device)
 
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
-        """(D,): the mean over the real tokens of all texts in this forward; (B, 1, D) of each, where texts differ in cuts."""
+        """(D,): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
         _, _, T, S = call.sizes
         real = call.origin.real
         if S - call.origin.extra > T and not call.origin.across:

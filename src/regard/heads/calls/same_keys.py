@@ -41,8 +41,8 @@ def fingerprint(keys: Tensor) -> Tensor:
 def _once_for_repeated_heads(bits: Tensor, factors: Tensor) -> Tensor:
     """(H, 1, D): the factors of each head; where every head is there n times, those of H / n heads, and 0 for the rest.
 
-    Keys that query heads share are sometimes written out for each, and sometimes not, by the same model. Everything stays
-    on the device: a value that Python reads makes it wait for the GPU.
+    Keys that query heads share are sometimes written out for each, and sometimes not, by the same model. Everything
+    stays on the device: a value that Python reads makes it wait for the GPU.
     """
     H = len(factors)
     at, is_new = torch.arange(H, device=bits.device), torch.ones(H, dtype=torch.bool, device=bits.device)

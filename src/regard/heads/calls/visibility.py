@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.attention.call import HIDES, QK
+from regard.attention.call import QK
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, key_padding, padding, to_four_axes
 from regard.heads.calls.call import Attention, OwnWeights, WatchedCall
+from regard.support.hidden_scores import may_see
 
 _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time
@@ -82,11 +83,6 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     return (count * _real_keys(parts, S, call.device))[:, None]
 
 
-def may_see(score: Tensor) -> Tensor:
-    """Which keys are visible, by their scores or by what is added to them."""
-    return ~(score <= HIDES)
-
-
 def reach_of(scores: Tensor) -> int:
     """How far from its position any query may see a key, itself included; 0 where that is the whole text.
 
@@ -101,7 +97,7 @@ def reach_of(scores: Tensor) -> int:
 
 
 def _mask_behind(call: WatchedCall, own: OwnWeights) -> Mask:
-    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
+    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without unused keys.
 
     A single 0 is no evidence: in half precision small weights are 0, too.
     """

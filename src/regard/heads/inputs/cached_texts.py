@@ -16,14 +16,14 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
-from regard.heads.inputs.positions import CACHES
+from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
 HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place
 
 
 def total_length(kwargs: dict[str, Any], new: int | None, mask: Tensor | None) -> int | None:
-    """How many tokens a text has with its `new` ones: by the cache among a module's arguments, or by its padding mask."""
+    """How many tokens a text has with its `new` ones: by the cache in a module's arguments, or by its padding mask."""
     cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
     length = getattr(cache, "get_seq_length", None)
     length = length() if callable(length) else getattr(cache, "length", None)
@@ -56,7 +56,7 @@ ReadText = CachedText | UnmarkedText
 
 
 def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText | None:
-    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if there are any."""
+    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if any."""
     if call.origin.fingerprint is not None:
         return CachedText(ids, first, call.origin.fingerprint)
     return UnmarkedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None
@@ -128,7 +128,8 @@ def _begins(marks: Tensor, shorter: Tensor) -> bool:
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
     """The whole text if these are its last keys, or its beginning if they are its first ones.
 
-    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on positions.
+    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on
+    positions.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
     begins = P < size == length and _begins(text.marks, past)

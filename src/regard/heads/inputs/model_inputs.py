@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,49 +19,22 @@ from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, ass
 from regard.heads.calls.call import OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.inputs.cached_texts import (
-    CachedText,
-    CachedTexts,
-    ReadText,
-    text_read,
-    total_length,
-    without_unused_slots,
-)
-from regard.heads.inputs.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
-from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
+from regard.heads.inputs.key_source import EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.inputs.module_call import CallInputs, ModuleCall
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
+from regard.support.hidden_scores import may_see
+from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
-KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
-IDS = ("input_ids", "ids", "idx", "tokens")
-INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
-TELLING = {*INPUT_NAMES, "key_padding_mask", "encoder_hidden_states"}  # arguments that say something of inputs
+INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
+TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
 INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
-
-
-@dataclass
-class CallInputs:
-    """The token ids and the padding mask of one module call."""
-
-    ids: Tensor | None = None  # (B, n), new in this call
-    real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
-    length: int | None = None  # n
-    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
-    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: ReadText | None = None  # what the first attention inside has read by now
-    layer: str | None = None  # that attention
-    source_length: int | None = None  # length of the text that cross-attention reads
-    is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
-    is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
-
-    def past_length(self, B: int) -> int:
-        """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
 class InputTracker:
@@ -71,7 +43,7 @@ class InputTracker:
     def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
-        self.calls: list[ModuleCall[CallInputs]] = []
+        self.calls: list[ModuleCall] = []
         self._told = 0  # how many of them were given inputs
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
@@ -79,7 +51,7 @@ class InputTracker:
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
         """A module is called."""
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
@@ -88,7 +60,7 @@ class InputTracker:
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
-        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None))
+        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None, name))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
@@ -112,21 +84,12 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
-        if is_own:
-            used = self._look_up(inputs, call, module) if inputs.layer is None else call
-            used = without_unused_slots(used, inputs.past_length(B) + T)
-        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
-        tokens = None
-        if is_own and not across:
-            call, tokens = used, _token_ids(inputs, used)
-        call = call.with_origin(module=module, tokens=tokens, across=across)
-        token_fact = FROM_CALL if tokens is not None else call.origin.basis.tokens
-        if self.tokens and not across and inputs.source_length != call.sizes[3]:
-            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
-        if across:
+        call, ids = self._with_own_ids(call, inputs, module)
+        token_fact = FROM_CALL if ids is not None else call.origin.basis.tokens
+        if call.origin.across:
             call = self._with_both_texts(call, inputs)
+        elif self.tokens and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
         own, outer = self._sources()
         is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
         positions = positions_of(call, self.given, is_known, own, outer)
@@ -136,15 +99,28 @@ class InputTracker:
         if call.origin.real is None:
             call, padding = self._with_padding(call, inputs)
         if self.tokens.unused or self.padding.unused:
-            self.unmatched.add((B, T, call.sizes[3]))
+            B, _, T, S = call.sizes
+            self.unmatched.add((B, T, S))
             self.modules.add(module)
-        if tokens is not None and call.origin.tokens is tokens:
+        if ids is not None and call.origin.tokens is ids:
             call = _with_text(call, inputs, module)
-        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
-        attention = call.attention
-        if isinstance(attention, OwnWeights) and attention.seen is not None:
+        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
             call = call.with_attention(seen=None)
+        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
+
+    def _with_own_ids(self, call: WatchedCall, inputs: CallInputs, module: str) -> tuple[WatchedCall, Tensor | None]:
+        """The call with its module, and with the ids that the model was called with, where they are of its keys."""
+        B, _, T, S = call.sizes
+        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        if is_own:
+            used = self._look_up(inputs, call, module) if inputs.layer is None else call
+            used = without_unused_slots(used, inputs.past_length(B) + T)
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
+        ids = None
+        if is_own and not across:
+            call, ids = used, _token_ids(inputs, used)
+        return call.with_origin(module=module, tokens=ids, across=across), ids
 
     @property
     def given(self) -> Given:
@@ -254,8 +230,8 @@ class InputTracker:
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
             arguments = _by_name(module, args, kwargs)
-        if "key_padding_mask" in kwargs and is_self_attention(args, kwargs):
-            arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
+        if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
+            arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
         return arguments
 
     def _may_receive_ids(self, module: nn.Module) -> bool:
@@ -324,10 +300,10 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
         real = mask.detach() > 0
-    for name in KEY_PADDING:
+    for name in KEY_PADDING_OF_MODEL:
         hidden = arguments.get(name)
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
 
 
@@ -381,7 +357,7 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
 
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
-    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
+    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
     assert call.origin.tokens is not None
     B, _, T, S = call.sizes
     first, ids = None, call.origin.tokens

@@ -46,9 +46,9 @@ class UserTexts:
     def bound_to(
         self, call: WatchedCall, fact: Fact, arguments: Sequence[Tensor], of_image: bool
     ) -> tuple[WatchedCall, Fact]:
-        """The call with these ids, if they are those of its text; arguments: the integers that the model was called with.
+        """The call with these ids, if they are those of its text.
 
-        fact: how the ids that the call has by itself are known.
+        arguments: the integers that the model was called with. fact: how the ids that the call has by itself are known.
         """
         found, own = self.part(call.origin.module), call.origin.tokens
         if found is None:
@@ -78,7 +78,7 @@ class UserTexts:
         return self._use(name, call, for_batch(ids[:, :S], B))
 
     def real(self, call: WatchedCall, of_image: bool) -> Tensor | None:
-        """(B, T) bool: which queries of this call are real, if that is given for (B, queries), (B, keys) or a prompt."""
+        """(B, T) bool: which queries of this call are real, where given for (B, queries), (B, keys) or a prompt."""
         found = self.part(call.origin.module)
         if found is None:
             return None
@@ -108,8 +108,8 @@ class UserTexts:
             of = f"{self.what}[{name!r}]" if self.by_name else self.what
             seen = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(sizes)[:3])
             raise ValueError(
-                f"{of} has shape {tuple(self._parts[name].shape)} and is of none of the attentions seen ({seen}: texts × "
-                "queries × keys); give one row for each text, as long as its keys"
+                f"{of} has shape {tuple(self._parts[name].shape)} and is of none of the attentions seen ({seen}: "
+                "texts × queries × keys); give one row for each text, as long as its keys"
             )
 
 

@@ -101,19 +101,23 @@ def of_einsum(
     out: Tensor,
     other: tuple[str, Tensor] | None = None,
 ) -> WeightedProduct:
-    """By einsum: the axes of the weights by letter, and those of the result; other: the axes of the values, and these."""
+    """By einsum: term, result: axes of the weights and of the result; other: the axes of the values, and the values."""
     rows = term[:-2] + (term[-1] if transposed else term[-2])
     order = None
-    if "." not in term + result and all(axis in result for axis in rows):
-        rest = [i for i, axis in enumerate(result) if axis not in rows]
-        order = (*(result.index(axis) for axis in rows), *rest) if len(rest) == 1 else None
-    if term.startswith("...") and result.startswith("...") and "." not in (tail := result[3:]):
-        lead, row = out.dim() - len(tail), rows[3:]
-        rest = [lead + i for i, axis in enumerate(tail) if axis not in row]
-        if len(rest) == 1 and all(axis in tail for axis in row):
-            order = (*range(lead), *(lead + tail.index(axis) for axis in row), *rest)
+    if "." not in term + result:
+        order = _order_of_axes(rows, result, 0)
+    elif term.startswith("...") and result.startswith("...") and "." not in result[3:]:
+        order = _order_of_axes(rows[3:], result[3:], out.dim() - len(result[3:]))
     values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
     return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order, values=values)
+
+
+def _order_of_axes(rows: str, result: str, lead: int) -> tuple[int, ...] | None:
+    """How the axes of a result, after `lead` others, are permuted to those of the rows and one more; else None."""
+    rest = [lead + i for i, axis in enumerate(result) if axis not in rows]
+    if len(rest) != 1 or not all(axis in result for axis in rows):
+        return None
+    return (*range(lead), *(lead + result.index(axis) for axis in rows), *rest)
 
 
 def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor | None:

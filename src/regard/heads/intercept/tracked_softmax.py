@@ -18,7 +18,7 @@ from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.calls.call import OwnWeights
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
-from regard.heads.calls.visibility import may_see
+from regard.support.hidden_scores import may_see
 
 NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
