@@ -77,8 +77,7 @@ def test_a_report_without_queries_and_keys_is_refused_before_it_is_shown():
 
 
 def test_a_mapping_of_functions_says_what_is_in_it_without_calling_them():
-    blocks = BlocksOnDemand()
-    blocks.add("strongest.0", lambda: 1 / 0)
+    blocks = BlocksOnDemand({"strongest.0": lambda: 1 / 0})
     assert ("strongest.0" in blocks, "weights.0.0.0" in blocks, len(blocks)) == (True, False, 1)
     with pytest.raises(ZeroDivisionError):
         blocks["strongest.0"]

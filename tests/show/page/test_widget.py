@@ -68,7 +68,7 @@ def test_the_state_holds_names_and_no_weights(widget):
     assert 20 * sum(len(str(value)) for value in state.values()) < 2_000_000  # of 20 widgets in a notebook
 
 
-# A cell of a notebook as anywidget sees it: the module, a model that answers, and what is left when the cell is removed.
+# A cell of a notebook as anywidget sees it: the module, a model that answers, and what is left once it is removed.
 CELL = """async ([source, document, blocks, waits]) => {
   const widget = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
   const listeners = new Set();
@@ -125,8 +125,7 @@ def failing():
 
 
 def test_a_block_that_cannot_be_computed_is_answered_with_the_reason(seen):
-    blocks = BlocksOnDemand()
-    blocks.add("strongest.0", failing)
+    blocks = BlocksOnDemand({"strongest.0": failing})
     widget = PageWidget(PageData(page_on_demand([Titled("cat", seen)]).document, blocks))
     widget.sent = []
     widget.send = lambda content, buffers=None: widget.sent.append((content, buffers))

@@ -46,8 +46,8 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
     if max(len(chosen), len(keys)) > LONGEST:
         if rows is not None or cols is not None:
             raise ValueError(
-                f"at most {LONGEST} rows and columns are drawn one by one, and {len(chosen)} rows and {len(keys)} columns "
-                f"are chosen; choose fewer with rows=slice(0, {LONGEST}), cols=…, or neither for a pooled map"
+                f"at most {LONGEST} rows and columns are drawn one by one, and {len(chosen)} rows and {len(keys)} "
+                f"columns are chosen; choose fewer with rows=slice(0, {LONGEST}), cols=…, or neither for a pooled map"
             )
         return _pooled(head, _visible(head, text, LONGEST)[head.head], text, LONGEST)
     weights = head.weights(chosen, keys, text)[0].float().cpu().numpy()

@@ -143,7 +143,7 @@ def _noted(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary
 def draw_grid_frame(
     ax: Any, layers: int, heads: int, top: float = 0.0, title: str = "", marked: Collection[int] = ()
 ) -> None:
-    """Layers down, heads across; top: what a row has above its cells, for cells of height 1; marked: layers with a mark."""
+    """Layers down, heads across; top: what a row has above its cells, in heights of a cell; marked: with a mark."""
     ax.set(xlim=(0, heads), ylim=(layers * (1 + top), 0))
     canvas.bare(ax)
     ax.xaxis.tick_top()

@@ -62,8 +62,8 @@ def _draw(trace: Trace, ax: Any, text: int, head: int, width: float | None) -> A
         high = needed
     elif high < needed:
         raise ValueError(
-            f"{len(pictures)} steps need {needed / 72:.1f} inches of height where the Axes is {wide / 72:.1f} wide, and it "
-            f"is {high / 72:.1f} high; make it larger, or leave out ax"
+            f"{len(pictures)} steps need {needed / 72:.1f} inches of height where the Axes is {wide / 72:.1f} wide, "
+            f"and it is {high / 72:.1f} high; make it larger, or leave out ax"
         )
     top = 0.0
     for row in rows:

@@ -8,8 +8,8 @@ is a triangle. js/data/page-data.js reads both.
 from __future__ import annotations
 
 import gzip
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ class Encoding:
     """How the weights of a layer are stored.
 
     highest: of root7, the weight of the largest code. Beyond the largest weight outside the exact ones, which is
-    highest ÷ 2**coarse, it makes fewer codes do, which compress better: each step of coarse makes the error √2 as large.
+    highest ÷ 2**coarse, it makes fewer codes do, which compress better: each step makes the error √2 as large.
     """
 
     kind: Literal["linear16", "root7"]
@@ -39,10 +39,6 @@ class Encoding:
         if self.kind == "linear16":
             return 0.5 / 65534
         return self.highest * (126 / 2 ** (self.coarse / 2) + 0.25) / 126**2
-
-    def as_json(self) -> dict[str, Any]:
-        """As js/data/page-data.js reads it."""
-        return asdict(self)
 
 
 def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding: Encoding) -> bytes:
@@ -117,15 +113,14 @@ def thumbnail(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], most:
     """A head as a small picture: how much of a row's weight is in each cell, as 254 · its root; 255 is hidden."""
     T, S = weights.shape
     rows, cols = min(T, most), min(S, most)
-    mass = _pool(weights.double().masked_fill(~visible, 0), rows, cols)
-    queries = _pool(visible.any(-1, keepdim=True).double(), rows, 1).clamp(min=1)
-    hidden = _pool(visible.double(), rows, cols) == 0
-    codes = (mass / queries).clamp(0, 1).sqrt().mul(254).round().masked_fill(hidden, 255)
-    return codes.to(torch.uint8).numpy()
+    mass = pool(weights.double().masked_fill(~visible, 0).numpy(), rows, cols)
+    queries = pool(visible.any(-1, keepdim=True).double().numpy(), rows, 1).clip(min=1)
+    hidden = pool(visible.double().numpy(), rows, cols) == 0
+    return np.where(hidden, 255, np.rint(np.sqrt((mass / queries).clip(0, 1)) * 254)).astype(np.uint8)
 
 
-def _pool(values: Tensor, rows: int, cols: int) -> Tensor:
+def pool(values: np.ndarray, rows: int, cols: int) -> np.ndarray:
     """Sums over rows × cols cells that differ in size by at most one."""
     T, S = values.shape
-    by_row = np.add.reduceat(values.numpy(), np.arange(rows) * T // max(rows, 1), axis=0)
-    return torch.from_numpy(np.add.reduceat(by_row, np.arange(cols) * S // max(cols, 1), axis=1))
+    by_row = np.add.reduceat(values, np.arange(rows) * T // max(rows, 1), axis=0)
+    return np.asarray(np.add.reduceat(by_row, np.arange(cols) * S // max(cols, 1), axis=1))

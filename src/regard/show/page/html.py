@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 from functools import cache
 from importlib import resources
@@ -20,7 +21,7 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:{policy}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -34,6 +35,7 @@ _PAGE = """<!doctype html>
 </html>
 """
 
+_POLICY = "default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
 # The widget uses unpack(), too.
 UNPACK = """const unpack = async (base64) => {
   const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
@@ -68,9 +70,8 @@ def served_html(settings: dict[str, object]) -> str:
 def _filled(title: str, document: object, last: str, blocks: str = "", policy: str = "") -> str:
     text = script(last)
     return _PAGE.format(
-        hashes=f"'{_hash(_START)}' '{_hash(text)}'",
-        policy=policy,
-        title=_escaped(title),
+        policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'") + policy,
+        title=html.escape(title, quote=False),
         style=read("page.css"),
         document=json_in_html(document),
         blocks=blocks,
@@ -105,7 +106,3 @@ def json_in_html(document: object) -> str:
     """JSON that cannot end its script element, whatever a token holds."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -85,9 +85,9 @@ class LongLayer:
     def block(self, head: int, encoding: Encoding | None = None) -> bytes:
         """One head as bytes, not compressed. encoding: of the grid. [default: a triangle where all heads are one]
 
-        The grid; for each rank the steps from query to key, then for each rank the weights · 65535 (0 is none); entropy,
-        received and mean received as float16. Each is stored as all its high bytes, then all its low bytes, which
-        compresses better.
+        The grid; for each rank the steps from query to key, then for each rank the weights · 65535 (0 is none);
+        entropy, received and mean received as float16. Each is stored as all its high bytes, then all its low bytes,
+        which compresses better.
         """
         _, T, S = self.sizes
         keys, weights = self.keys[head].numpy(), self.weights[head].double().numpy()
@@ -117,8 +117,8 @@ class LongLayer:
 def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:
     """Queries and keys of a head in 16 bits, from which a browser computes any weight: exp(scale · q·k − lse).
 
-    Returns what js/data/exact-weights.js needs to read the bytes (width, scale, causal, and the largest error among the eight largest
-    weights of all queries), and the bytes: q and k as float16, lse as float32, little-endian.
+    Returns what js/data/exact-weights.js needs to read the bytes (width, scale, causal, and the largest error among the
+    eight largest weights of all queries), and the bytes: q and k as float16, lse as float32, little-endian.
     """
     q, k, lse, scale, causal = seen[layer, head].score_parts()
     q, k, lse = q[text].cpu().half(), k[text].cpu().half(), lse[text].cpu().float()

@@ -1,14 +1,15 @@
 """Blocks that are computed when somebody asks for them: a notebook shows a report at once, whatever its length.
 
-A file has to hold every head; a kernel can compute the one that is opened. Of all heads, a page needs small pictures and
-the strongest key of each query: these are computed once, when they are first asked for.
+A file has to hold every head; a kernel can compute the one that is opened. Of all heads, a page needs small pictures
+and the strongest key of each query: these are computed once, when they are first asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from torch import Tensor
@@ -27,33 +28,16 @@ from regard.show.page.payload import (
 )
 
 
-class BlocksOnDemand(Mapping[str, bytes]):
-    """Blocks by key, as a page holds them; each is computed by its function.
+class BlocksOnDemand(UserDict[str, Any]):
+    """Blocks by key, as a page holds them; each is set as the function that computes it.
 
-    >>> blocks = BlocksOnDemand()
-    >>> blocks.add("weights.0.4.3", lambda: b"...")
+    >>> blocks = BlocksOnDemand({"weights.0.4.3": lambda: b"..."})
     >>> list(blocks), blocks["weights.0.4.3"]
     (['weights.0.4.3'], b'...')
     """
 
-    def __init__(self) -> None:
-        self._makers: dict[str, Callable[[], bytes]] = {}
-
-    def add(self, key: str, make: Callable[[], bytes]) -> None:
-        """A block, and the function that computes it."""
-        self._makers[key] = make
-
     def __getitem__(self, key: str) -> bytes:
-        return self._makers[key]()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
+        return bytes(self.data[key]())
 
 
 @dataclass(frozen=True)
@@ -136,23 +120,17 @@ def page_on_demand(reports: Sequence[Titled]) -> PageData:
         described.append(describe_report(titled, maps, encodings, heads[id(seen)], pictures))
         for layer, one in enumerate(maps):
             for head in range(one.sizes[0]):
-                blocks.add(f"{one.name}.{number}.{layer}.{head}", partial(one.block, head))
-        small = _Small(maps)
-        blocks.add(f"thumbnails.{number}", partial(small.get, 0))
-        blocks.add(f"strongest.{number}", partial(small.get, 1))
+                blocks[f"{one.name}.{number}.{layer}.{head}"] = partial(one.block, head)
+        small = _small(maps)
+        blocks[f"thumbnails.{number}"], blocks[f"strongest.{number}"] = partial(small, 0), partial(small, 1)
     return PageData(describe_page(described), blocks)
 
 
-class _Small:
-    """The pictures and the strongest keys of all heads of a report, computed once."""
+def _small(maps: Sequence[LayerOnDemand]) -> Callable[[int], bytes]:
+    """Gives the pictures (0) or the strongest keys (1) of all heads of a report, computed once."""
 
-    def __init__(self, maps: Sequence[LayerOnDemand]) -> None:
-        self.maps = maps
-        self.blocks: list[bytes] = []
+    @cache
+    def both() -> list[bytes]:
+        return [compress(b"".join(parts)) for parts in zip(*(one.small(THUMBNAIL) for one in maps), strict=True)]
 
-    def get(self, which: int) -> bytes:
-        """The pictures (0) or the strongest keys (1)."""
-        if not self.blocks:
-            small = [one.small(THUMBNAIL) for one in self.maps]
-            self.blocks = [compress(b"".join(parts)) for parts in zip(*small, strict=True)]
-        return self.blocks[which]
+    return lambda which: both()[which]

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,7 +28,9 @@ from regard.traces.trace import Trace
 FORMAT = 1
 BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
 COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
-_EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, or it might be the same head of each layer
+_EVERY = (
+    7  # of so many heads one is encoded to estimate the size of all; a prime, so that it is not the same in each layer
+)
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 _EFFECT = {
     "name": "effect",
@@ -173,7 +175,7 @@ def describe_report(
                 "across": seen[layer].record.across,
                 "kv_heads": one.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
-                "encoding": encodings[layer].as_json(),
+                "encoding": asdict(encodings[layer]),
                 "grid": one.grid(),
                 "exact": {},
                 "heads": heads["heads"][layer],
@@ -275,7 +277,7 @@ class _Layer:
 
 
 def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
-    """The grids of long layers; of the others linear16 where all of it fits the budget, else the finest root7 that does."""
+    """The grids of long layers; of the others linear16 where it fits the budget, else the finest root7 that does."""
     long = {
         f"long.{number}.{layer}.{head}": partial(one.block, head)
         for layer, one in enumerate(maps)

@@ -11,6 +11,7 @@ import zlib
 import numpy as np
 from jaxtyping import Float
 
+from regard.show.page.encode import pool
 from regard.show.palette import POWER, WEIGHTS, palette
 
 MOST = 160  # rows and columns; so many stay under 60 kB even where they are noise
@@ -33,17 +34,9 @@ def _averaged(weights: Float[np.ndarray, "T S"], rows: int, cols: int) -> Float[
     T, S = weights.shape
     if (rows, cols) == (T, S):
         return weights
-    visible = ~np.isnan(weights)
-    sums, counts = (
-        np.add.reduceat(
-            np.add.reduceat(values.astype(float), np.arange(rows) * T // rows, axis=0),
-            np.arange(cols) * S // cols,
-            axis=1,
-        )
-        for values in (np.nan_to_num(weights), visible)
-    )
+    sums, counts = (pool(one.astype(float), rows, cols) for one in (np.nan_to_num(weights), ~np.isnan(weights)))
     with np.errstate(invalid="ignore"):
-        return sums / counts  # 0 / 0 is hidden
+        return np.asarray(sums / counts)  # 0 / 0 is hidden
 
 
 def _indexed_png(pixels: np.ndarray) -> bytes:

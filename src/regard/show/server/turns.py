@@ -69,8 +69,3 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 
     threading.Thread(target=run, daemon=True, name=_THREAD).start()
     return await future
-
-
-def is_computing() -> bool:
-    """Is a thread of in_thread still at work, also one that nobody waits for any more?"""
-    return any(thread.name == _THREAD for thread in threading.enumerate())
