@@ -19,7 +19,7 @@ demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a pag
 
 test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow and not zoo"
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m compiled $(COMPILED)
+	$(BIN)/python -m pytest -m compiled $(COMPILED)
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
 slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
