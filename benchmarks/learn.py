@@ -40,11 +40,11 @@ class Player:
             timeout=120, env={**os.environ, "PYTHONPATH": SOURCE, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
         )  # fmt: skip
 
-    def save(self, lesson: Lesson, answer: Path, end: str) -> tuple[float, float]:
+    def save(self, lesson: Lesson, answer: str, end: str) -> tuple[float, float]:
         """Save an answer; seconds until "checking…" and until the verdict."""
         path = self.folder.file_of(lesson)
         other = path.with_suffix(".swp")
-        other.write_text(answer.read_text(encoding="utf-8"), encoding="utf-8")
+        other.write_text(answer, encoding="utf-8")
         begin = time.perf_counter()
         other.replace(path)
         self.screen.expect_exact("checking…")
@@ -74,9 +74,9 @@ def main() -> None:
             wrong = right = None
             if at == 0:
                 if lesson.wrong:
-                    soon, wrong = player.save(lesson, lesson.wrong[0], WRONG)
+                    soon, wrong = player.save(lesson, lesson.wrong[0].source, WRONG)
                     noticed.append(soon)
-                soon, right = player.save(lesson, lesson.folder / "solution.py", RIGHT)
+                soon, right = player.save(lesson, lesson.text("solution.py"), RIGHT)
                 noticed.append(soon)
             times += [one for one in (wrong, right) if one is not None]
             rows.append([lesson.name, *("" if one is None else f"{1000 * one:.0f}" for one in (wrong, right))])

@@ -28,6 +28,7 @@ from benchmarks.timing import Timed, peak_memory
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.intercept import sdpa as intercept_sdpa
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 SDPA = "SDPA alone"
 STATISTICS = "SDPA + statistics"
@@ -97,7 +98,7 @@ def with_statistics(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, 
     """The call as watch runs it: the same kernel with its LSE, and the default statistics."""
     arguments: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
     out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *arguments)
-    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, HeadAxis()), frozenset(statistics.DEFAULT))
+    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, HeadAxis()), frozenset(DEFAULT))
 
 
 def by_definition(
@@ -163,7 +164,7 @@ def check(heads: HeadShape, T: int, dtype: torch.dtype, device: str, seed: int =
     _, measured = with_statistics(q, k, v)
     weights, exact = by_definition(q.double(), k.double())
     limit, errors = TOLERANCE[dtype], {}
-    for name in statistics.DEFAULT:
+    for name in DEFAULT:
         if name not in measured:
             raise WrongError(f"{heads}, T={T}, {_name(dtype)}: {name} was not measured; nothing was timed")
         value = measured[name]

@@ -273,9 +273,9 @@ def _print(
 
 def _print_step(opened: ModelWithText, head: Head, name: str, model: str, again: str) -> None:
     """One step of a head, as a matrix."""
-    from regard.show.page.steps import trace_layer
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
+    from regard.traces.one_layer import trace_layer
 
     steps = trace_layer(opened.model, head.layer, **opened.inputs)
     if name not in steps:

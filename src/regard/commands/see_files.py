@@ -101,7 +101,8 @@ def write_report(
         save_figure(runs[0].seen[head].plot(), path)
         return
     from regard.gpt.model import GPT
-    from regard.show.page.write import steps_of, titled_texts, write_page
+    from regard.show.page.write import titled_texts, write_page
+    from regard.traces.one_layer import trace_layers
 
     reports = []
     for title, _, opened, seen, is_cut in runs:
@@ -114,13 +115,13 @@ def write_report(
             layers = [int(one) for one in contents.steps]
         elif isinstance(opened.model, GPT) and opened.tokens <= _LONGEST_STEPS:
             layers = [head[0]]
-        reports += titled_texts(seen, title, steps_of(opened.model, opened.inputs, layers), contents.exact, effects)
+        reports += titled_texts(seen, title, trace_layers(opened.model, opened.inputs, layers), contents.exact, effects)
     write_page(path, reports, start)
 
 
 def write_ladder(path: str) -> None:
     """Write the page of the ladder: its four rungs, each with its steps."""
-    from regard.show.page.ladder import ladder_reports
+    from regard.commands.ladder_page import ladder_reports
     from regard.show.page.write import write_page
 
     write_page(path, ladder_reports())

@@ -177,7 +177,9 @@ def renamed(**names: str) -> Callable[[Decorated], Decorated]:
     def decorate(method: Decorated) -> Decorated:
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            for old in names.keys() & kwargs.keys():
+            for old in names if kwargs else ():
+                if old not in kwargs:
+                    continue
                 text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)

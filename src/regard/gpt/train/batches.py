@@ -93,7 +93,8 @@ def rows_of_rank(batch: int, rank: int, ranks: int) -> range:
     """
     if batch % ranks:
         raise ValueError(
-            f"batch ({batch}) must be divisible by the {ranks} processes that share it; try {-(-batch // ranks) * ranks}"
+            f"batch ({batch}) must be divisible by the {ranks} processes that share it; "
+            f"try {-(-batch // ranks) * ranks}"
         )
     return range(rank * batch // ranks, (rank + 1) * batch // ranks)
 

@@ -250,12 +250,12 @@ def _joined(spelled: Sequence[Spelling], padding: Sequence[bool]) -> TextTokens:
         tokens = list(run)
         for group in ([i] for i in tokens) if is_alone else [tokens]:
             for character, owners in _characters([(i, spelled[i].data) for i in group]):
-                pieces[owners[0]] += character
+                first, is_split = owners[0], owners[0] != owners[-1]
+                pieces[first] += character
                 for i in dict.fromkeys(owners):
-                    shown[i] += character if owners[0] == owners[-1] else _part(character, i, owners)
-                split.update(owners if owners[0] != owners[-1] else ())
-                if len(character) > 1:  # a byte that is no text
-                    alone[owners[0]] = True
+                    shown[i] += _part(character, i, owners) if is_split else character
+                split.update(owners if is_split else ())
+                alone[first] = alone[first] or len(character) > 1  # a byte that is no text
     continues = [
         i > 0 and not (alone[i] or alone[i - 1]) and _continues(i, spelled, pieces, split) for i in range(len(spelled))
     ]
