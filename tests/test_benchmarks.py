@@ -18,6 +18,7 @@ from benchmarks.twins import QUICK, twin
 from benchmarks.watch_cases import HeadShape, by_definition
 from regard.gpt import GPT
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 ROOT = Path(__file__).parents[1]
 TINY = Shape(width=33, heads=3, batch=2, tokens=7)
@@ -220,7 +221,7 @@ def test_the_reference_of_statistics_is_their_definition_written_out_in_loops():
             assert measured["largest_key"][0, h, i] == p.index(max(p))
     for name, values in expected.items():
         torch.testing.assert_close(measured[name], values, equal_nan=True)
-    assert set(measured) == set(statistics.DEFAULT)
+    assert set(measured) == set(DEFAULT)
 
 
 def test_calls_are_interleaved_in_a_new_order_each_round():
