@@ -8,6 +8,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 JOBS   ?= auto
 # Tests of Triton kernels, which Triton interprets on a CPU.
 INTERPRETED := $(shell grep -rl TRITON_INTERPRET tests --include="test_*.py")
+# Only these are collected for the marker: importing all tests takes longer than some of them.
+COMPILED := $(shell grep -rl mark.compiled tests --include="test_*.py")
 
 .PHONY: demo test slow torture zoo lint types page base bench clean help
 
@@ -17,7 +19,7 @@ demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a pag
 
 test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow and not zoo"
-	$(BIN)/python -m pytest -m compiled
+	$(BIN)/python -m pytest -m compiled $(COMPILED)
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(JOBS) $(INTERPRETED)
 
 slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
