@@ -19,10 +19,17 @@ from regard.bench.options import check_parser
 from regard.bench.progress import StageProgress
 from regard.bench.published_checks import PUBLISHED
 from regard.bench.report import say, table_lines, wrap
-from regard.school.check.building import GROUPED, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, shares_key_heads
 from regard.school.check.check import check_subject
-from regard.school.check.source import load
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import (
+    GROUPED,
+    OTHER_GROUPED,
+    OTHERS,
+    PROBES,
+    ProbeSizes,
+    shares_key_heads,
+)
+from regard.school.check.compare.experiment import Request
+from regard.school.check.learner_code.loading import load
 from regard.school.check.verdict import Verdict
 from regard.support.files import atomically
 

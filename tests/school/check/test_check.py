@@ -7,10 +7,10 @@ from torch import nn
 import regard
 from regard.bench.check import GROUPED_SIZES, SEEDS, SIZES
 from regard.bench.check_cases import pairs, right_layers, wrong_layers
-from regard.school.check.building import shares_key_heads
 from regard.school.check.check import check_subject
-from regard.school.check.subject import LocalSubject
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import shares_key_heads
+from regard.school.check.compare.experiment import Request
+from regard.school.check.learner_code.subject import LocalSubject
 from school.check.learner import Learner, checked, edited
 from school.check.right_attention import RIGHT as ATTENTION
 from school.check.right_inputs import RIGHT as INPUTS

@@ -1,10 +1,10 @@
 import torch
 
-from regard.school.check.building import PROBES
 from regard.school.check.check import check
+from regard.school.check.compare.constructor_arguments import PROBES
+from regard.school.check.compare.experiment import Request, experiment
+from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.remedies import in_key, in_python
-from regard.school.check.subject import LocalSubject
-from regard.school.check.values import Request, experiment
 
 
 class Odd(torch.nn.Module):

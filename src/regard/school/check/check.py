@@ -15,8 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.behaviours import changes_arguments, observe
-from regard.school.check.building import (
+from regard.school.check.behaviours.behaviours import changes_arguments, observe
+from regard.school.check.behaviours.block_wiring import attention_inside, wiring_around
+from regard.school.check.behaviours.probe import Situation
+from regard.school.check.compare.attention_functions import function_experiment
+from regard.school.check.compare.call_forms import mask_argument
+from regard.school.check.compare.constant_scale import with_constant_scale
+from regard.school.check.compare.constructor_arguments import (
     GROUPED,
     OTHER_GROUPED,
     OTHERS,
@@ -24,22 +29,7 @@ from regard.school.check.building import (
     choose_arguments,
     shares_key_heads,
 )
-from regard.school.check.calling import mask_argument
-from regard.school.check.constant_scale import with_constant_scale
-from regard.school.check.describing import describe_task, notes_on
-from regard.school.check.divergence import latest_divergence
-from regard.school.check.examples import counterexample, tiny_example
-from regard.school.check.extensions import is_same_for_another_text, with_extension
-from regard.school.check.failing import explain
-from regard.school.check.functions import function_experiment
-from regard.school.check.locating import likeliest, line_of
-from regard.school.check.readings import attends_over_the_batch, beyond_the_formula, inverted_mask
-from regard.school.check.remedies import in_python
-from regard.school.check.situation import Situation
-from regard.school.check.small_functions import check_small, kind_of
-from regard.school.check.stated import is_tokens_first, own_text
-from regard.school.check.subject import InsideSubject, LocalSubject, Observation, Subject
-from regard.school.check.values import (
+from regard.school.check.compare.experiment import (
     Experiment,
     Request,
     agrees_elsewhere,
@@ -47,8 +37,18 @@ from regard.school.check.values import (
     experiment,
     unknown_arguments,
 )
+from regard.school.check.compare.extensions import is_same_for_another_text, with_extension
+from regard.school.check.compare.small_functions import check_small, kind_of
+from regard.school.check.explain.ambiguities import attends_over_the_batch, beyond_the_formula, inverted_mask
+from regard.school.check.explain.descriptions import describe_task, notes_on
+from regard.school.check.explain.divergence import latest_divergence
+from regard.school.check.explain.examples import counterexample, tiny_example
+from regard.school.check.explain.exceptions import explain
+from regard.school.check.explain.mistake_lines import likeliest, line_of
+from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Observation, Subject
+from regard.school.check.learner_code.text_hints import is_tokens_first, own_text
+from regard.school.check.remedies import in_python
 from regard.school.check.verdict import Finding, Verdict, with_code
-from regard.school.check.wiring import attention_inside, wiring_around
 from regard.traces.failures import describe_argument
 
 

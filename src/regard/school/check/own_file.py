@@ -13,12 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.school.check.behaviours.block_wiring import check_wiring
 from regard.school.check.check import check_subject
-from regard.school.check.sandboxed import own_limits
-from regard.school.check.source import Loaded, load, read_source
-from regard.school.check.values import Request
+from regard.school.check.compare.experiment import Request
+from regard.school.check.learner_code.loading import Loaded, load, read_source
+from regard.school.check.learner_code.submission import own_limits
 from regard.school.check.verdict import Example, Finding, Verdict, with_code
-from regard.school.check.wiring import check_wiring
 from regard.school.sandbox.worker import Job, Worker
 
 DRIVER = """

@@ -18,8 +18,14 @@ from typing import IO, Any
 import torch
 
 from regard.school.check.check import check_subject
+from regard.school.check.learner_code.submission import (
+    Submission,
+    SubmissionStopped,
+    default_limits,
+    does_not_run,
+    what_is_missing,
+)
 from regard.school.check.remedies import in_key
-from regard.school.check.sandboxed import Submission, SubmissionStopped, default_limits, does_not_run, what_is_missing
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.answer import check_source
 from regard.school.exercises.exercise import Exercise, load_exercise

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from regard.school.check.building import PROBES, ProbeSizes
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import PROBES, ProbeSizes
+from regard.school.check.compare.experiment import Request
 from regard.support.toml_files import read_toml
 
 # What a task is called: must it hide the future, and what its verdict is about.
