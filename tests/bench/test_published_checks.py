@@ -5,7 +5,7 @@ import pytest
 from regard.bench.check_cases import right_layers, wrong_layers
 from regard.bench.published_checks import PUBLISHED
 from regard.school.check.check import check_subject
-from regard.school.check.compare.experiment import Request
+from regard.school.check.request import Request
 from sampled import quick_every
 from school.check.learner import subject_of
 

@@ -28,8 +28,8 @@ from regard.school.check.compare.constructor_arguments import (
     ProbeSizes,
     shares_key_heads,
 )
-from regard.school.check.compare.experiment import Request
 from regard.school.check.learner_code.loading import load
+from regard.school.check.request import Request
 from regard.school.check.verdict import Verdict
 from regard.support.files import atomically
 

@@ -70,6 +70,7 @@ def _swapped(sources: tuple[str, ...]) -> Mistake:
         fix=_FIX,
         applies=with_weights,
         rare=len(changed) > 2 or len(set(sources)) < 3,
+        family=kind,
     )
 
 

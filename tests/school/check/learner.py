@@ -5,8 +5,8 @@ from torch import nn
 
 from regard.bench.check_cases import right_layers, wrong_layers
 from regard.school.check.check import check_subject
-from regard.school.check.compare.experiment import Request
 from regard.school.check.learner_code.loading import load
+from regard.school.check.request import Request
 
 
 class Learner(nn.Module):

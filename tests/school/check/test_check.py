@@ -9,8 +9,8 @@ from regard.bench.check import GROUPED_SIZES, SEEDS, SIZES
 from regard.bench.check_cases import pairs, right_layers, wrong_layers
 from regard.school.check.check import check_subject
 from regard.school.check.compare.constructor_arguments import shares_key_heads
-from regard.school.check.compare.experiment import Request
 from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.request import Request
 from school.check.learner import Learner, checked, edited
 from school.check.right_attention import RIGHT as ATTENTION
 from school.check.right_inputs import RIGHT as INPUTS

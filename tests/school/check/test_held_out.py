@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.school.check.compare.experiment import Request
 from regard.school.check.own_file import check_here
+from regard.school.check.request import Request
 
 FOLDER = Path(__file__).parent / "held_out"
 ROWS = list(csv.DictReader((FOLDER / "expected.csv").read_text(encoding="utf-8").splitlines()))

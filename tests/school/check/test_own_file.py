@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.bench.check_cases import right_layers, wrong_layers
-from regard.school.check.compare.experiment import Request
 from regard.school.check.own_file import check_file, check_here, read_verdicts, write_verdicts
+from regard.school.check.request import Request
 from regard.school.check.verdict import Example, Finding, Verdict
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
 from regard.school.sandbox.worker import Worker

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.learner_code.subject import Failure
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, does_not_run, own_limits
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner

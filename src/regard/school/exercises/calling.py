@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.learner_code.subject import Failure
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, malformed
 from regard.school.exercises import plain_calls
 from regard.school.exercises.comparing import describe_value, is_same

@@ -25,7 +25,6 @@ from regard.school.check.learner_code.submission import (
     does_not_run,
     what_is_missing,
 )
-from regard.school.check.remedies import in_key
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.answer import check_source
 from regard.school.exercises.exercise import Exercise, load_exercise
@@ -93,7 +92,6 @@ def _on_exercise(exercise: Exercise, verdict: Verdict) -> Verdict:
 
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     """The verdict, wrong if something else was written than was asked for."""
-    verdict.problem = in_key(verdict.problem)
     _, about = TASKS[key.task]
     if verdict.is_right and about not in verdict.task:
         says = f"It is {verdict.task}; the task is {key.task}."

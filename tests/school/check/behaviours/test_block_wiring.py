@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard.school.check.behaviours.block_wiring import BlockParts, attention_inside, check_wiring, find_parts, ways
-from regard.school.check.compare.experiment import Request
 from regard.school.check.own_file import check_here
+from regard.school.check.request import Request
 from school.check.learner import subject_of
 
 HELD_OUT = Path(__file__).parents[1] / "held_out"

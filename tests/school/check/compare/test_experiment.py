@@ -1,9 +1,8 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
+from regard.school.check.compare.call_forms import expects_causal
 from regard.school.check.compare.constructor_arguments import (
     GROUPED,
     KV_HEADS,
@@ -13,8 +12,9 @@ from regard.school.check.compare.constructor_arguments import (
     ProbeSizes,
     takes,
 )
-from regard.school.check.compare.experiment import Request, agrees_elsewhere, expects_causal, experiment, known_weights
+from regard.school.check.compare.experiment import experiment, known_weights
 from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.request import Request
 from sampled import quick_every
 from school.check.learner import Learner, checked, edited, subject_of
 from school.check.right_attention import RIGHT as ATTENTION
@@ -70,8 +70,8 @@ def test_a_layer_that_says_nothing_may_hide_the_future_or_not():
 def test_a_context_length_or_a_stored_mask_or_a_name_says_that_it_is_causal():
     subject = LocalSubject(Learner)
     result = experiment(subject, PROBES[0], 0, Request())
-    assert expects_causal(subject, result.observation, Request()) is True
-    assert expects_causal(subject, result.observation, Request(causal=False)) is False
+    assert expects_causal(subject, result.observation.contents, Request()) is True
+    assert expects_causal(subject, result.observation.contents, Request(causal=False)) is False
 
 
 def test_known_weights_leave_masks_alone():
@@ -82,13 +82,6 @@ def test_known_weights_leave_masks_alone():
         ]
     }
     assert {name: tuple(t.shape) for name, t in known_weights(contents, 0).items()} == {"W": (3, 5)}
-
-
-def test_a_constant_that_differs_elsewhere_is_no_constant(tmp_path):
-    first = experiment(LocalSubject(Learner), PROBES[0], 0, Request())
-    assert agrees_elsewhere(first, first)
-    one, other = (replace(first, case=replace(first.case, factor=factor)) for factor in (0.5, 0.25))
-    assert not agrees_elsewhere(one, other)
 
 
 def test_an_argument_that_is_unknown_is_asked_for():

@@ -4,7 +4,7 @@ import torch
 
 from regard.school.check.check import check
 from regard.school.check.compare.constructor_arguments import ProbeSizes
-from regard.school.check.compare.small_functions import check_small, kind_of
+from regard.school.check.compare.small_functions import check_small
 from regard.school.check.learner_code.subject import LocalSubject
 
 
@@ -111,10 +111,11 @@ def test_a_failure_is_told():
     assert check(causal_mask).mistakes[0].says.startswith("It fails: TypeError: ")
 
 
-def test_functions_are_known_by_their_names():
-    assert kind_of("create_causal_mask", ["size"]) == "mask"
-    assert kind_of("apply_mask", ["scores"]) == ""
-    assert kind_of("attention", ["q", "k", "v"]) == ""
+def test_a_function_that_returns_nothing_is_told():
+    def split_heads(x, num_heads):
+        x.view(*x.shape[:2], num_heads, -1)
+
+    assert check(split_heads).mistakes[0].says == "It returns no tensor; return the result."
 
 
 @pytest.mark.parametrize("value", [float("nan"), 7.0, -3.0, float("inf")])

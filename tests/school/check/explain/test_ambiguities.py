@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from regard.school.check.check import check_subject
-from regard.school.check.compare.experiment import Request
 from regard.school.check.explain.ambiguities import beyond_the_formula
+from regard.school.check.request import Request
 from regard.school.check.verdict import Finding
 from school.check.learner import checked, subject_of
 

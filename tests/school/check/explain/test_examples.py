@@ -4,8 +4,9 @@ from torch.testing import assert_close
 from mistakes.cases import mistake, random_case
 from regard.mistakes.search import MISTAKES
 from regard.school.check.compare.constructor_arguments import PROBES
-from regard.school.check.compare.experiment import Request, experiment
+from regard.school.check.compare.experiment import experiment
 from regard.school.check.explain.examples import counterexample, tiny_example
+from regard.school.check.request import Request
 from school.check.learner import edited, subject_of
 
 

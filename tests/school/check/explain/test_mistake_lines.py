@@ -5,7 +5,7 @@ from mistakes.cases import mistake, random_case
 from regard.bench.check_cases import wrong_layers
 from regard.mistakes.formula import Formula
 from regard.mistakes.search import MISTAKES
-from regard.school.check.explain.mistake_lines import holds, steps_of
+from regard.school.check.explain.mistake_lines import holds, line_with, steps_of
 from regard.traces.arrangements import Numbers
 from school.check.learner import checked, edited
 
@@ -49,3 +49,8 @@ def test_a_step_is_held_whole_or_for_one_head():
     assert holds(Numbers(scores[:, 1]), scores)
     assert not holds(Numbers(scores.mT), scores)
     assert not holds(Numbers(torch.randn(2, 5, 5)), scores)
+
+
+def test_a_line_is_found_unless_it_is_too_long_to_search():
+    assert line_with("a = 1\nself.drop = 2", r"self\.drop") == 2
+    assert line_with("self.drop = " + "1" * 1000, r"self\.drop") == 0

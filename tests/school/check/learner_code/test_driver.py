@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from regard.school.check.learner_code import driver
-from regard.school.check.learner_code.subject import read
+from regard.school.check.learner_code.protocol import read_report
 from school.check.learner import Learner
 
 BUILD = {"d_in": 13, "d_out": 21, "context_length": 11, "dropout": 0.0, "num_heads": 3}
@@ -77,7 +77,7 @@ def test_a_changed_argument_is_told():
     seen, returned = run(Changes, build={})
     assert seen["calls"][0]["after"] == {"x": "after.0.0"}
     torch.testing.assert_close(returned["after.0.0"], X + 1)
-    assert read(seen, returned, {"x": X}).runs[0].changed == ("x",)
+    assert read_report(seen, returned, {"x": X}).runs[0].changed == ("x",)
 
 
 def test_a_configuration_is_read_by_key_and_by_attribute():
@@ -121,3 +121,9 @@ def test_a_file_is_described_by_its_classes_and_functions():
     described = driver.describe(module)
     assert [p["name"] for p in described["functions"][0]["call"]] == ["q", "k", "v", "mask"]
     assert described["functions"][0]["call"][3]["required"] is False
+
+
+def test_a_lambda_has_no_name_and_is_not_described():
+    module = types.ModuleType("homework")
+    exec("double = lambda x: 2 * x", vars(module))
+    assert driver.describe(module)["functions"] == []

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard.school.check.learner_code import driver
-from regard.school.check.learner_code.protocol import MOST_NUMBERS, check_observed
+from regard.school.check.learner_code.protocol import MOST_NUMBERS, check_report
 from school.check.learner import Learner
 
 BUILD = {"d_in": 13, "d_out": 21, "context_length": 11, "dropout": 0.0, "num_heads": 3}
@@ -16,18 +16,18 @@ def observed():
 
 
 def test_what_the_driver_writes_passes(observed):
-    check_observed(*observed, JOB)
+    check_report(*observed, JOB)
     for changes in ({"gradients": True}, {"devices": True}, {"train": True, "dropout": 0.5}, {"calls": []}):
         job = {**JOB, **changes}
-        check_observed(*driver.run(Learner, job, {"x": X}), job)
+        check_report(*driver.run(Learner, job, {"x": X}), job)
     failing = {**JOB, "build": {"d_in": 13}}
-    check_observed(*driver.run(Learner, failing, {}), failing)
+    check_report(*driver.run(Learner, failing, {}), failing)
 
 
 def test_a_layer_that_keeps_infinity_as_an_attribute_passes(observed):
     seen, tensors = observed
     seen["attributes"]["hidden"] = float("-inf")
-    check_observed(seen, tensors, JOB)
+    check_report(seen, tensors, JOB)
 
 
 FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
@@ -64,10 +64,10 @@ def test_what_no_driver_writes_is_refused(observed, changes, why):
     if changes.get("parameters", [{}])[0].get("shape") == [1 << 13, 1 << 12]:
         changes = {"parameters": changes["parameters"] + [{"name": "b", "shape": [1], "is_mask": False, "owner": ""}]}
     with pytest.raises(ValueError, match=why):
-        check_observed({**seen, **changes}, tensors, JOB)
+        check_report({**seen, **changes}, tensors, JOB)
 
 
 @pytest.mark.parametrize("seen", [None, 7, [], {}, {"calls": []}])
 def test_what_is_no_report_is_refused(seen):
     with pytest.raises(ValueError, match=r"it is no dict|it has no (calls|recorded)"):
-        check_observed(seen, {}, JOB)
+        check_report(seen, {}, JOB)

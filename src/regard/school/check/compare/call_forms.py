@@ -1,13 +1,19 @@
-"""Calling: the arguments that a learner's forward takes, and which tensor of its result is the output."""
+"""Call forms: the arguments that a learner's forward takes, which tensor of its result is the output, and must it hide the future?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from regard.school.check.compare.constructor_arguments import CONTEXT, takes
+from regard.school.check.learner_code.protocol import ArgumentFacts, CallJob, Description, ModuleContents, ModuleInside
+from regard.school.check.learner_code.subject import Subject
+from regard.school.check.request import Request
 
 MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "m", "attn_bias", "att_mask", "masks")
 LAYOUTS = ("batch first", "tokens first", "one text")  # "heads apart", (B, H, T, D), for functions of q, k, v
@@ -27,7 +33,7 @@ class CallForm:
     layout: str = LAYOUTS[0]
     mask: str = ""  # the form of the mask; "" where none is passed
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CallJob:
         """As the driver reads it."""
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
@@ -65,38 +71,68 @@ def mask_forms(visible: Tensor, dtype: torch.dtype, B: int) -> dict[str, Tensor]
     return forms
 
 
-def mask_argument(described: Mapping[str, Any]) -> str | None:
+def mask_argument(described: Description | ModuleInside) -> str | None:
     """The name of forward's argument for a mask."""
     return next((p["name"] for p in described["call"] if p["name"].lower() in MASK), None)
 
 
-def call_forms(described: Mapping[str, Any], masks: Sequence[str], layouts: Sequence[str]) -> Iterator[CallForm]:
+def positional(arguments: Sequence[ArgumentFacts]) -> list[ArgumentFacts]:
+    """Arguments that may be given by position."""
+    return [p for p in arguments if p["kind"] in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
+
+
+def call_forms(
+    described: Description | ModuleInside, masks: Sequence[str], layouts: Sequence[str]
+) -> Iterator[CallForm]:
     """Ways to call it with x in these layouts: without a mask, or with each of these forms of it."""
-    parameters = [p for p in described["call"] if p["kind"] in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
-    required = [p["name"] for p in parameters if p["required"]] or [p["name"] for p in parameters[:1]] or ["x"]
-    mask = mask_argument(described)
-    if not masks and len(parameters) > len(required):  # forward(x, key=None, value=None): cross-attention, if given
-        required += [p["name"] for p in parameters[len(required) :] if _is_other_input(p["name"], required)]
-    for layout in layouts:
+    mask, required = mask_argument(described), _required(positional(described["call"]), bool(masks))
+    for layout, form in product(layouts, masks or ("",)):
         x = "x" if layout == LAYOUTS[0] else f"x, {layout}"
-        for form in masks or ("",):
-            args: list[Any] = []
-            for name in required:
-                if name == mask:
-                    args.append(form or {"value": None})
-                else:
-                    args.append({"value": VALUES[name]} if name in VALUES else x)
-            kwargs: dict[str, Any] = {mask: form} if mask is not None and mask not in required and form else {}
-            yield CallForm(tuple(args), kwargs, layout, form)
+        values: dict[str | None, Any] = {name: {"value": value} for name, value in VALUES.items()}
+        values[mask] = form or {"value": None}
+        kwargs = {mask: form} if mask is not None and mask not in required and form else {}
+        yield CallForm(tuple(values.get(name, x) for name in required), kwargs, layout, form)
 
 
-def _is_other_input(name: str, required: Sequence[str]) -> bool:
-    """Is it the key or value beside a query that is required?"""
-    return required[0].lower() in ("q", "query", "queries") and name.lower() in (
-        "k",
-        "v",
-        "key",
-        "value",
-        "keys",
-        "values",
-    )
+def _required(parameters: Sequence[ArgumentFacts], masked: bool) -> list[str]:
+    """The arguments that are passed: those without a default; or the first, or x where nothing is known of them."""
+    names = [p["name"] for p in parameters]
+    required = [p["name"] for p in parameters if p["required"]] or names[:1] or ["x"]
+    if not masked and required[0].lower() in ("q", "query", "queries"):
+        others = (
+            "k",
+            "v",
+            "key",
+            "value",
+            "keys",
+            "values",
+        )  # forward(x, key=None, value=None): cross-attention, if given
+        required += [name for name in names[len(required) :] if name.lower() in others]
+    return required
+
+
+def expects_causal(subject: Subject, contents: ModuleContents, request: Request) -> bool | None:
+    """Should it hide the future? None where nothing says so: then both are right."""
+    if request.causal is not None:
+        return request.causal
+    described = subject.described
+    name = described["name"].lower()
+    attributes = contents.get("attributes", {})
+    for flag in ("causal", "is_causal"):
+        if flag in attributes:
+            return bool(attributes[flag])
+    if any(word in name for word in ("bidirectional", "encoder", "cross", "unmasked", "vit", "bert")):
+        return None
+    if any(word in name for word in ("causal", "masked", "decoder", "gpt")):
+        return True
+    if any(one["is_mask"] for one in (*contents.get("buffers", ()), *contents.get("loose", ()))):
+        return True
+    if any(one["is_mask"] for one in contents.get("parameters", ())):
+        return True
+    is_told = takes(described, CONTEXT) if not subject.is_built else any(n in attributes for n in CONTEXT[:4])
+    return True if is_told and mask_argument(described) is None else None
+
+
+def causal_mask(T: int) -> Tensor:
+    """(T, T), True = may attend."""
+    return torch.ones(T, T, dtype=torch.bool).tril()

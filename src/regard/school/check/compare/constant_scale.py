@@ -7,33 +7,32 @@ from dataclasses import replace
 from itertools import product
 
 import torch
-from torch import Tensor
 
 from regard.mistakes.formula import Case, Formula
 from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
-from regard.school.check.compare.experiment import Experiment, distinguishable
+from regard.school.check.compare.experiment import Experiment
+from regard.school.check.learner_code.protocol import Recorded
 from regard.traces.arrangements import arranged
 
 
-def with_constant_scale(result: Experiment, recorded: Sequence[Tensor], causal: bool | None = None) -> Experiment:
+def with_constant_scale(result: Experiment, calls: Sequence[Recorded], causal: bool | None = None) -> Experiment:
     """Try the number by which the code multiplies the scores, where a recorded tensor shows one.
 
     causal: must it hide the future? Where nothing says so, both are right.
     """
-    if result.case is None or result.out is None or result.reading is None or result.variants is not None:
+    if result.is_explained:
         return result
-    for factor in _factors(result.case, recorded):
+    for factor in _factors(result.case, calls):
         case = replace(result.case, factor=factor)
         cases = [case] if causal is not None or case.mask is not None else [case, replace(case, causal=not case.causal)]
         for size, one in product(range(1, LARGEST + 1), cases):
-            mistakes = distinguishable(result.reading)
-            matches = explanations_of_size(one, [result.out], size, TOLERANCE, mistakes)
+            matches = explanations_of_size(one, [result.out], size, TOLERANCE, result.reading.mistakes)
             if matches:
                 return replace(result, case=one, variants=[variant for _, variant in matches])
     return result
 
 
-def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
+def _factors(case: Case, calls: Sequence[Recorded]) -> list[float]:
     """By what the scores were multiplied."""
     try:
         scores = Formula().steps(case)["scores"]
@@ -41,17 +40,13 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
         return []
     heads = [scores.squeeze(), *scores.unbind(1)]  # all of them, or one where a loop runs over them
     factors: list[float] = []
-    for value in recorded:
-        if value.is_complex():
-            continue
+    for value in (call.value for call in calls if not call.value.is_complex()):
         t = value.squeeze().to(torch.float64)
-        whole = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
-        if whole is None:
+        full = next((one for one in heads if one.numel() == t.numel() and one.dim() == t.dim()), None)
+        is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
+        if full is None or not is_seen.any():
             continue
-        for one in arranged(whole, tuple(t.shape), ordered=True):
-            is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
-            if not is_seen.any():
-                continue
+        for one in arranged(full, tuple(t.shape), ordered=True):
             ratio = (t / one)[is_seen]
             factor = float(ratio.median())
             if factor and bool(((ratio - factor).abs() < 1e-6 * abs(factor)).all()) and abs(factor - 1) > 1e-6:

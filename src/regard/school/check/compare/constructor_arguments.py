@@ -1,4 +1,4 @@
-"""Building: the arguments of a learner's constructor, by the names that people use for the sizes of attention."""
+"""Constructor arguments: what a learner's class is built with, by the names that people use for the sizes of attention."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from regard.school.check.learner_code.protocol import Description
 
 
 @dataclass(frozen=True)
@@ -104,23 +106,23 @@ CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "set
 class Built:
     """Arguments for a constructor, and the names that are not known."""
 
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None  # None for what is built already
     unknown: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()  # names that are not known, but hold a word that is
     sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner
 
 
-def takes(described: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+def takes(described: Description, names: tuple[str, ...]) -> bool:
     """Has the constructor an argument of one of these names?"""
     return any(p["name"] in names for p in described.get("build", ()))
 
 
-def has_config(described: Mapping[str, Any]) -> bool:
+def has_config(described: Description) -> bool:
     """Is it built with one object for all settings?"""
     return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
 
 
-def shares_key_heads(described: Mapping[str, Any], source: str) -> bool:
+def shares_key_heads(described: Description, source: str) -> bool:
     """Can it be built with fewer key heads than query heads? A configuration shows that by the names that are read."""
     if takes(described, KV_HEADS):
         return True
@@ -128,7 +130,7 @@ def shares_key_heads(described: Mapping[str, Any], source: str) -> bool:
 
 
 def choose_arguments(
-    described: Mapping[str, Any],
+    described: Description,
     sizes: ProbeSizes,
     dropout: float = 0.0,
     square: bool = False,
@@ -137,29 +139,26 @@ def choose_arguments(
     """The arguments with which a class is built at these sizes; `own` are the learner's, by name, and come first."""
     own = own or {}
     parameters = [p for p in described["build"] if p["kind"] not in ("VAR_POSITIONAL", "VAR_KEYWORD")]
+    names = [p["name"] for p in parameters]
     square = square or not takes(described, WIDTH_OUT) or not takes(described, (*WIDTH_IN, *WIDTH))
     known = _values(sizes, dropout, square, both=takes(described, WIDTH_IN))
+    if has_config(described):
+        known |= {name: {**known, **own} for name in CONFIG}
+    elif wrong := [name for name in own if name not in names]:
+        listed = ", ".join(names) or "none"
+        raise ValueError(f"{described['name']} takes no argument {', '.join(wrong)}; it takes {listed}")
     chosen: dict[str, Any] = {}
-    unknown = []
-    guessed = []
-    for p in parameters:
-        name = p["name"]
+    unknown, guessed = [], []
+    for name, is_required in ((p["name"], p["required"]) for p in parameters):
         if name in own:
             chosen[name] = own[name]
-        elif name in CONFIG and has_config(described):
-            chosen[name] = {**known, **own}
-        elif name in known and not (name in (*BIAS, *CAUSAL) and not p["required"]):
+        elif name in known and (is_required or name not in (*BIAS, *CAUSAL)):
             chosen[name] = known[name]
-        elif p["required"] and (like := _like(name, parameters)):
+        elif is_required and (like := _like(name, names)):
             chosen[name] = known[like]
             guessed.append(name)
-        elif p["required"]:
+        elif is_required:
             unknown.append(name)
-    if wrong := [name for name in own if name not in [p["name"] for p in parameters] and not has_config(described)]:
-        raise ValueError(
-            f"{described['name']} takes no argument {', '.join(wrong)}; "
-            f"it takes {', '.join(p['name'] for p in parameters) or 'none'}"
-        )
     shown = {name: value for name, value in chosen.items() if type(value) is int}
     if any(isinstance(value, dict) for value in chosen.values()):
         shown = {"d_model": sizes.width, "num_heads": sizes.num_heads}
@@ -183,14 +182,13 @@ _LIKE = (
 )
 
 
-def _like(name: str, parameters: Sequence[Mapping[str, Any]]) -> str:
+def _like(name: str, others: Sequence[str]) -> str:
     """The known name that an unknown one is taken for; "" where nothing in it is known.
 
     >>> _like("n_state", []), _like("ctx", []), _like("flavour", [])
     ('d_model', 'context_length', '')
     """
     like = next((known for pattern, known in _LIKE if re.search(pattern, name.lower())), "")
-    others = [p["name"] for p in parameters]
     return "d_model" if like == "d_in" and not any(other in WIDTH_OUT for other in others) else like
 
 

@@ -8,7 +8,7 @@ speak of it, too. The rest is compared with the formula as ever, so that a mista
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -18,70 +18,53 @@ from torch.nn import functional as F
 from regard.mistakes.formula import Case, Formula, merge, share, split
 from regard.mistakes.search import TOLERANCE, explanations_of_size, outputs, same
 from regard.school.check.compare.call_forms import inputs
-from regard.school.check.compare.experiment import Experiment, distinguishable
-from regard.school.check.compare.input_norm import FirstNorm, find_norm
+from regard.school.check.compare.experiment import Experiment, Extension
+from regard.school.check.compare.parameters import InputNorm, find_norm
 from regard.school.check.compare.positions import angles, is_alibi, is_two_steps, is_usual
-from regard.school.check.learner_code.subject import Observation, Recorded, Subject
+from regard.school.check.learner_code.protocol import Observation, Recorded
+from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import names_positions, names_window
 from regard.traces.torch_calls import HIDDEN
 
 _FUSED = "scaled_dot_product_attention"
+_PRODUCTS = ("matmul", "bmm", "einsum", "rmatmul", "baddbmm", _FUSED)
 _EPS = (1e-5, 1e-6, 1e-8, None)
-
-
-@dataclass(frozen=True)
-class Extension:
-    """What a layer has beside the formula, and the case in which that is taken out of the question."""
-
-    what: str  # a sentence for the learner
-    case: Case
-    out: Tensor  # what the formula must give in that case
-    unknown: str = ""  # what cannot be known of it: then the layer is not checked; "" where everything is
-    is_window: bool = False
 
 
 def with_extension(result: Experiment, seen: Observation, source: str, causal: bool | None = None) -> Experiment:
     """The experiment explained as the formula with one extension, where that and at most one mistake explain it."""
-    if result.case is None or result.out is None or result.reading is None or result.variants is not None:
-        return result
-    if not result.case.projections or result.case.reads_pieces:
+    if result.is_explained or not result.case.projections or result.case.reads_pieces:
         return result
     ways = list(_extensions(result, seen, source, causal))
     for size, one in product((0, 1), ways):
-        mistakes = distinguishable(result.reading)
-        if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, mistakes):
-            return replace(
-                result, case=one.case, out=one.out, variants=[variant for _, variant in matches], extension=one
-            )
+        if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.reading.mistakes):
+            variants = [variant for _, variant in matches]
+            return replace(result, case=one.case, out=one.out, variants=variants, extension=one)
     return result
 
 
 def is_same_for_another_text(subject: Subject, result: Experiment) -> bool:
     """Does a bias or a window that was read from one text explain the output for another one, too?"""
     case, call, first = result.case, result.call, result.tensors["x"]
-    assert case is not None
-    assert call is not None
-    if case.bias is None and not (result.extension.is_window and not call.mask):
+    is_window = result.extension is not None and result.extension.is_window
+    if case.bias is None and not (is_window and not call.mask):
         return True  # norms, rotations and residuals are known by their numbers
     x = first.flip(0, 1) * 0.9
-    seen = subject.run(result.job(calls=[call.as_json()]), {**result.tensors, **inputs(x)})
+    seen = result.run(subject, inputs(x))
     outs = call.outputs(seen.runs[0].outputs, len(x), x.shape[1]) if seen.failure is None else []
     norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
     read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
-    made = outputs(read, result.variants[0] if result.variants else ())
-    return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in made)
+    return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in outputs(read, result.first))
 
 
-def _norm(result: Experiment) -> FirstNorm | None:
+def _norm(result: Experiment) -> InputNorm | None:
     """The norm of x, where the layer has one."""
     weights = {name.removeprefix("state."): t for name, t in result.tensors.items() if name.startswith("state.")}
     return find_norm(result.observation.contents, weights, result.tensors["x"].shape[-1])
 
 
 def _extensions(result: Experiment, seen: Observation, source: str, causal: bool | None) -> Iterator[Extension]:
-    assert result.case is not None
-    assert result.out is not None
-    calls = seen.recorded[seen.built :]
+    calls = seen.forward
     numbers = {i + seen.built: call.value for i, call in enumerate(calls)}
     for base in _bases(result, causal):
         yield from _residuals(result, base)
@@ -99,9 +82,7 @@ def _extensions(result: Experiment, seen: Observation, source: str, causal: bool
 
 def _bases(result: Experiment, causal: bool | None) -> Iterator[Case]:
     """The case with and without the mask of the future, on x and on the norm of x."""
-    case = result.case
-    assert case is not None
-    norm = _norm(result)
+    case, norm = result.case, _norm(result)
     both = causal is None and case.mask is None
     for one in (case, replace(case, causal=not case.causal)) if both else (case,):
         yield one
@@ -112,7 +93,6 @@ def _bases(result: Experiment, causal: bool | None) -> Iterator[Case]:
 def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:
     """x, or its norm, is added to the output."""
     out, x = result.out, result.tensors.get("x")
-    assert out is not None
     if x is None or x.shape[-1] != out.shape[-1]:
         return
     x = x[: len(out)]
@@ -130,8 +110,7 @@ def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:
 def _compared(calls: Sequence[Recorded], numbers: dict[int, Tensor], case: Case) -> Iterator[tuple[Tensor, Tensor]]:
     """Queries and keys as they enter the scores, (B, heads, T, D)."""
     for call in calls:
-        is_product = call.name in ("matmul", "bmm", "einsum", "rmatmul", "baddbmm", _FUSED)
-        if not is_product or len(call.inputs) < 2 or not all(i in numbers for i in call.inputs[:2]):
+        if call.name not in _PRODUCTS or len(call.inputs) < 2 or not all(i in numbers for i in call.inputs[:2]):
             continue
         q, k = (_as_heads(numbers[i], case) for i in call.inputs[:2])
         if q is not None and k is not None and q.shape[1] == case.num_heads:
@@ -147,16 +126,12 @@ def _as_heads(t: Tensor, case: Case) -> Tensor | None:
             (B, heads, T, D): (0, 1, 2, 3),
             (B, T, heads, D): (0, 2, 1, 3),
             (B, heads, D, T): (0, 1, 3, 2),
-            (B, heads, T, D, 0): (),
         }
         if order := ways.get(tuple(t.shape)):
             return t.permute(order).to(torch.float64)
-        if t.shape == (B * heads, T, D):
-            return t.view(B, heads, T, D).to(torch.float64)
-        if t.shape == (B * heads, D, T):
-            return t.view(B, heads, D, T).mT.to(torch.float64)
-        if heads == 1 and t.shape in ((B, T, D), (B, D, T)):
-            return (t if t.shape[1] == T else t.mT)[:, None].to(torch.float64)
+        if t.shape in ((B * heads, T, D), (B * heads, D, T)):  # also of one head without an axis
+            apart: Tensor = t.unflatten(0, (B, heads)).to(torch.float64)
+            return apart if t.shape[1] == T else apart.mT
     return None
 
 
@@ -182,15 +157,13 @@ def _rotated(
 
 
 def _normed(case: Case, result: Experiment, steps: dict[str, Tensor], q: Tensor, k: Tensor) -> Iterator[Extension]:
-    assert result.out is not None
     keys = split(steps["keys"], case)
     keys = keys if k.shape == keys.shape else share(keys, case)
     if same(q, steps["split"]) or same(k, keys):
         return
     vectors = [t for name, t in result.tensors.items() if name.startswith("state.") and t.dim() == 1]
-    if any(same(one, q) for one in _norms(steps["split"], vectors)) and any(
-        same(one, k) for one in _norms(keys, vectors)
-    ):
+    is_normed = (any(same(one, t) for one in _norms(of, vectors)) for of, t in ((steps["split"], q), (keys, k)))
+    if all(is_normed):
         yield Extension("It normalises queries and keys.", _with_heads(case, steps, q, k), result.out)
 
 
@@ -236,37 +209,25 @@ def _biased(case: Case, out: Tensor, steps: dict[str, Tensor], scores: Tensor, s
             if is_two_steps(bias[0], visible):  # a mask that was added, and hides nothing
                 continue
             unknown = "" if is_alibi(bias[0], visible) else "by how much, nothing here says"
-            yield Extension(
-                "It adds a number to each score by the positions of its tokens.",
-                replace(case, bias=bias[0]),
-                out,
-                unknown,
-            )
+            what = "It adds a number to each score by the positions of its tokens."
+            yield Extension(what, replace(case, bias=bias[0]), out, unknown)
 
 
 def _windowed(
     case: Case, result: Experiment, steps: dict[str, Tensor], scores: Tensor, source: str
 ) -> Iterator[Extension]:
     """Tokens see some tokens around them, the same number everywhere."""
-    assert result.out is not None
     visible = (scores >= HIDDEN)[0, 0]
     T = len(visible)
     if not names_window(source) or torch.equal(visible, steps["mask"]) or not bool(visible.diagonal().all()):
         return
     offsets = [d for d in range(-T + 1, T) if bool(visible.diagonal(d).any())]
-    is_band = all(bool(visible.diagonal(d).all()) for d in offsets) and offsets == list(
-        range(offsets[0], offsets[-1] + 1)
-    )
+    is_full = all(bool(visible.diagonal(d).all()) for d in offsets)
+    is_band = is_full and offsets == list(range(offsets[0], offsets[-1] + 1))
     if not is_band or not bool(((scores >= HIDDEN) == visible).all()) or (case.causal and offsets[-1] > 0):
         return
-    size = len(range(offsets[0], 1))
-    attributes = result.observation.contents.get("attributes", {})
-    sizes = [value for name, value in attributes.items() if names_window(name)]
+    size = 1 - offsets[0]
+    sizes = [value for name, value in result.observation.contents["attributes"].items() if names_window(name)]
     unknown = "" if size in sizes or size - 1 in sizes else "how many, nothing here says"
-    yield Extension(
-        f"A token sees only the last {size} tokens, a window.",
-        replace(case, mask=visible),
-        result.out,
-        unknown,
-        is_window=True,
-    )
+    what = f"A token sees only the last {size} tokens, a window."
+    yield Extension(what, replace(case, mask=visible), result.out, unknown, is_window=True)

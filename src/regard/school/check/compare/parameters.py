@@ -1,4 +1,4 @@
-"""Finding: which of a learner's parameters are the projections; by name, and where names say nothing, by shape.
+"""Parameters: which of a learner's are the projections; by name, and where names say nothing, by shape. And the norm of x.
 
 Every way to read them is an `Assignment`. Where names do not tell queries, keys and values apart, all ways are tried.
 """
@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.mistakes.formula import QKV, Projection
+from regard.school.check.learner_code.protocol import ModuleContents, ParameterFacts
 
 _WORDS = (("query", "key", "value"), ("queries", "keys", "values"), ("q", "k", "v"))
 _FORMS = (
@@ -99,7 +101,7 @@ class _Stem:
 
 
 def assignments(
-    parameters: Sequence[Mapping[str, Any]],
+    parameters: Sequence[ParameterFacts],
     values: Mapping[str, Tensor],
     num_heads: int,
     d_in: int | None = None,
@@ -115,31 +117,28 @@ def assignments(
     return result or list(_by_shape(stems, num_heads, d_in))
 
 
-def _stems(parameters: Sequence[Mapping[str, Any]], values: Mapping[str, Tensor]) -> list[_Stem]:
+def _stems(parameters: Sequence[ParameterFacts], values: Mapping[str, Tensor]) -> list[_Stem]:
     biases = {p["name"]: values[p["name"]] for p in parameters if len(p["shape"]) == 1}
     stems = []
     for p in parameters:
-        name, shape = p["name"], p["shape"]
-        is_conv = len(shape) > 2 and set(shape[2:]) == {1} and "Conv" in p["owner"]  # reads one token at a time
+        name, shape, owner = p["name"], p["shape"], p["owner"]
+        is_conv = len(shape) > 2 and set(shape[2:]) == {1} and "Conv" in owner  # reads one token at a time
         if len(shape) != 2 and not is_conv:
             continue
         stem = name.removesuffix(".weight").removesuffix("_weight") or name
-        bias = next((n for n in _bias_names(stem) if n in biases and len(biases[n]) in p["shape"]), None)
-        owner = p["owner"]
-        is_linear = is_conv or (owner.startswith("torch.nn.") and owner.endswith("Linear"))
-        is_torch_attention = owner.endswith(".MultiheadAttention")
-        transposed = True if owner.endswith("Conv1D") else False if is_linear or is_torch_attention else None
+        bias = next((n for n in _bias_names(stem) if n in biases and len(biases[n]) in shape), None)
         used = frozenset({name} | ({bias} if bias else set()))
-        stems.append(
-            _Stem(
-                stem,
-                values[name].flatten(1) if is_conv else values[name],
-                None if bias is None else biases[bias],
-                used,
-                transposed,
-            )
-        )
+        weight = values[name].flatten(1) if is_conv else values[name]
+        stems.append(_Stem(stem, weight, biases[bias] if bias else None, used, _is_transposed(owner, is_conv)))
     return stems
+
+
+def _is_transposed(owner: str, is_conv: bool) -> bool | None:
+    """Does a module of this class keep its weight as (in, out)? None where nothing says so."""
+    if owner.endswith("Conv1D"):
+        return True
+    is_linear = owner.startswith("torch.nn.") and owner.endswith("Linear")
+    return False if is_conv or is_linear or owner.endswith(".MultiheadAttention") else None
 
 
 def _bias_names(stem: str) -> list[str]:
@@ -210,17 +209,17 @@ def _out(stems: Sequence[_Stem], names: Mapping[str, _Stem], used: Sequence[_Ste
     """The output projection: by its name, or the only weight that is left."""
     rest = [stem for stem in stems if stem not in used]
     by_name = next((names[n] for n in _OUT if n in names and names[n] in rest), None)
-    return by_name or (rest[0] if len(rest) == 1 else None)
+    return by_name or _only(rest)
 
 
 def _with_out(
-    projections: Mapping[str, Projection], used: frozenset[str], out: _Stem | None, width: int, **options: Any
+    projections: Mapping[str, Projection], used: frozenset[str], out: _Stem | None, **options: Any
 ) -> Iterator[Assignment]:
     """The assignment with the output projection, in each of its orientations."""
     if out is None:
         yield Assignment(projections, used, **options)
         return
-    for transposed in out.orientations(width):
+    for transposed in out.orientations(len(projections["W_query"].weight)):
         yield Assignment({**projections, "out_proj": out.read(transposed)}, used | out.names, **options)
 
 
@@ -231,24 +230,17 @@ def _apart(qkv: Sequence[_Stem], out: _Stem | None, d_in: int | None, named: boo
         if len({p.weight.shape[1] for p in projections.values()}) > 1:
             continue
         is_linear = all(stem.transposed is False for stem in qkv)
-        width = len(projections["W_query"].weight)
-        yield from _with_out(projections, used, out, width, named=named, is_linear=is_linear)
+        yield from _with_out(projections, used, out, named=named, is_linear=is_linear)
 
 
 def _halves(q: _Stem, kv: _Stem, out: _Stem | None, d_in: int | None) -> Iterator[Assignment]:
     """Queries apart, keys and values in one weight."""
     for transposed in q.orientations(d_in):
         weight, bias = kv.read(transposed)
-        keys, values = weight.chunk(2)
-        key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        projections = {
-            "W_query": q.read(transposed),
-            "W_key": Projection(keys, key_bias),
-            "W_value": Projection(values, value_bias),
-        }
-        if keys.shape[1] == projections["W_query"].weight.shape[1]:
-            width = len(projections["W_query"].weight)
-            yield from _with_out(projections, q.names | kv.names, out, width, named=True)
+        halves = map(Projection, weight.chunk(2), (None, None) if bias is None else bias.chunk(2))
+        projections = dict(zip(QKV, (q.read(transposed), *halves), strict=True))
+        if len({p.weight.shape[1] for p in projections.values()}) == 1:
+            yield from _with_out(projections, q.names | kv.names, out, named=True)
 
 
 def _packed(
@@ -265,7 +257,7 @@ def _packed(
         if rows % (num_heads + 2 * kv):
             continue
         D = rows // (num_heads + 2 * kv)
-        orders = [order] if order else ["qkv", *("".join(p) for p in permutations("qkv") if "".join(p) != "qkv")]
+        orders = [order] if order else ["".join(letters) for letters in permutations("qkv")]
         for one in orders if kv == num_heads else ["qkv"]:
             sizes = [(num_heads if letter == "q" else kv) * D for letter in one]
             yield from _unpacked(stem, out, weight.split(sizes), None if bias is None else bias.split(sizes), one)
@@ -278,48 +270,55 @@ def _packed(
 def _unpacked(
     stem: _Stem, out: _Stem | None, weights: Sequence[Tensor], biases: Sequence[Tensor] | None, order: str
 ) -> Iterator[Assignment]:
-    parts = {
-        letter: Projection(weight, None if biases is None else biases[i])
-        for i, (letter, weight) in enumerate(zip(order, weights, strict=True))
-    }
-    projections = dict(zip(QKV, (parts[letter] for letter in "qkv"), strict=True))
-    yield from _with_out(
-        projections, stem.names, out, len(parts["q"].weight), named=True, is_linear=stem.transposed is False
-    )
+    parts = dict(zip(order, map(Projection, weights, biases or (None, None, None)), strict=True))
+    projections = {name: parts[letter] for name, letter in zip(QKV, "qkv", strict=True)}
+    yield from _with_out(projections, stem.names, out, named=True, is_linear=stem.transposed is False)
 
 
 def _list_of_heads(stems: Sequence[_Stem], d_in: int | None) -> Iterator[Assignment]:
     """Heads in a list, heads.0.W_query …, or lists of projections, W_query.0 …: the rows of head 0, then of head 1."""
+    for heads in _numbered(stems):
+        row = _row(set.intersection(*(set(head) for head in heads.values())))
+        if row is None or sorted(heads) != list(range(len(heads))):
+            continue
+        apart = [[heads[i][n] for i in range(len(heads))] for n in row]  # queries, keys and values of every head
+        inside = [stem for part in apart for stem in part]
+        rest = [stem for stem in stems if stem not in inside]
+        used = frozenset[str]().union(*(stem.names for stem in inside))
+        is_linear = inside[0].transposed is False
+        for transposed in inside[0].orientations(d_in):
+            joined = [_joined([stem.read(transposed) for stem in part]) for part in apart]
+            projections = dict(zip(QKV, joined, strict=True))
+            options = {"named": True, "is_linear": is_linear, "is_list": True, "kv_heads": len(heads)}
+            yield from _with_out(projections, used, _only(rest), **options)
+        return
+
+
+def _numbered(stems: Sequence[_Stem]) -> Iterable[dict[int, dict[str, _Stem]]]:
+    """Projections with a number in their names: by number, and by the last part of the name."""
     groups: dict[str, dict[int, dict[str, _Stem]]] = {}
     for stem in stems:
         if match := re.fullmatch(r"(.*?)\.?(\d+)\.(.+)", stem.name):
             groups.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3].rpartition(".")[2].lower()] = stem
         elif match := re.fullmatch(r"(.+)\.(\d+)", stem.name):
             groups.setdefault("", {}).setdefault(int(match[2]), {})[match[1].rpartition(".")[2].lower()] = stem
-    for heads in groups.values():
-        row = _row(set.intersection(*(set(head) for head in heads.values())))
-        if row is None or sorted(heads) != list(range(len(heads))):
-            continue
-        per_head = [[heads[i][n] for n in row] for i in range(len(heads))]
-        inside = [stem for head in per_head for stem in head]
-        rest = [stem for stem in stems if stem not in inside]
-        used = frozenset[str]().union(*(stem.names for stem in inside))
-        for transposed in per_head[0][0].orientations(d_in):
-            projections = {}
-            for i, name in enumerate(QKV):
-                parts = [head[i].read(transposed) for head in per_head]
-                biases = [part.bias for part in parts if part.bias is not None]
-                bias = torch.cat(biases) if len(biases) == len(parts) else None
-                projections[name] = Projection(torch.cat([part.weight for part in parts]), bias)
-            is_linear = per_head[0][0].transposed is False
-            options = {"named": True, "is_linear": is_linear, "is_list": True, "kv_heads": len(heads)}
-            out = rest[0] if len(rest) == 1 else None
-            yield from _with_out(projections, used, out, len(projections["W_query"].weight), **options)
-        return
+    return groups.values()
+
+
+def _joined(heads: Sequence[Projection]) -> Projection:
+    """The projections of all heads as one."""
+    biases = [head.bias for head in heads if head.bias is not None]
+    return Projection(
+        torch.cat([head.weight for head in heads]), torch.cat(biases) if len(biases) == len(heads) else None
+    )
+
+
+def _only(stems: Sequence[_Stem]) -> _Stem | None:
+    return stems[0] if len(stems) == 1 else None
 
 
 def _stacked(
-    parameters: Sequence[Mapping[str, Any]],
+    parameters: Sequence[ParameterFacts],
     values: Mapping[str, Tensor],
     stems: Sequence[_Stem],
     num_heads: int,
@@ -334,25 +333,28 @@ def _stacked(
     qkv = [names[n] for n in row] if row else stacked[:3]
     over = [name for name in stacked if name not in qkv]
     biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in stacked}
-    weights_only = [stem for stem in stems if not any(stem.weight is bias for bias in biases.values())]
-    out = weights_only[0] if len(weights_only) == 1 else None
-    shape = values[qkv[0]].shape
-    ways = [(0, 2, 1), (0, 1, 2)] if shape[0] == num_heads else []
-    ways += [(1, 2, 0)] if shape[1] == num_heads else []
-    for axes in ways:
-        weights = [values[name].permute(axes).flatten(0, 1) for name in qkv]
-        if d_in is not None and weights[0].shape[1] != d_in:
-            continue
-        own = [None if (bias := biases[name]) is None else bias.flatten() for name in qkv]
-        if any(bias is not None and len(bias) != len(weights[0]) for bias in own):
+    out = _only([stem for stem in stems if not any(stem.weight is bias for bias in biases.values())])
+    own = [None if (bias := biases[name]) is None else bias.flatten() for name in qkv]
+    for weights in _unstacked([values[name] for name in qkv], num_heads):
+        rows, columns = weights[0].shape
+        if columns != (d_in or columns) or any(bias is not None and len(bias) != rows for bias in own):
             continue
         projections = {n: Projection(w, bias) for n, w, bias in zip(QKV, weights, own, strict=True)}
         options = {"named": row is not None, "is_linear": False}
-        if len(over) == 1 and values[over[0]].shape[0] == num_heads:  # (heads, D, E), summed over the heads
+        if len(over) == 1 and len(values[over[0]]) == num_heads:  # (heads, D, E), summed over the heads
             joined = Projection(values[over[0]].flatten(0, 1).t(), biases[over[0]])
             yield Assignment({**projections, "out_proj": joined}, frozenset(stacked), **options)
         else:
-            yield from _with_out(projections, frozenset(qkv), out, len(weights[0]), **options)
+            yield from _with_out(projections, frozenset(qkv), out, **options)
+
+
+def _unstacked(stacked: Sequence[Tensor], num_heads: int) -> Iterator[list[Tensor]]:
+    """Weights of three axes as (heads × out, in), in each way that their shapes allow."""
+    shape = stacked[0].shape
+    ways = [(0, 2, 1), (0, 1, 2)] if shape[0] == num_heads else []
+    ways += [(1, 2, 0)] if shape[1] == num_heads else []
+    for axes in ways:
+        yield [weight.permute(axes).flatten(0, 1) for weight in stacked]
 
 
 def _by_shape(stems: Sequence[_Stem], num_heads: int, d_in: int | None) -> Iterator[Assignment]:
@@ -360,9 +362,32 @@ def _by_shape(stems: Sequence[_Stem], num_heads: int, d_in: int | None) -> Itera
     packed = [stem for stem in stems if max(stem.weight.shape) == 3 * min(stem.weight.shape)]
     if len(packed) == 1 and len(stems) <= 2:
         rest = [stem for stem in stems if stem is not packed[0]]
-        yield from _packed(packed[0], rest[0] if rest else None, num_heads, d_in, None)
+        yield from _packed(packed[0], _only(rest), num_heads, d_in, None)
     if not 3 <= len(stems) <= 4:
         return
     for order in permutations(range(len(stems)), 3):
         rest = [stem for i, stem in enumerate(stems) if i not in order]
-        yield from _apart([stems[i] for i in order], rest[0] if rest else None, d_in, named=False)
+        yield from _apart([stems[i] for i in order], _only(rest), d_in, named=False)
+
+
+class InputNorm(NamedTuple):
+    """A norm over the width of x: with a bias, or with a weight only, which may be an RMSNorm."""
+
+    weight: Tensor
+    bias: Tensor | None
+    is_rms: bool
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.is_rms:
+            return F.rms_norm(x, x.shape[-1:], self.weight, eps=1e-6)
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias)
+
+
+def find_norm(contents: ModuleContents, weights: Mapping[str, Tensor], d_in: int) -> InputNorm | None:
+    """The only norm of a layer that fits x; None where there is none, or several."""
+    owners = {p["name"]: p["owner"] for p in contents.get("parameters", ()) if p["shape"] == [d_in]}
+    names = [n for n, owner in owners.items() if owner.endswith("Norm") and n.endswith("weight") and n in weights]
+    if len(names) != 1:
+        return None
+    bias = weights.get(names[0].removesuffix("weight") + "bias")
+    return InputNorm(weights[names[0]], bias, owners[names[0]].endswith("RMSNorm"))

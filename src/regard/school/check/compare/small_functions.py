@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,23 +15,39 @@ from regard.mistakes.merging import MISTAKES as MERGING
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
+from regard.school.check.compare.call_forms import causal_mask
 from regard.school.check.compare.constructor_arguments import HEAD_DIM, HEADS, OTHERS, ProbeSizes
-from regard.school.check.learner_code.subject import Run, Subject
-from regard.school.check.verdict import Example, Finding, Verdict
+from regard.school.check.learner_code.protocol import DriverJob, Run
+from regard.school.check.learner_code.subject import Subject
+from regard.school.check.verdict import Example, Finding, KnownMistake, Verdict, known, simulated
 
-
-def kind_of(name: str, arguments: Sequence[str]) -> str:
-    """softmax, mask, split or merge, by the name of a function; "" for others."""
-    name = name.lower()
-    if "softmax" in name and len(arguments) in (1, 2):
-        return "softmax"
-    if "mask" in name and 1 <= len(arguments) <= 2 and not re.search(r"apply|fill|attention|softmax", name):
-        return "mask"
-    if re.search(r"(split|separate|divide|transpose).*head|head.*split", name):
-        return "split"
-    if re.search(r"(merge|combine|join|concat|unsplit).*head|head.*(merge|concat)", name):
-        return "merge"
-    return ""
+_ROWS_WHY = "The weights of one query are shares of its attention: every row sums to 1."
+_SOFTMAX = "torch.softmax(scores, dim=-1)"
+# What people write for softmax: the mistake, what it computes, and what is said of it.
+_WRONG: tuple[tuple[KnownMistake, Callable[[Tensor], Tensor], str], ...] = (
+    (
+        known("softmax over the queries", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.softmax(0),
+        "It sums over the first axis: columns sum to 1, rows do not.",
+    ),
+    (
+        known("softmax over all numbers", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.flatten().softmax(0).view_as(t),
+        "All numbers together sum to 1.",
+    ),
+    (
+        known("no normalisation", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.exp(),
+        "The exponentials are not divided by their sum.",
+    ),
+)
+OVERFLOW = known(
+    "softmax overflows",
+    "Subtracting the largest number first changes nothing, and keeps every exponential at most 1.",
+    "exp(x - x.max(-1, keepdim=True).values)",
+    "weights",
+    is_warning=True,
+)
 
 
 def check_small(subject: Subject, kind: str, sizes: ProbeSizes, seed: int = 0) -> Verdict:
@@ -62,7 +77,7 @@ def _random(seed: int, *shape: int) -> Tensor:
 
 def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
     """Call it with each of these lists of arguments; with arrays where it does not take tensors."""
-    job = {"calls": [{"args": list(args)} for args in calls]}
+    job: DriverJob = {"calls": [{"args": list(args)} for args in calls]}
     seen = subject.run(job, tensors)
     if all(run.failed for run in seen.runs):
         again = subject.run({**job, "numpy": True}, tensors)
@@ -70,94 +85,66 @@ def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[
     return seen.runs
 
 
-def _verdict(subject: Subject, task: str) -> Verdict:
-    return Verdict(subject.described["name"], task)
-
-
 def _failed(verdict: Verdict, runs: Sequence[Run]) -> Verdict:
-    failed = next(run.failed for run in runs if run.failed)
-    message = failed.message.strip().split("\n")[0]
-    verdict.findings = [Finding("", f"It fails: {failed.type}: {message}.", line=failed.line)]
+    verdict.findings = [Finding("", "It returns no tensor; return the result.")]
+    if failed := next((run.failed for run in runs if run.failed), None):
+        message = failed.message.strip().split("\n")[0]
+        verdict.findings = [Finding("", f"It fails: {failed.type}: {message}.", line=failed.line)]
     return verdict
 
 
 def _unknown(verdict: Verdict, about: str, seen: Tensor, expected: Tensor) -> Verdict:
-    flat = [t.reshape(-1, t.shape[-1])[:3, :6] if t.dim() else t.reshape(1, 1) for t in (seen, expected)]
-    verdict.findings = [
-        Finding(
-            "",
-            f"It computes something else: its result has shape {tuple(seen.shape)}, expected {tuple(expected.shape)}.",
-            step=about,
-            example=Example(about, flat[0].to(torch.float64), flat[1].to(torch.float64)),
-        )
-    ]
+    says = f"It computes something else: its result has shape {tuple(seen.shape)}, expected {tuple(expected.shape)}."
+    verdict.findings = [Finding("", says, step=about, example=_example(about, seen, expected))]
     return verdict
 
 
+def _example(about: str, seen: Tensor, expected: Tensor) -> Example:
+    rows = [t.reshape(-1, t.shape[-1])[:3, :6] if t.dim() else t.reshape(1, 1) for t in (seen, expected)]
+    return Example(about, rows[0].to(torch.float64), rows[1].to(torch.float64))
+
+
 def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = _verdict(subject, "softmax over the last axis")
+    verdict = Verdict(subject.described["name"], "softmax over the last axis")
     x = _random(seed, sizes.num_heads, sizes.T) * 2
-    second = len(subject.described["call"]) > 1
-    more = [{"value": -1}] if second and subject.described["call"][1]["required"] else []
-    runs = _run(
-        subject, {"x": x, "row": x[0].clone(), "large": x[0] * 1000}, [["x", *more], ["row", *more], ["large", *more]]
-    )
-    outs = [None if run.failed or not run.outputs else run.outputs[0] for run in runs]
-    if outs[0] is None and outs[1] is None:
+    arguments = subject.described["call"]
+    more = [{"value": -1}] if len(arguments) > 1 and arguments[1]["required"] else []
+    tensors = {"x": x, "row": x[0].clone(), "large": x[0] * 1000}
+    runs = _run(subject, tensors, [[name, *more] for name in tensors])
+    out, row, large = (None if run.failed or not run.outputs else run.outputs[0] for run in runs)
+    if out is None and row is None:
         return _failed(verdict, runs)
-    expected = x.softmax(-1)
-    wrong: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-        "softmax over the queries": (
-            lambda t: t.softmax(0),
-            "It sums over the first axis: columns sum to 1, rows do not.",
-        ),
-        "softmax over all numbers": (lambda t: t.flatten().softmax(0).view_as(t), "All numbers together sum to 1."),
-        "no normalisation": (lambda t: t.exp(), "The exponentials are not divided by their sum."),
-    }
-    if outs[0] is not None and not same(outs[0], expected):
-        for name, (act, says) in wrong.items():
-            if same(outs[0], act(x)):
-                example = Example(f"softmax of {len(x)} rows", outs[0], expected)
-                why = "The weights of one query are shares of its attention: every row sums to 1."
-                verdict.findings = [
-                    Finding(name, says, why, "torch.softmax(scores, dim=-1)", "weights", example=example)
-                ]
+    expected, about = x.softmax(-1), f"softmax of {len(x)} rows"
+    if out is not None and not same(out, expected):
+        for mistake, act, says in _WRONG:
+            if same(out, act(x)):
+                verdict.findings = [mistake.found(says, example=Example(about, out, expected))]
                 return verdict
-        return _unknown(verdict, f"softmax of {len(x)} rows", outs[0], expected)
-    if outs[0] is None and outs[1] is not None and not same(outs[1], expected[0]):
-        return _unknown(verdict, f"softmax of {sizes.T} numbers", outs[1], expected[0])
-    if outs[2] is None or not bool(outs[2].isfinite().all()):
-        verdict.findings = [
-            Finding(
-                "softmax overflows",
-                "For numbers around 1000 the result is NaN: exp(1000) is too large for any floating-point type.",
-                "Subtracting the largest number first changes nothing, and keeps every exponential at most 1.",
-                "exp(x - x.max(-1, keepdim=True).values)",
-                "weights",
-                is_warning=True,
-            )
-        ]
+        return _unknown(verdict, about, out, expected)
+    if out is None and row is not None and not same(row, expected[0]):
+        return _unknown(verdict, f"softmax of {sizes.T} numbers", row, expected[0])
+    if large is None or not bool(large.isfinite().all()):
+        says = "For numbers around 1000 the result is NaN: exp(1000) is too large for any floating-point type."
+        verdict.findings = [OVERFLOW.found(says)]
     return verdict
 
 
 def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict, T = _verdict(subject, "a causal mask"), sizes.T
+    verdict, T = Verdict(subject.described["name"], "a causal mask"), sizes.T
     runs = _run(subject, {}, [[{"value": T}]])
-    if runs[0].failed or not runs[0].outputs:
-        return (
-            _failed(verdict, runs) if runs[0].failed else _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
-        )
-    seen = runs[0].outputs[0].squeeze()
-    right = torch.ones(T, T, dtype=torch.bool).tril()
+    if runs[0].failed:
+        return _failed(verdict, runs)
+    if not runs[0].outputs:
+        return _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
+    seen, right = runs[0].outputs[0].squeeze(), causal_mask(T)
     if seen.shape != right.shape or not _is_mask(seen):
-        return _unknown(verdict, f"mask for {T} tokens", seen.to(torch.float64), right.to(torch.float64))
-    shown = seen != 0 if not bool(seen.to(torch.float64).isinf().any()) else seen == 0
+        return _unknown(verdict, f"mask for {T} tokens", seen, right)
+    is_added = not bool(seen.to(torch.float64).isfinite().all())
+    shown = seen == 0 if is_added else seen != 0
     if torch.equal(shown, right) or torch.equal(~shown, right):
-        says = "True or 1" if seen.to(torch.float64).isfinite().all() else "0"
         meaning = "may attend" if torch.equal(shown, right) else "hidden"
-        verdict.notes.append(
-            f"{says} = {meaning}." if says != "0" else "Added to the scores: 0 = may attend, −∞ = hidden."
-        )
+        added = "Added to the scores: 0 = may attend, −∞ = hidden."
+        verdict.notes.append(added if is_added else f"True or 1 = {meaning}.")
         return verdict
     case = Case(torch.zeros(1, T, 1), causal=True)
     # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
@@ -167,18 +154,10 @@ def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
         wrong = mistake.act(case)
         if torch.equal(shown, wrong) or torch.equal(~shown, wrong):
             example = Example(f"mask for {T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
-            verdict.findings = [
-                Finding(
-                    mistake.name,
-                    mistake.describe(case),
-                    mistake.why,
-                    "torch.ones(T, T).tril()",
-                    "mask",
-                    example=example,
-                )
-            ]
+            found = simulated(mistake, case, example=example)
+            verdict.findings = [replace(found, fix="torch.ones(T, T).tril()")]
             return verdict
-    return _unknown(verdict, f"mask for {T} tokens", seen.to(torch.float64), right.to(torch.float64))
+    return _unknown(verdict, f"mask for {T} tokens", seen, right)
 
 
 def _is_mask(seen: Tensor) -> bool:
@@ -197,47 +176,41 @@ def _arguments(subject: Subject, sizes: ProbeSizes) -> list[Any]:
 
 
 def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = _verdict(subject, "splitting (B, T, H·D) into heads")
+    verdict = Verdict(subject.described["name"], "splitting (B, T, H·D) into heads")
     x = _random(seed, sizes.B, sizes.T, sizes.width)
     case = Case(x, num_heads=sizes.num_heads)
-    runs = _run(subject, {"x": x}, [_arguments(subject, sizes)])
-    if runs[0].failed or not runs[0].outputs:
-        return _failed(verdict, runs)
-    seen, expected = runs[0].outputs[0], split(x, case)
-    if same(seen, expected):
-        return verdict
-    if same(seen, expected.transpose(1, 2)):
-        verdict.notes.append("The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2).")
-        return verdict
-    return _named(verdict, SPLITTING, "split", (x, case), seen, expected)
+    return _compared(verdict, subject, sizes, (x, case), split, SPLITTING)
 
 
 def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = _verdict(subject, "joining heads to (B, T, H·D)")
+    verdict = Verdict(subject.described["name"], "joining heads to (B, T, H·D)")
     context = _random(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
     case = Case(torch.zeros(sizes.B, sizes.T, sizes.width), num_heads=sizes.num_heads)
-    runs = _run(subject, {"x": context, "y": context.transpose(1, 2).contiguous()}, [_arguments(subject, sizes)])
+    return _compared(verdict, subject, sizes, (context, case), merge, MERGING)
+
+
+def _compared(
+    verdict: Verdict,
+    subject: Subject,
+    sizes: ProbeSizes,
+    given: tuple[Tensor, Case],
+    right: Callable[[Tensor, Case], Tensor],
+    mistakes: Sequence[Mistake],
+) -> Verdict:
+    """The verdict on a function of one tensor: right, or the mistake that gives its result."""
+    (x, case), step = given, right.__name__
+    runs = _run(subject, {"x": x}, [_arguments(subject, sizes)])
     if runs[0].failed or not runs[0].outputs:
         return _failed(verdict, runs)
-    seen, expected = runs[0].outputs[0], merge(context, case)
+    seen, expected = runs[0].outputs[0], right(x, case)
     if same(seen, expected):
         return verdict
-    return _named(verdict, MERGING, "merge", (context, case), seen, expected)
-
-
-def _named(
-    verdict: Verdict, mistakes: Sequence[Mistake], step: str, given: tuple[Tensor, Case], seen: Tensor, expected: Tensor
-) -> Verdict:
-    """The mistake that gives this result."""
-    t, case = given
+    if step == "split" and same(seen, expected.transpose(1, 2)):
+        verdict.notes.append("The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2).")
+        return verdict
     for mistake in mistakes:
-        if mistake.step == step and mistake.applies(case) and same(mistake.act(t, case), seen):
-            about = f"{mistake.shows}, the first 3 rows"
-            example = Example(
-                about, seen.reshape(-1, seen.shape[-1])[:3, :6], expected.reshape(-1, expected.shape[-1])[:3, :6]
-            )
-            verdict.findings = [
-                Finding(mistake.name, mistake.describe(case), mistake.why, mistake.fix, mistake.shows, example=example)
-            ]
+        if mistake.step == step and mistake.applies(case) and same(mistake.act(x, case), seen):
+            example = _example(f"{mistake.shows}, the first 3 rows", seen, expected)
+            verdict.findings = [simulated(mistake, case, example=example)]
             return verdict
     return _unknown(verdict, step, seen, expected)

@@ -1,4 +1,4 @@
-"""Readings: code that is right in one reading and wrong in the other, and whose own text says which is meant."""
+"""Ambiguities: code that is right in one reading and wrong in the other, and whose own text says which is meant."""
 
 from __future__ import annotations
 
@@ -8,51 +8,49 @@ from regard.school.check.compare.call_forms import LAYOUTS, CallForm
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.divergence import first_divergence
 from regard.school.check.explain.mistake_lines import hiding_line
-from regard.school.check.learner_code.subject import Observation, Subject
+from regard.school.check.learner_code.protocol import Observation
+from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
-from regard.school.check.verdict import Finding
+from regard.school.check.verdict import Finding, known
 
 _HIDES = ("True = hidden", "1 = hidden")
 _SHOWS = ("True = may attend", "1 = may attend")
+OVER_THE_BATCH = known(
+    "attention over the batch instead of the tokens",
+    "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
+    "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)  # or say it: T, B, width = x.shape",
+)
+INVERTED = known(
+    "mask polarity inverted",
+    "masked_fill replaces where its mask is True: that must be the tokens to hide.",
+    step="mask",
+)
 
 
 def attends_over_the_batch(subject: Subject, result: Experiment) -> Finding:
     """Right for x of (T, B, width), but nothing in the code says that it takes that."""
-    assert result.call is not None
-    assert result.case is not None
     args = tuple("x" if isinstance(one, str) and one.startswith("x,") else one for one in result.call.args)
     way = CallForm(args, result.call.kwargs, LAYOUTS[0], result.call.mask)
     seen = subject.run(result.job(calls=[way.as_json()], record=True), result.tensors)
     where = first_divergence(replace(result.case, x=result.prepared(result.tensors["x"])), seen)
-    return Finding(
-        "attention over the batch instead of the tokens",
+    says = (
         "For x of (B, T, width), the first tokens of all texts look at each other, then the second tokens, and so on; "
         "no token sees another of its own text. It is right only for x of (T, B, width), and nothing in the code says "
-        "that it takes that.",
-        "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
-        "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)  # or say it: T, B, width = x.shape",
-        step=where.step,
-        line=where.line,
+        "that it takes that."
     )
+    return OVER_THE_BATCH.found(says, where.line, step=where.step)
 
 
 def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
     shows = mask_shows(text)
-    if shows is None or masked.call is None or not masked.is_right:
-        return None
     form = masked.call.mask.partition(", (")[0]
-    if form not in (_HIDES if shows else _SHOWS):
+    if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
         return None
-    does, says = ("hides", "may be seen") if shows else ("shows", "is hidden")
-    return Finding(
-        "mask polarity inverted",
-        f"Where the mask that is passed is 1 or True, it {does} a token; the text in the code says that such a token {says}.",
-        "masked_fill replaces where its mask is True: that must be the tokens to hide.",
-        "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)",
-        step="mask",
-        line=hiding_line(seen),
-    )
+    does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
+    says = f"Where the mask that is passed is 1 or True, it {does} a token; the text in the code says that such a token {meaning}."
+    fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
+    return INVERTED.found(says, hiding_line(seen), fix=fix)
 
 
 def beyond_the_formula(text: str, finding: Finding) -> str:

@@ -6,7 +6,7 @@ does. The first call that is neither is where the layer goes its own way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.mistakes.formula import Case
 from regard.school.check.explain.mistake_lines import CLOSE, holds, steps_of
-from regard.school.check.learner_code.subject import Observation, Recorded
+from regard.school.check.learner_code.protocol import Observation, Recorded
 from regard.traces.arrangements import Numbers
 
 _ORDER = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context", "concat", "out")
@@ -22,6 +22,15 @@ _SHAPES = (
     *("view", "reshape", "flatten", "transpose", "permute", "cat", "stack", "unflatten", "contiguous", "concat", "mT"),
     *("split", "chunk", "swapaxes", "movedim", "unbind", "getitem", "T", "squeeze", "unsqueeze", "repeat", "expand"),
 )
+_PROJECTED = ("queries", "keys", "values")
+# What comes next, where a call only changes a shape.
+_AFTER_RESHAPE = {
+    **dict.fromkeys(_PROJECTED, "split"),
+    "scores": "scaled",
+    "weights": "context",
+    "context": "concat",
+    "concat": "out",
+}
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm", "linear", "scaled_dot_product_attention", "mm", "rmatmul")
 
 
@@ -55,27 +64,34 @@ def first_divergence(case: Case, seen: Observation) -> Divergence:
     right["masked"] = right["scaled"].masked_fill(~right["mask"], -torch.inf)
     right["scores masked"] = right["scores"].masked_fill(~right["mask"], -torch.inf)
     right["exponentials"] = right["masked"].exp()  # of a softmax in pieces
-    names = [n for n in _ORDER if n in right and (case.projections or n not in ("queries", "keys", "values"))]
+    names = [n for n in _ORDER if n in right and (case.projections or n not in _PROJECTED)]
     calls = seen.recorded
     held = {i: _held(call.value, right, names) for i, call in enumerate(calls) if i >= seen.built}
-    reached = [n for n in names if any(n in one for one in held.values())]
-    before = reached[-1] if reached else ""
+    before = next((n for n in reversed(names) if any(n in one for one in held.values())), "")
+    excused = _excused(calls, held)
+    sizes = _sizes([right[n] for n in names], case.num_heads)
+    sizes.add(sum(right[n].numel() for n in _PROJECTED))  # one projection for all three
+    for i in sorted(_ancestors(calls, len(calls) - 1)):
+        call = calls[i]
+        is_suspect = i >= seen.built and not held[i] and i not in excused and call.line > 0
+        if is_suspect and call.value.is_floating_point() and call.value.numel() in sizes:
+            return Divergence(_step(calls, i, held, right), call.line, before)
+    following = names[min(names.index(before) + 1, len(names) - 1)] if before else names[0]
+    return Divergence(following, calls[-1].line if calls else 0, before)
+
+
+def _excused(calls: Sequence[Recorded], held: Mapping[int, set[str]]) -> set[int]:
+    """The calls that lead to one that holds a step of the formula."""
     excused = set[int]()
     for i in sorted(held, reverse=True):
         if held[i] or i in excused:
             excused |= set(calls[i].inputs)
-    leading = _ancestors(calls, len(calls) - 1)
-    sizes = {right[n].numel() for n in names} | {right[n][0].numel() for n in names}
-    sizes |= {right[n].numel() // case.num_heads for n in names}
-    sizes |= {sum(right[n].numel() for n in ("queries", "keys", "values"))}  # one projection for all three
-    for i in sorted(leading):
-        call = calls[i]
-        if i < seen.built or held[i] or i in excused or not call.line or not call.value.is_floating_point():
-            continue
-        if call.value.numel() in sizes:
-            return Divergence(_step(calls, i, held, right), call.line, before)
-    following = names[min(names.index(before) + 1, len(names) - 1)] if before else names[0]
-    return Divergence(following, calls[-1].line if calls else 0, before)
+    return excused
+
+
+def _sizes(steps: Sequence[Tensor], num_heads: int) -> set[int]:
+    """How many numbers a step has: all of it, one text, or one head."""
+    return {n for t in steps for n in (t.numel(), t[0].numel(), t.numel() // num_heads)}
 
 
 def _held(value: Tensor, right: dict[str, Tensor], names: Sequence[str]) -> set[str]:
@@ -99,30 +115,26 @@ def _ancestors(calls: Sequence[Recorded], last: int) -> set[int]:
     return found
 
 
-def _step(calls: Sequence[Recorded], i: int, held: dict[int, set[str]], right: dict[str, Tensor]) -> str:
+def _step(calls: Sequence[Recorded], i: int, held: Mapping[int, set[str]], right: dict[str, Tensor]) -> str:
     """What a call should have made, from what it was made of."""
     call = calls[i]
-    made_of = {name for j in calls[i].inputs for name in held.get(j, ())}
+    made_of = {name for j in call.inputs for name in held.get(j, ())}
     if not made_of:
         made_of = {name for j in _ancestors(calls, i) - {i} for name in held.get(j, ())}
     latest = next((n for n in reversed(_ORDER) if n in made_of), "")
     if not latest:
         return "queries" if "queries" in right else "scores"
+    if call.name in _PRODUCTS and latest in _PROJECTED:
+        return "scores" if call.name != "scaled_dot_product_attention" else "context"
     if call.name in _PRODUCTS:
-        if latest in ("queries", "keys", "values"):
-            return "scores" if call.name != "scaled_dot_product_attention" else "context"
-        return {"weights": "context", "masked": "context", "scaled": "context"}.get(latest, "out")
+        return "context" if latest in ("weights", "masked", "scaled") else "out"
     if call.name in _SHAPES:
-        following = {"queries": "split", "keys": "split", "values": "split", "weights": "context", "context": "concat"}
-        return following.get(latest, "scaled" if latest == "scores" else "out" if latest == "concat" else latest)
-    if latest in ("scores", "scaled", "masked"):
-        before_softmax = any(
-            "softmax" in one.name and i in _ancestors(calls, j) for j, one in enumerate(calls) if j > i
-        )
-        if before_softmax and _is_masked(call.value, right):
-            return "mask"
-        return "scaled" if before_softmax else "weights"
-    return latest
+        return _AFTER_RESHAPE.get(latest, latest)
+    if latest not in ("scores", "scaled", "masked"):
+        return latest
+    if not any("softmax" in one.name and i in _ancestors(calls, j) for j, one in enumerate(calls) if j > i):
+        return "weights"
+    return "mask" if _is_masked(call.value, right) else "scaled"
 
 
 def _is_masked(value: Tensor, right: dict[str, Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""Locating: the line of the learner's file at which a step goes wrong, from the torch calls that ran.
+"""Mistake lines: the line of the learner's file at which a step goes wrong, from the torch calls that ran.
 
 A mistake is at the first call whose value is what the formula gives with the mistake, and not what it gives without it.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,10 +17,13 @@ from torch import Tensor
 from regard.mistakes.formula import QKV, Case, Formula
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
-from regard.school.check.learner_code.subject import Observation, Recorded
+from regard.school.check.compare.experiment import Experiment
+from regard.school.check.learner_code.protocol import Observation, Recorded
+from regard.school.check.learner_code.text_hints import LONGEST_LINE
 from regard.traces.arrangements import Numbers
 from regard.traces.torch_calls import HIDDEN
 
+Node = TypeVar("Node", bound=ast.AST)
 ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -50,23 +54,30 @@ def _as_far_as_possible(formula: Formula, case: Case) -> dict[str, Tensor]:
     return {name: value for name, value in steps.items() if name != "out"}
 
 
-def line_of(mistake: Mistake, variant: Variant, case: Case, out: Tensor, seen: Observation, source: str) -> int:
-    """The line of a mistake, 0 where it cannot be told."""
-    wrong = steps_of(case, variant, out)
+def line_of(mistake: Mistake, result: Experiment, variant: Variant, seen: Observation, source: str) -> int:
+    """The line of a mistake of this explanation, 0 where it cannot be told."""
+    case = result.case
+    wrong = steps_of(case, variant, result.out)
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
-    calls = [call for call in seen.recorded[seen.built :] if call.line]
+    calls = seen.with_lines
     if mistake.name == "unused output projection":
         return return_line(source, calls)
-    if mistake.step == "project" and (line := _swap_line(mistake, source, calls)):
-        return line
-    if mistake.step == "see" and (line := _mask_line(mistake, case, wrong, seen, calls)):
-        return line
-    if mistake.step == "scale" and (line := _scale_line(wrong, calls)):
-        return line
-    if mistake.hides and mistake.shows == "mask" and (line := _fill_line(wrong, calls)):
-        return line
-    shows = "scores" if mistake.step == "project" and mistake.name.startswith("q, k, v") else mistake.shows
-    first = ORDER.index(shows) if shows in ORDER else ORDER.index("weights")
+    line = 0
+    if mistake.step == "project":
+        line = _swap_line(source, calls)
+    elif mistake.step == "see":
+        line = _mask_line(mistake, case, wrong, seen, calls)
+    elif mistake.step == "scale":
+        line = _scale_line(wrong, calls)
+    if not line and mistake.hides and mistake.shows == "mask":
+        line = _fill_line(wrong, calls)
+    return line or _step_line(mistake, wrong, right, calls)
+
+
+def _step_line(mistake: Mistake, wrong: dict[str, Tensor], right: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
+    """The first call that holds a wrong step, from the step at which the mistake shows."""
+    shows = "scores" if mistake.name.startswith("q, k, v") else mistake.shows
+    first = ORDER.index(shows if shows in ORDER else "weights")
     also = {"split": ("split", "split keys", "split values")}
     for name in ORDER[first:]:
         for call in calls:
@@ -106,8 +117,7 @@ def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
     if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
         return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), scores)), 0)
-    inputs = [wrong[name] * factor for name in ("queries", "keys", "split", "split keys")]
-    scaled = [wrong["scaled"], *inputs]
+    scaled = [wrong["scaled"], *(wrong[name] * factor for name in ("queries", "keys", "split", "split keys"))]
     for call in calls:
         if not call.value.is_floating_point():
             continue
@@ -120,25 +130,30 @@ def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
 def _mask_line(
     mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation, calls: Sequence[Recorded]
 ) -> int:
-    everything = bool(wrong["mask"].all())
-    for call in seen.recorded:
-        if everything or not call.line or call.value.dim() < 2 or call.value.shape[-1] != call.value.shape[-2]:
-            continue
-        square = call.value.reshape(-1, *call.value.shape[-2:])[0]
-        n = len(square)
-        patterns = [square != 0, square == 0, square.isinf() if square.is_floating_point() else square != 0]
-        larger = replace(case, x=case.x[:, :1].expand(-1, n, -1), qkv=None)
-        bad, good = mistake.act(larger), larger.visible()
-        if n > 1 and any(_alike(p, bad) and not _alike(p, good) for p in patterns) and call.value.numel() == n * n:
-            return call.line
+    """Where the wrong mask is made; else where it hides scores."""
     hidden = ~wrong["mask"]
+    if not bool(hidden.any()):
+        return 0
+    made = (call.line for call in seen.recorded if call.line and _is_wrong_mask(call.value, mistake, case))
+    if line := next(made, 0):
+        return line
     for call in calls:
-        if everything or call.value.shape[-2:] != hidden.shape or not call.value.is_floating_point():
-            continue
-        mine = Numbers(call.value).hidden
-        if mine is not None and mine.shape == hidden.shape and torch.equal(mine, hidden):
-            return call.line
+        if call.value.shape[-2:] == hidden.shape and call.value.is_floating_point():
+            mine = Numbers(call.value).hidden
+            if mine is not None and mine.shape == hidden.shape and torch.equal(mine, hidden):
+                return call.line
     return 0
+
+
+def _is_wrong_mask(value: Tensor, mistake: Mistake, case: Case) -> bool:
+    """Is it a square that hides, or shows, what the mistake hides at its size, and the right mask does not?"""
+    n = value.shape[-1] if value.dim() > 1 else 0
+    if n < 2 or value.shape[-2] != n or value.numel() != n * n:
+        return False
+    square, larger = value.reshape(n, n), replace(case, x=case.x[:, :1].expand(-1, n, -1), qkv=None)
+    bad, good = mistake.act(larger), larger.visible()
+    patterns = (square != 0, square == 0, square.isinf())
+    return any(_alike(one, bad) and not _alike(one, good) for one in patterns)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -161,42 +176,47 @@ def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     return 0
 
 
-def _swap_line(mistake: Mistake, source: str, calls: Sequence[Recorded]) -> int:
+_QKV_WORDS = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value": r"v(als?|alues?)?s?"}
+
+
+def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
     """The line that assigns queries, keys or values from another projection, by its names."""
     lines = {call.line for call in calls}
-    words = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value": r"v(als?|alues?)?s?"}
-    for node in _assignments(source):
+    for node in _nodes(source, ast.Assign):
         if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
             continue
-        target = node.targets[0]
-        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, node.value, words):
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, value):
             return node.lineno
-        pairs = [(target, node.value)]
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(node.value, ast.Tuple)
-            and len(target.elts) == len(node.value.elts)
-        ):
-            pairs = list(zip(target.elts, node.value.elts, strict=True))
-        for left, right in pairs:
-            if not isinstance(left, ast.Name):
-                continue
-            kind = next((n for n in QKV if re.fullmatch(words[n], left.id, re.IGNORECASE)), None)
-            attributes = [one.attr for one in ast.walk(right) if isinstance(one, ast.Attribute)]
-            used = {n for n in QKV for attribute in attributes if _is_called(attribute, words[n])}
-            if kind and len(used) == 1 and kind not in used:
-                return right.lineno
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = list(zip(target.elts, value.elts, strict=True))
+        if line := next((right.lineno for left, right in pairs if _is_swapped(left, right)), 0):
+            return line
     return 0
 
 
-def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr, words: Mapping[str, str]) -> bool:
-    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
+def _is_swapped(left: ast.expr, right: ast.expr) -> bool:
+    """Is a name for one of queries, keys and values assigned from the projection of another?"""
+    kind = _kind_of(left.id) if isinstance(left, ast.Name) else ""
+    used = _projections_in(right)
+    return kind != "" and len(used) == 1 and kind not in used
+
+
+def _kind_of(name: str) -> str:
+    return next((n for n, word in _QKV_WORDS.items() if re.fullmatch(word, name, re.IGNORECASE)), "")
+
+
+def _projections_in(value: ast.expr) -> set[str]:
+    """The projections of queries, keys and values that an expression names."""
     attributes = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
-    if any(_is_called(attribute, word) for attribute in attributes for word in words.values()):
-        return False  # each is given its own
-    names = [one.id for one in target.elts if isinstance(one, ast.Name)]
-    kinds = [next((n for n in QKV if re.fullmatch(words[n], name, re.IGNORECASE)), "") for name in names]
-    return sorted(kinds) == sorted(QKV) and tuple(kinds) != QKV
+    return {n for n, word in _QKV_WORDS.items() for attribute in attributes if _is_called(attribute, word)}
+
+
+def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr) -> bool:
+    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
+    kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
+    return not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV
 
 
 def _is_called(name: str, word: str) -> bool:
@@ -205,37 +225,34 @@ def _is_called(name: str, word: str) -> bool:
     return bool(re.fullmatch(word, joined, re.IGNORECASE))
 
 
-def _assignments(source: str) -> Iterator[ast.Assign]:
+def _nodes(source: str, kind: type[Node]) -> list[Node]:
     try:
-        tree = ast.parse(source)
+        return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kind)]
     except SyntaxError:
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            yield node
+        return []
+
+
+def line_with(source: str, pattern: str) -> int:
+    """The first line that holds the pattern, 0 where none does."""
+    lines = enumerate(source.splitlines(), 1)
+    return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)
 
 
 def softmax_line(seen: Observation) -> int:
     """The line of the softmax, or of the fused kernel that holds it."""
     names = ("softmax", "scaled_dot_product_attention")
-    calls = [call for call in seen.recorded[seen.built :] if call.line]
-    return next((call.line for call in calls if any(name in call.name for name in names)), 0)
+    return next((call.line for call in seen.with_lines if any(name in call.name for name in names)), 0)
 
 
 def hiding_line(seen: Observation) -> int:
     """The line at which scores are hidden: the first that makes −∞ or a very low number of some of them."""
-    calls = [call for call in seen.recorded[seen.built :] if call.line]
-    hides = (
-        c for c in calls if c.value.dim() > 2 and c.value.is_floating_point() and Numbers(c.value).hidden is not None
-    )
-    return next((call.line for call in hides), 0) or softmax_line(seen)
+    calls = (call for call in seen.with_lines if call.value.dim() > 2 and call.value.is_floating_point())
+    hides = (call.line for call in calls if Numbers(call.value).hidden is not None)
+    return next(hides, 0) or softmax_line(seen)
 
 
 def return_line(source: str, calls: Sequence[Recorded]) -> int:
     """The line at which the output is returned."""
     last = calls[-1].line if calls else 0
-    try:
-        returns = [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Return)]
-    except SyntaxError:
-        return last
-    return next((line for line in sorted(returns) if line >= last), last)
+    returns = sorted(node.lineno for node in _nodes(source, ast.Return))
+    return next((line for line in returns if line >= last), last)

@@ -1,8 +1,10 @@
 """The driver runs a learner's code and returns numbers, never a verdict.
 
 It stands alone, on torch: a grader sends this file into the process in which a submission runs, where nothing else of
-regard can be imported. A job says what to build, which weights to put in and what to call; tensors travel beside it by name.
+regard can be imported. Jobs and reports are those of protocol.py; tensors travel beside them by name.
 """
+
+from __future__ import annotations
 
 import copy
 import inspect
@@ -10,11 +12,14 @@ import sys
 import traceback
 import warnings
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:  # there is no protocol.py where this file runs
+    from . import protocol
 
 MOST_CALLS = 600  # recorded torch calls of one experiment
 MOST_NUMBERS = 200_000  # of a recorded tensor
@@ -24,73 +29,61 @@ LONGEST = 2000  # characters of a message
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
 
 
-def describe(module: ModuleType) -> dict[str, Any]:
+def describe(module: ModuleType) -> protocol.FileDescription:
     """The classes and functions that a file defines, in order, with the arguments that they take."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    named = [one for one in own if inspect.isfunction(one) and one.__name__.isidentifier()]  # a lambda has no name
     return {
         "classes": [describe_class(one) for one in own if isinstance(one, type)],
-        "functions": [describe_function(one) for one in own if inspect.isfunction(one)],
+        "functions": [describe_function(one) for one in named],
     }
 
 
-def describe_class(one: type) -> dict[str, Any]:
+def describe_class(one: type) -> protocol.Description:
     """A class: what it is built with, and what it is called with."""
     called = getattr(one, "forward" if issubclass(one, nn.Module) else "__call__", None)
-    return {
-        "name": one.__name__,
-        "build": _parameters(one),
-        "call": _parameters(called, skip_first=True),
-    }
+    return {"name": one.__name__, "build": _parameters(one), "call": _parameters(called, skip_first=True)}
 
 
-def describe_function(function: Any) -> dict[str, Any]:
+def describe_function(function: Any) -> protocol.Description:
     """A function and its arguments."""
     return {"name": function.__name__, "call": _parameters(function)}
 
 
-def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Do one job with a class, a function or an instance; return what was seen, as JSON and as tensors by name.
-
-    The job:
-        build: arguments of the constructor; none for what is built already. inside: the path of a module in it.
-        state: put the tensors state.NAME into the parameters.
-        dtype, train, seed: how it runs; seeds: another seed for every call.
-        dropout: the probability of every nn.Dropout; without it, dropout changes nothing.
-        calls: each with args and kwargs, which are names of tensors or {"value": …}.
-        record: keep every torch call of the constructor and of the first call.
-        finite: infinities become ±1e9, so that NaN does not hide what happens.
-        gradients: tell which parameters get a gradient from the first output of the first call.
-        devices: tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU.
-        numpy: pass arrays.
-    """
-    seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
+def run(
+    target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]
+) -> tuple[protocol.DriverReport, dict[str, Tensor]]:
+    """Do one job with a class, a function or an instance; return what was seen, and tensors by name."""
+    seen: protocol.DriverReport = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
     torch.manual_seed(job.get("seed", 0))
     recorder = Recorder(files_of(target), job)
     try:
         with recorder:
-            subject = build(target, job["build"]) if job.get("build") is not None else _copy(target)
+            arguments = job.get("build")
+            subject = _copy(target) if arguments is None else build(target, arguments)
             if job.get("inside"):
                 subject = subject.get_submodule(job["inside"])
         recorder.files |= files_of(subject)
         seen["built"] = len(recorder.calls)
         if isinstance(subject, nn.Module):
-            seen |= _contents(subject)
+            seen.update(_contents(subject))  # type: ignore[typeddict-item]
             _prepare(subject, job, tensors)
     except Exception as error:
-        return seen | {"failed": failure(error, recorder.files)}, returned
+        seen["failed"] = failure(error, recorder.files)
+        return seen, returned
     previous: Any = None
     for number, call in enumerate(job.get("calls", ())):
         torch.manual_seed(job.get("seed", 0) + (number if job.get("seeds") else 0))
         names = [*call["args"], *call.get("kwargs", {}).values()]
-        arguments = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
-        one: dict[str, Any] = {"outputs": [], "after": {}}
+        given = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
+        one: protocol.CallReport = {"outputs": [], "after": {}}
         recorder.is_on = not number
         try:
-            mode = Devices(recorder.files, _tensors(subject, arguments)) if job.get("devices") else recorder
+            mode = Devices(recorder.files, _tensors(subject, given)) if job.get("devices") else recorder
             with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
                 warnings.simplefilter("ignore")
-                previous = _call(subject, call, arguments, previous)
+                previous = _call(subject, call, given, previous)
             if isinstance(mode, Devices):
                 seen["elsewhere"] = mode.fault
             outputs = _flat(previous)
@@ -101,16 +94,11 @@ def run(target: Any, job: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[d
                 seen["without_gradient"] = _without_gradient(subject, outputs)
         except Exception as error:
             one["failed"] = failure(error, recorder.files)
-        for i, (name, value) in enumerate(arguments.items()):  # whoever asked compares them with what was given
+        for i, (name, value) in enumerate(given.items()):  # whoever asked compares them with what was given
             returned[f"after.{number}.{i}"] = value if isinstance(value, Tensor) else torch.from_numpy(value)
             one["after"][name] = f"after.{number}.{i}"
         seen["calls"].append(one)
-    for i, (name, line, value, inputs) in enumerate(recorder.calls):
-        seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
-        returned[f"recorded.{i}"] = value
-    for i, (p, line, dropped) in enumerate(recorder.dropped):
-        seen["dropped"].append({"p": p, "line": line})
-        returned[f"dropped.{i}"] = dropped
+    recorder.write(seen, returned)
     return seen, returned
 
 
@@ -136,7 +124,7 @@ class Recorder(TorchFunctionMode):
     Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
     """
 
-    def __init__(self, files: set[str], job: dict[str, Any]) -> None:
+    def __init__(self, files: set[str], job: protocol.DriverJob) -> None:
         super().__init__()
         self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
         self.dropout = job.get("dropout") is not None
@@ -154,12 +142,7 @@ class Recorder(TorchFunctionMode):
                 return args[0]
             self._drop(args, kwargs)
         elif name == "scaled_dot_product_attention":
-            p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
-            if p and not self.dropout:
-                args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-                kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
-            elif p and self.is_on:
-                self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
+            args, kwargs = self._drop_fused(args, kwargs)
         result = func(*args, **kwargs)
         if self.finite:
             for value in _flat(result):
@@ -175,6 +158,16 @@ class Recorder(TorchFunctionMode):
                 self._busy = False
         return result
 
+    def _drop_fused(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The arguments of the fused kernel, without dropout unless that is asked for."""
+        p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+        if p and not self.dropout:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
+        elif p and self.is_on:
+            self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
+        return args, kwargs
+
     def _drop(self, args: Any, kwargs: dict[str, Any]) -> None:
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
@@ -188,6 +181,15 @@ class Recorder(TorchFunctionMode):
             if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
                 self._made[id(value)] = (len(self.calls), value)
                 self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
+
+    def write(self, seen: protocol.DriverReport, returned: dict[str, Tensor]) -> None:
+        """Put everything that was recorded into a report."""
+        for i, (name, line, value, inputs) in enumerate(self.calls):
+            seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
+            returned[f"recorded.{i}"] = value
+        for i, (p, line, value) in enumerate(self.dropped):
+            seen["dropped"].append({"p": p, "line": line})
+            returned[f"dropped.{i}"] = value
 
 
 def _learner_line(files: set[str]) -> int:
@@ -213,7 +215,7 @@ class Devices(TorchFunctionMode):
         self.files = files
         self.moved = {id(t): t for t in tensors}
         self.kept: list[Any] = []  # so that no id is used twice
-        self.fault: dict[str, Any] | None = None
+        self.fault: protocol.FaultReport | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -231,7 +233,7 @@ class Devices(TorchFunctionMode):
         return result
 
 
-def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
+def failure(error: BaseException, files: set[str]) -> protocol.FailureReport:
     """An exception as data: its type, message and the last line of the learner's that it passed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return {
@@ -258,7 +260,7 @@ def files_of(target: Any) -> set[str]:
     return files
 
 
-def _contents(module: nn.Module) -> dict[str, Any]:
+def _contents(module: nn.Module) -> protocol.ModuleContents:
     """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
     owners = {
         f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
@@ -271,7 +273,9 @@ def _contents(module: nn.Module) -> dict[str, Any]:
         values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
         numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
     modules = list(module.named_modules())
-    inner = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
+    inside = [
+        _inside(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))
+    ]
     return {
         "parameters": [
             {**_facts(name, p), "owner": owners.get(name, "")}
@@ -286,12 +290,17 @@ def _contents(module: nn.Module) -> dict[str, Any]:
         ],
         "attributes": numbers,
         "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
-        "inside": [{"path": path, **describe_class(type(part))} for path, part in inner][:MOST_INSIDE],
+        "inside": inside[:MOST_INSIDE],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
 
 
-def _facts(name: str, t: Tensor) -> dict[str, Any]:
+def _inside(path: str, part: nn.Module) -> protocol.ModuleInside:
+    described = describe_class(type(part))
+    return {"path": path, "name": described["name"], "build": described["build"], "call": described["call"]}
+
+
+def _facts(name: str, t: Tensor) -> protocol.TensorFacts:
     return {"name": name, "shape": list(t.shape), "is_mask": _is_mask(t)}
 
 
@@ -304,7 +313,7 @@ def _is_mask(t: Tensor) -> bool:
     return is_plain and not bool((values == values.flatten()[0]).all())
 
 
-def _prepare(module: nn.Module, job: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def _prepare(module: nn.Module, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> None:
     module.to(getattr(torch, job.get("dtype", "float64")))
     if job.get("state"):
         with torch.no_grad():
@@ -337,13 +346,13 @@ def _tensors(subject: Any, arguments: dict[str, Any]) -> list[Tensor]:
     return own + [value for value in arguments.values() if isinstance(value, Tensor)]
 
 
-def _argument(tensor: Tensor, job: dict[str, Any]) -> Any:
+def _argument(tensor: Tensor, job: protocol.DriverJob) -> Any:
     if tensor.is_floating_point():
         tensor = tensor.to(getattr(torch, job.get("dtype", "float64")))
     return tensor.numpy().copy() if job.get("numpy") else tensor.clone()
 
 
-def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Any], previous: Any) -> Any:
+def _call(subject: Any, call: protocol.CallJob, tensors: dict[str, Any], previous: Any) -> Any:
     """Call it; {"cache": n} is the n-th part of what the call before returned, as for keys and values of a cache."""
 
     def value(one: Any) -> Any:
@@ -351,8 +360,6 @@ def _call(subject: Any, call: dict[str, Any], tensors: dict[str, Any], previous:
             return tensors[one]
         return previous[one["cache"]] if "cache" in one else one["value"]
 
-    if "method" in call:
-        return getattr(subject, call["method"])()
     return subject(*map(value, call["args"]), **{name: value(one) for name, one in call.get("kwargs", {}).items()})
 
 
@@ -379,7 +386,7 @@ def _flat(result: Any) -> list[Tensor]:
     return []
 
 
-def _parameters(function: Any, skip_first: bool = False) -> list[dict[str, Any]]:
+def _parameters(function: Any, skip_first: bool = False) -> list[protocol.ArgumentFacts]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.school.check.learner_code.function_roles import is_known
 from regard.school.check.learner_code.subject import LocalSubject
 
 _ATTENTION = ("attention", "attn", "head", "mha")
@@ -55,10 +56,12 @@ class Loaded:
 
 def choose(classes: list[Any], functions: list[Any]) -> list[Any]:
     """What to check of a file: attention layers; else all layers; else functions whose names are known."""
-    from regard.school.check.compare.attention_functions import is_known
-
     named = [one for one in classes if is_named_attention(one.__name__)]
-    return named or classes or [one for one in functions if is_known(one)]
+    return named or classes or [one for one in functions if _is_known(one)]
+
+
+def _is_known(function: Any) -> bool:
+    return is_known(function.__name__, function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 def is_named_attention(name: str) -> bool:

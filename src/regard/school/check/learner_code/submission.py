@@ -13,17 +13,24 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.school.check.compare.attention_functions import is_known_by
 from regard.school.check.learner_code import driver
+from regard.school.check.learner_code.function_roles import is_known
 from regard.school.check.learner_code.loading import is_named_attention
-from regard.school.check.learner_code.protocol import check_observed
-from regard.school.check.learner_code.subject import Observation, read
-from regard.school.check.verdict import Finding
+from regard.school.check.learner_code.protocol import (
+    Description,
+    DriverJob,
+    FileDescription,
+    Observation,
+    check_report,
+    fits,
+    read_report,
+)
+from regard.school.check.verdict import Finding, known
 from regard.school.sandbox.limits import MiB, RunLimits
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
 from regard.school.sandbox.worker import Job, Worker
 
-# Appended to school/check/driver.py, which is what runs beside the submission.
+# Appended to driver.py, which is what runs beside the submission.
 DRIVE = """
 def drive(submission, tensors, values):
     torch.set_num_threads(1)
@@ -39,7 +46,9 @@ def drive(submission, tensors, values):
     return returned, seen
 """
 DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
-MOST_DESCRIBED = 200  # classes or functions of a file, and arguments of each
+
+
+DOES_NOT_RUN = known("does not run", "A file that raises an error while it is imported defines nothing to check.")
 
 
 class SubmissionStopped(Exception):
@@ -59,14 +68,15 @@ class Submission:
 
     def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
         """The class or function of this name; without one, the layers in the file that look like attention."""
-        outcome = self.run({}, {})
-        classes = [_described(one, True) for one in _list(outcome.values, "classes")]
-        functions = [_described(one, False) for one in _list(outcome.values, "functions")]
+        described = self.run({}, {}).values
+        if not fits(described, FileDescription) or not all("build" in one for one in described["classes"]):
+            raise SubmissionStopped(malformed("its description is not what a driver writes"))
+        classes, functions = described["classes"], described["functions"]
         if name:
             chosen = [one for one in (*classes, *functions) if one["name"] == name][:1]
         else:
             named = [one for one in classes if is_named_attention(one["name"])]
-            known = [one for one in functions if is_known_by(one["name"], [p["name"] for p in one["call"]])]
+            known = [one for one in functions if is_known(one["name"], [p["name"] for p in one["call"]])]
             chosen = named or classes or known
         return [SandboxedSubject(self, one, source, file) for one in chosen]
 
@@ -90,15 +100,15 @@ class SandboxedSubject:
 
     is_built = False
 
-    def __init__(self, submission: Submission, described: dict[str, Any], source: str, file: str) -> None:
+    def __init__(self, submission: Submission, described: Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
 
-    def run(self, job: dict[str, Any], tensors: dict[str, Tensor]) -> Observation:
+    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment in the sandbox."""
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
-            check_observed(outcome.values, outcome.tensors, job)
-            return read(outcome.values, dict(outcome.tensors), tensors)
+            check_report(outcome.values, outcome.tensors, job)
+            return read_report(outcome.values, dict(outcome.tensors), tensors)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
 
@@ -107,7 +117,7 @@ def does_not_run(failure: SubmissionFailure) -> Finding:
     """The finding on a file that cannot be imported."""
     message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(":. ")
     line = failure.lines[-1].line if failure.lines else 0
-    return Finding("does not run", f"The file does not run: {message}.", line=line)
+    return DOES_NOT_RUN.found(f"The file does not run: {message}.", line)
 
 
 def what_is_missing(failure: SubmissionFailure) -> str:
@@ -138,33 +148,3 @@ def own_limits(seconds: float | int) -> RunLimits:
 def malformed(reason: str) -> Outcome:
     """The outcome of a run that returned what the driver does not write."""
     return Outcome("malformed", f"What it returned is no result: {reason[:200]}.")
-
-
-def _list(values: Any, name: str) -> list[Any]:
-    if not isinstance(values, dict) or not isinstance(values.get(name), list):
-        raise SubmissionStopped(malformed("its description has no list of " + name))
-    return list(values[name][:MOST_DESCRIBED])
-
-
-def _described(one: Any, is_class: bool) -> dict[str, Any]:
-    """A class or function as driver.describe writes it, and nothing else."""
-    try:
-        parts = ("build", "call") if is_class else ("call",)
-        described: dict[str, Any] = {part: [_argument(p) for p in one[part][:MOST_DESCRIBED]] for part in parts}
-        return {"name": _identifier(one["name"]), **described}
-    except (KeyError, TypeError, ValueError) as error:
-        raise SubmissionStopped(malformed(f"its description: {type(error).__name__}")) from error
-
-
-def _argument(one: Any) -> dict[str, Any]:
-    default = one["default"]
-    if not isinstance(default, (int, float, str, type(None))):
-        raise TypeError("a default is no plain value")
-    required, kind = bool(one["required"]), _identifier(one["kind"])
-    return {"name": _identifier(one["name"]), "kind": kind, "required": required, "default": default}
-
-
-def _identifier(name: Any) -> str:
-    if not isinstance(name, str) or len(name) > 200 or not name.isidentifier():
-        raise ValueError("a name is no identifier")
-    return name

@@ -2,9 +2,9 @@ import torch
 
 from regard.school.check.check import check
 from regard.school.check.compare.constructor_arguments import PROBES
-from regard.school.check.compare.experiment import Request, experiment
+from regard.school.check.compare.experiment import experiment
 from regard.school.check.learner_code.subject import LocalSubject
-from regard.school.check.remedies import in_key, in_python
+from regard.school.check.request import FLAGS, IN_KEY, IN_PYTHON, Request
 
 
 class Odd(torch.nn.Module):
@@ -24,16 +24,15 @@ class Unnamed(torch.nn.Module):
         return x
 
 
-def problem(target):
-    return experiment(LocalSubject(target), PROBES[0], 0, Request()).problem
+def problem(target, spelling):
+    return experiment(LocalSubject(target), PROBES[0], 0, Request(spelling=spelling)).problem
 
 
-def test_every_flag_in_a_sentence_of_a_check_is_known_here():
+def test_every_sentence_that_asks_for_something_is_spelled_as_it_is_given():
     for target in (Odd, Unnamed):
-        said = problem(target)
-        assert "--" in said
-        assert "--" not in in_python(said)
-        assert "--" not in in_key(said)
+        assert "--" in problem(target, FLAGS)
+        assert "--" not in problem(target, IN_PYTHON)
+        assert "--" not in problem(target, IN_KEY)
 
 
 def test_a_check_in_python_names_arguments():
@@ -41,5 +40,5 @@ def test_a_check_in_python_names_arguments():
 
 
 def test_a_key_has_entries_for_weights():
-    text = in_key("Say it: --names W_query=…,W_key=…,W_value=…,out_proj=…")
-    assert text == "Say it: W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key"
+    weights = "W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key"
+    assert problem(Unnamed, IN_KEY).endswith(f"Say it: {weights}")
