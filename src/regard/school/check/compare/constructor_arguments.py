@@ -159,10 +159,14 @@ def choose_arguments(
             guessed.append(name)
         elif is_required:
             unknown.append(name)
-    shown = {name: value for name, value in chosen.items() if type(value) is int}
+    return Built(chosen, tuple(unknown), tuple(guessed), _shown(chosen, sizes))
+
+
+def _shown(chosen: Mapping[str, Any], sizes: ProbeSizes) -> dict[str, Any]:
+    """The sizes among the arguments, to tell the learner."""
     if any(isinstance(value, dict) for value in chosen.values()):
-        shown = {"d_model": sizes.width, "num_heads": sizes.num_heads}
-    return Built(chosen, tuple(unknown), tuple(guessed), shown)
+        return {"d_model": sizes.width, "num_heads": sizes.num_heads}
+    return {name: value for name, value in chosen.items() if type(value) is int}
 
 
 # Words in names that are not known, and the known name that such a name is taken for: the first that fits.

@@ -334,13 +334,9 @@ def _stacked(
     over = [name for name in stacked if name not in qkv]
     biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in stacked}
     out = _only([stem for stem in stems if not any(stem.weight is bias for bias in biases.values())])
-    own = [None if (bias := biases[name]) is None else bias.flatten() for name in qkv]
-    for weights in _unstacked([values[name] for name in qkv], num_heads):
-        rows, columns = weights[0].shape
-        if columns != (d_in or columns) or any(bias is not None and len(bias) != rows for bias in own):
-            continue
-        projections = {n: Projection(w, bias) for n, w, bias in zip(QKV, weights, own, strict=True)}
-        options = {"named": row is not None, "is_linear": False}
+    options = {"named": row is not None, "is_linear": False}
+    for parts in _unstacked([(values[name], biases[name]) for name in qkv], num_heads, d_in):
+        projections = dict(zip(QKV, parts, strict=True))
         if len(over) == 1 and len(values[over[0]]) == num_heads:  # (heads, D, E), summed over the heads
             joined = Projection(values[over[0]].flatten(0, 1).t(), biases[over[0]])
             yield Assignment({**projections, "out_proj": joined}, frozenset(stacked), **options)
@@ -348,13 +344,21 @@ def _stacked(
             yield from _with_out(projections, frozenset(qkv), out, **options)
 
 
-def _unstacked(stacked: Sequence[Tensor], num_heads: int) -> Iterator[list[Tensor]]:
-    """Weights of three axes as (heads × out, in), in each way that their shapes allow."""
-    shape = stacked[0].shape
+def _unstacked(
+    stacked: Sequence[tuple[Tensor, Tensor | None]], num_heads: int, d_in: int | None
+) -> Iterator[list[Projection]]:
+    """Weights of three axes, with their biases, as (heads × out, in), in each way that their shapes allow."""
+    shape = stacked[0][0].shape
     ways = [(0, 2, 1), (0, 1, 2)] if shape[0] == num_heads else []
     ways += [(1, 2, 0)] if shape[1] == num_heads else []
     for axes in ways:
-        yield [weight.permute(axes).flatten(0, 1) for weight in stacked]
+        parts = [
+            Projection(weight.permute(axes).flatten(0, 1), None if bias is None else bias.flatten())
+            for weight, bias in stacked
+        ]
+        rows, columns = parts[0].weight.shape
+        if columns == (d_in or columns) and all(part.bias is None or len(part.bias) == rows for part in parts):
+            yield parts
 
 
 def _by_shape(stems: Sequence[_Stem], num_heads: int, d_in: int | None) -> Iterator[Assignment]:

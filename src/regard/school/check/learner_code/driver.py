@@ -262,37 +262,33 @@ def files_of(target: Any) -> set[str]:
 
 def _contents(module: nn.Module) -> protocol.ModuleContents:
     """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
+    modules = list(module.named_modules())
     owners = {
         f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
-        for path, part in module.named_modules()
+        for path, part in modules
         for name in part._parameters
     }
-    settings = [getattr(module, "config", None), getattr(module, "cfg", None), getattr(module, "args", None), module]
-    numbers: dict[str, Any] = {}
-    for one in settings:
-        values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
-        numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
-    modules = list(module.named_modules())
-    inside = [
-        _inside(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))
-    ]
+    attributes = [(f"{path}.{name}".lstrip("."), value) for path, part in modules for name, value in vars(part).items()]
+    inside = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
+    named = module.named_parameters(remove_duplicate=False)
     return {
-        "parameters": [
-            {**_facts(name, p), "owner": owners.get(name, "")}
-            for name, p in module.named_parameters(remove_duplicate=False)
-        ],
+        "parameters": [{**_facts(name, p), "owner": owners.get(name, "")} for name, p in named],
         "buffers": [_facts(name, b) for name, b in module.named_buffers()],
-        "loose": [
-            _facts(f"{path}.{name}".lstrip("."), value)
-            for path, part in modules
-            for name, value in vars(part).items()
-            if isinstance(value, Tensor)
-        ],
-        "attributes": numbers,
+        "loose": [_facts(path, value) for path, value in attributes if isinstance(value, Tensor)],
+        "attributes": _numbers(module),
         "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
-        "inside": inside[:MOST_INSIDE],
+        "inside": [_inside(path, part) for path, part in inside[:MOST_INSIDE]],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
+
+
+def _numbers(module: nn.Module) -> dict[str, Any]:
+    """The numbers among the attributes of a module and of its configuration."""
+    numbers: dict[str, Any] = {}
+    for one in (*(getattr(module, name, None) for name in ("config", "cfg", "args")), module):
+        values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
+        numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
+    return numbers
 
 
 def _inside(path: str, part: nn.Module) -> protocol.ModuleInside:
