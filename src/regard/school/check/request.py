@@ -51,5 +51,5 @@ class Request:
 
     def ask_for_arguments(self, names: Sequence[str]) -> str:
         """Why a class could not be built, and how to give what is missing."""
-        listed = ", ".join(names)
-        return f"its constructor takes {listed}, and nothing is known of that; give a value: {self.spelling.value_of(names[0])}"
+        ask = f"give a value: {self.spelling.value_of(names[0])}"
+        return f"its constructor takes {', '.join(names)}, and nothing is known of that; {ask}"

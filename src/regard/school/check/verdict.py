@@ -58,7 +58,7 @@ KNOWN: list[KnownMistake] = []  # every one that `known` made
 
 
 def known(name: str, why: str = "", fix: str = "", step: str = "", is_warning: bool = False) -> KnownMistake:
-    """A mistake with a name, which is listed with all others: a name may stand for several that differ in their words."""
+    """A mistake with a name, which is listed with all others: a name may stand for several."""
     KNOWN.append(KnownMistake(name, why, fix, step, is_warning))
     return KNOWN[-1]
 

@@ -39,9 +39,7 @@ def test_only_steps_that_positions_change_are_excused_by_them():
         "", "It computes something else, and no known mistake explains it. The first step that differs: scores."
     )
     problem = beyond_the_formula(text, Finding("", early.says, step="scores", line=7))
-    assert (
-        problem
-        == "it has positions beside the formula, which are not known here; the first step that differs: scores (line 7)."
-    )
+    begins = "the first step that differs: scores (line 7)."
+    assert problem == f"it has positions beside the formula, which are not known here; {begins}"
     assert beyond_the_formula(text, Finding("", early.says, step="concat")) == ""
     assert beyond_the_formula("x = 1", Finding("", early.says, step="scores")) == ""

@@ -4,7 +4,8 @@ import pytest
 
 from regard.school.check.learner_code.loading import choose, load, split_name
 
-TWO = "import torch\nclass Attention(torch.nn.Module): pass\nclass Block(torch.nn.Module): pass\ndef softmax(x): return x\n"
+LAYERS = "class Attention(torch.nn.Module): pass\nclass Block(torch.nn.Module): pass\n"
+TWO = f"import torch\n{LAYERS}def softmax(x): return x\n"
 
 
 def written(tmp_path, text):

@@ -30,6 +30,7 @@ def test_a_layer_that_keeps_infinity_as_an_attribute_passes(observed):
     check_report(seen, tensors, JOB)
 
 
+PARAMETER = {"name": "a", "shape": [3], "is_mask": False, "owner": ""}
 FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
 
 
@@ -52,8 +53,8 @@ FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
         ({"built": -1}, "more calls were recorded in the constructor than in all"),
         ({"parameters": [{"name": "a", "shape": [-3], "is_mask": False, "owner": ""}]}, "its parameters are not what"),
         ({"parameters": [{"name": "\n", "shape": [3], "is_mask": False, "owner": ""}]}, "its parameters are not what"),
-        ({"parameters": [{"name": "a", "shape": [3], "is_mask": False, "owner": ""}] * 2}, "two of its parameters have"),
-        ({"parameters": [{"name": "a", "shape": [1 << 13, 1 << 12], "is_mask": False, "owner": ""}]}, f"at most {MOST_NUMBERS}"),
+        ({"parameters": [PARAMETER] * 2}, "two of its parameters have"),
+        ({"parameters": [PARAMETER | {"shape": [1 << 13, 1 << 12]}]}, f"at most {MOST_NUMBERS}"),
         ({"attributes": {"num_heads": 1 << 63}}, "its attributes are not what a driver writes"),
         ({"inside": [{"path": "a", "name": "b", "build": [], "call": []}] * 201}, "its inside are not what"),
         ({"elsewhere": {"name": 7, "line": 3}}, "its elsewhere are not what a driver writes"),

@@ -73,7 +73,8 @@ def _in_two_parts(probe: Probe, cache: str | None, flags: Mapping[str, Any], new
         if is_last_of(replace(formula, see=partial(_always, visible))):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
             line = hiding_line(probe.run(1, tensors, calls=[start], record=True))
-            why = f"After {T - new} tokens from the cache, row 0 of the scores belongs to token {T - new}, not to token 0."
+            why = f"After {T - new} tokens from the cache, "
+            why += f"row 0 of the scores belongs to token {T - new}, not to token 0."
             fix = f"{WRONG_OFFSET.fix}; here {T} and {new}"
             return WRONG_OFFSET.found(says, line, why=why, fix=fix, is_warning=new > 1)
     return Finding("", f"With a cache, the output for {words} is another than without one.", step="keys")

@@ -1,4 +1,4 @@
-"""Attempts: the sizes and the masks with which a layer is tried, first and once more, until it runs and is explained."""
+"""Attempts: the sizes and masks with which a layer is tried, until it runs and is explained; and once more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Call forms: the arguments that a learner's forward takes, which tensor of its result is the output, and must it hide the future?"""
+"""Call forms: what a learner's forward takes, which tensor is its output, and whether it must hide the future."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CallForm:
         return {"args": list(self.args), "kwargs": dict(self.kwargs)}
 
     def outputs(self, tensors: Sequence[Tensor], B: int, T: int) -> list[Tensor]:
-        """The tensors of a result that may be the output, as (B, T, width): the first of each shape, no second guess."""
+        """The tensors of a result that may be the output, as (B, T, width): the first of each shape."""
         first = {t.shape: t for t in reversed(tensors) if t.is_floating_point()}
         result = [t for t in tensors if first.get(t.shape) is t]
         if self.layout == "tokens first":

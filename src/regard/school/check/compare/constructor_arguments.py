@@ -1,4 +1,4 @@
-"""Constructor arguments: what a learner's class is built with, by the names that people use for the sizes of attention."""
+"""Constructor arguments: what a learner's class is built with, by the names that people give to sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments: the output of a learner's layer, with known weights, beside the formula and every known mistake in it."""
+"""Experiments: a learner's layer with known weights, beside the formula and every known mistake in it."""
 
 from __future__ import annotations
 

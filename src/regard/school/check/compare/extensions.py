@@ -1,5 +1,4 @@
-"""Extensions: layers that are more than the formula: rotary positions, a bias by position, a window, norms of queries and
-keys, a residual.
+"""Extensions: layers that are more than the formula: rotary positions, a bias by position, a window, norms, a residual.
 
 What is added is read from the torch calls and must have the properties of what it is taken for; a name in the code must
 speak of it, too. The rest is compared with the formula as ever, so that a mistake in it keeps its name.

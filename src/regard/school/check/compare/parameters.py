@@ -1,4 +1,4 @@
-"""Parameters: which of a learner's are the projections; by name, and where names say nothing, by shape. And the norm of x.
+"""Parameters: which of a learner's are the projections, by name or by shape; and which are the norm of x.
 
 Every way to read them is an `Assignment`. Where names do not tell queries, keys and values apart, all ways are tried.
 """
@@ -362,7 +362,7 @@ def _unstacked(
 
 
 def _by_shape(stems: Sequence[_Stem], num_heads: int, d_in: int | None) -> Iterator[Assignment]:
-    """Three weights that read x, in every order, and a fourth for the output; or one weight of three times the width."""
+    """Three weights that read x, in every order, and a fourth for the output; or one of three times the width."""
     packed = [stem for stem in stems if max(stem.weight.shape) == 3 * min(stem.weight.shape)]
     if len(packed) == 1 and len(stems) <= 2:
         rest = [stem for stem in stems if stem is not packed[0]]

@@ -1,4 +1,4 @@
-"""Small functions: softmax, causal_mask, split_heads and merge_heads, each beside what is right and what people write."""
+"""Small functions: softmax, causal_mask, split_heads and merge_heads, beside what is right and what people write."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding |
     if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
         return None
     does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
-    says = f"Where the mask that is passed is 1 or True, it {does} a token; the text in the code says that such a token {meaning}."
+    says = f"Where the mask that is passed is 1 or True, it {does} a token; "
+    says += f"the text in the code says that such a token {meaning}."
     fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
     return INVERTED.found(says, hiding_line(seen), fix=fix)
 
@@ -56,7 +57,7 @@ def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding |
 def beyond_the_formula(text: str, finding: Finding) -> str:
     """Why a layer with something beside the formula could not be checked; "" where the code speaks of no such thing.
 
-    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong all the same.
+    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong.
     """
     steps = ("queries", "keys", "split", "scores", "scaled")
     what = "positions" if finding.step in steps and has_positions(text) else ""

@@ -161,7 +161,7 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 
 
 def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
-    """Where hidden scores get the wrong number: the first call with that number in all hidden places, and only there."""
+    """Where hidden scores get the wrong number: the first call with it in all hidden places, and only there."""
     hidden = ~wrong["mask"]
     for call in calls:
         value = call.value

@@ -1,4 +1,4 @@
-"""The protocol between a check and the driver that runs a learner's code: the job, the report, and what is read from it.
+"""The protocol between a check and the driver that runs a learner's code: jobs, reports, and what is read from them.
 
 A submission can write anything in its driver's place. `check_report` lets only that pass which has the types below and
 keeps their limits; whether it is true is another matter, which is why outputs are compared with a reference.
@@ -26,49 +26,21 @@ LONGEST_TEXT = 4000  # characters
 LONGEST_FILE = 1 << 24  # lines
 
 
-def _is_text(one: Any) -> bool:
-    return isinstance(one, str) and len(one) <= LONGEST_TEXT
-
-
-def _is_name(one: Any) -> bool:
-    return isinstance(one, str) and 0 < len(one) <= LONGEST_NAME and one.isprintable()
-
-
-def _is_identifier(one: Any) -> bool:
-    return isinstance(one, str) and len(one) <= 200 and one.isidentifier()
-
-
-def _is_plain(one: Any) -> bool:
-    return isinstance(one, (int, float, str, type(None)))
-
-
-def _is_number(one: Any) -> bool:
-    return isinstance(one, float) or (isinstance(one, int) and abs(one) < 1 << 62)
-
-
-def _is_line(one: Any) -> bool:
-    return type(one) is int and 0 <= one < LONGEST_FILE
-
-
-def _is_call_number(one: Any) -> bool:
-    return type(one) is int and 0 <= one <= MOST_RECORDED
-
-
-def _is_shape(one: Any) -> bool:
-    return (
-        isinstance(one, list) and len(one) <= MOST_AXES and all(type(n) is int and 0 <= n <= MOST_NUMBERS for n in one)
-    )
+def _is_int(one: Any, most: int) -> bool:
+    return type(one) is int and 0 <= one <= most
 
 
 # A type with its rule, or with the most entries that a list may have.
-Text = Annotated[str, _is_text]
-Name = Annotated[str, _is_name]  # of a parameter: it becomes the name of a tensor, which must be printable
-Identifier = Annotated[str, _is_identifier]
-Plain = Annotated[Any, _is_plain]
-Number = Annotated[float, _is_number]
-Line = Annotated[int, _is_line]
-CallNumber = Annotated[int, _is_call_number]
-Shape = Annotated[list[int], _is_shape]
+Text = Annotated[str, lambda one: isinstance(one, str) and len(one) <= LONGEST_TEXT]
+# Of a parameter: it becomes the name of a tensor, which must be printable.
+Name = Annotated[str, lambda one: isinstance(one, str) and 0 < len(one) <= LONGEST_NAME and one.isprintable()]
+Identifier = Annotated[str, lambda one: isinstance(one, str) and len(one) <= 200 and one.isidentifier()]
+Plain = Annotated[Any, lambda one: isinstance(one, (int, float, str, type(None)))]
+Number = Annotated[float, lambda one: isinstance(one, float) or (isinstance(one, int) and abs(one) < 1 << 62)]
+Line = Annotated[int, lambda one: _is_int(one, LONGEST_FILE - 1)]
+CallNumber = Annotated[int, lambda one: _is_int(one, MOST_RECORDED)]
+Axis = Annotated[int, lambda one: _is_int(one, MOST_NUMBERS)]
+Shape = Annotated[list[Axis], MOST_AXES]
 
 
 class CallJob(TypedDict, total=False):
@@ -313,7 +285,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A call of dropout and the tensor that it acted on; an empty one where it acts on the weights of a fused kernel."""
+    """A call of dropout and the tensor that it acted on; an empty one for the weights of a fused kernel."""
 
     p: float
     line: int
@@ -362,7 +334,8 @@ def read_report(seen: DriverReport, tensors: Mapping[str, Tensor], given: Mappin
         for i, one in enumerate(seen["recorded"])
     ]
     dropped = [Dropped(one["p"], one["line"], tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
-    contents: Any = {name: seen[name] for name in _fields(ModuleContents) if name in seen}  # type: ignore[literal-required]
+    values: Mapping[str, Any] = dict(seen)
+    contents: Any = {name: values[name] for name in _fields(ModuleContents) if name in values}
     failed = Failure(**seen["failed"]) if "failed" in seen else None
     return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed)
 

@@ -1,6 +1,6 @@
 """A submission as a subject: experiments run in the sandbox; the reference and the mistakes stay in this process.
 
-What comes back was written by a process that ran somebody else's code. It is checked here before anything is made of it.
+What comes back was written by a process that ran somebody else's code. It is checked before anything is made of it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _short(text: str) -> str:
 
 
 def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
-    """Does anything say that x is (T, B, width)? A batch axis that stands second by mistake says nothing, or the opposite.
+    """Does anything say that x is (T, B, width)? A batch axis that is second by mistake says nothing, or the opposite.
 
     >>> is_tokens_first("T, B, E = x.shape", {}), is_tokens_first("B, T, E = x.shape", {})
     (True, False)
