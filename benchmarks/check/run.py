@@ -16,10 +16,17 @@ from benchmarks.check.cases import WrongLayer, pairs, right_layers, wrong_layers
 from benchmarks.check.published import PUBLISHED
 from benchmarks.check.tables import HEAD, CheckTally, below_the_bar, markdown, rows
 from benchmarks.harness import say, stage, table_lines, wrap
-from regard.school.check.building import GROUPED, OTHER_GROUPED, OTHERS, PROBES, ProbeSizes, shares_key_heads
 from regard.school.check.check import check_subject
-from regard.school.check.source import load
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import (
+    GROUPED,
+    OTHER_GROUPED,
+    OTHERS,
+    PROBES,
+    ProbeSizes,
+    shares_key_heads,
+)
+from regard.school.check.learner_code.loading import load
+from regard.school.check.request import Request
 from regard.school.check.verdict import Verdict
 from regard.support.files import atomically
 

@@ -51,8 +51,8 @@ def check(
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     with _worker() as worker:
         import regard.show  # noqa: F401  while the other process imports torch, too
+        from regard.school.check.learner_code.loading import split_name
         from regard.school.check.own_file import check_file
-        from regard.school.check.source import split_name
 
         path, name = split_name(file)
         verdicts = check_file(path, name, worker, causal=causal, arguments=values, names=weights, seconds=seconds)

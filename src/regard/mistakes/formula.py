@@ -1,7 +1,7 @@
 """The formula of attention in exchangeable steps, from explicit weights.
 
-`Formula()` is right. `Formula(scale=…)` has one step exchanged for another, which is how a mistake is simulated: a layer
-that gives the same numbers makes the same mistake, however it is written.
+`Formula()` is right. `Formula(scale=…)` has one step exchanged for another, which is how a mistake is simulated:
+a layer that gives the same numbers makes the same mistake, however it is written.
 """
 
 from __future__ import annotations

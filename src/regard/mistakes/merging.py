@@ -70,8 +70,10 @@ MISTAKES = (
         "merge",
         merge_alternating,
         "concat",
-        "The heads are joined as (B, T, {head_dim}, {num_heads}): the numbers of the heads alternate, and reshape hides it.",
-        "The output projection expects head 0 whole, then head 1: transpose(1, 2) alone brings (B, H, T, D) to (B, T, H, D).",
+        "The heads are joined as (B, T, {head_dim}, {num_heads}): the numbers of the heads alternate, "
+        "and reshape hides it.",
+        "The output projection expects head 0 whole, then head 1: "
+        "transpose(1, 2) alone brings (B, H, T, D) to (B, T, H, D).",
         _JOIN,
         with_heads,
     ),

@@ -41,6 +41,7 @@ class Mistake:
     fix: str  # the right line of code
     applies: Callable[[Case], bool] = always
     rare: bool = False  # tried alone only, not in pairs
+    family: str = ""  # the name of all mistakes of its kind, where they differ in details only
     hides: bool = False  # is about how hidden scores are written: means nothing in a layer without a mask
 
     def describe(self, case: Case) -> str:

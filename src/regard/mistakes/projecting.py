@@ -66,10 +66,12 @@ def _swapped(sources: tuple[str, ...]) -> Mistake:
         act=_from(sources),
         shows=next(WORDS[name] for name, source in zip(QKV, sources, strict=True) if name != source),
         says=f"{made[0].upper()}{made[1:]}.",
-        why="A query asks, a key is what it is compared with, and a value is what is handed over: each has its own weights.",
+        why="A query asks, a key is what it is compared with, and a value is what is handed over: "
+        "each has its own weights.",
         fix=_FIX,
         applies=with_weights,
         rare=len(changed) > 2 or len(set(sources)) < 3,
+        family=kind,
     )
 
 
@@ -79,7 +81,8 @@ MISTAKES = (
         "project",
         _split_first,
         "queries",
-        "x is cut into {num_heads} pieces, and each head projects only its own piece; every head should project all of x.",
+        "x is cut into {num_heads} pieces, and each head projects only its own piece; "
+        "every head should project all of x.",
         "A head that gets only a piece of each vector cannot look for anything in the rest of it.",
         "queries = self.W_query(x).view(B, T, num_heads, head_dim)  # project first, then split",
         applies=lambda case: case.qkv is None and case.reads_pieces,

@@ -54,8 +54,8 @@ MISTAKES = (
         "split",
         _heads_stay_inside,
         "scores",
-        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}): the scores compare the {num_heads} heads of one "
-        "token with each other, and no token sees another.",
+        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}): the scores compare the {num_heads} heads "
+        "of one token with each other, and no token sees another.",
         "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
         _FIX,
         applies=_can_stay_inside,
@@ -66,7 +66,8 @@ MISTAKES = (
         "split",
         split_alternating,
         "split",
-        "The split reads a vector as (head_dim, heads) = ({head_dim}, {num_heads}), but the heads are joined as (heads, head_dim).",
+        "The split reads a vector as (head_dim, heads) = ({head_dim}, {num_heads}), "
+        "but the heads are joined as (heads, head_dim).",
         "Either order works, but split and merge must use the same one.",
         _FIX,
         applies=with_heads,

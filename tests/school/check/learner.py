@@ -5,8 +5,8 @@ from torch import nn
 
 from benchmarks.check.cases import right_layers, wrong_layers
 from regard.school.check.check import check_subject
-from regard.school.check.source import load
-from regard.school.check.values import Request
+from regard.school.check.learner_code.loading import load
+from regard.school.check.request import Request
 
 
 class Learner(nn.Module):

@@ -1,4 +1,4 @@
-"""Right layers of packages: PACKAGES makes each at a width and a number of heads, or skips where a package is missing."""
+"""Right layers of packages: PACKAGES makes each at a width and a number of heads, or skips what is missing."""
 
 import importlib
 import importlib.util

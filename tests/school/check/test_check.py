@@ -7,10 +7,10 @@ from torch import nn
 import regard
 from benchmarks.check.cases import pairs, right_layers, wrong_layers
 from benchmarks.check.run import GROUPED_SIZES, SEEDS, SIZES
-from regard.school.check.building import shares_key_heads
 from regard.school.check.check import check_subject
-from regard.school.check.subject import LocalSubject
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import shares_key_heads
+from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.request import Request
 from school.check.learner import Learner, checked, edited
 from school.check.right_attention import RIGHT as ATTENTION
 from school.check.right_inputs import RIGHT as INPUTS

@@ -1,9 +1,10 @@
 """Layers as learners write them: held_out/*.py, written by hand before their author had read the checker.
 
 expected.csv has for each what it should be called ("a | b": either, "a + b": both, "not in the list": no listed name,
-"right or …": right, or not checked for that reason) and the lines on which the mistake stands; it is as it was before the
-first run, whose result is in docs/check.md. The checker was mended with these layers at hand since then, so that passing
-here guards against steps back and says nothing about unseen layers. NAMES, BEYOND, LINES and ELSEWHERE came after that run.
+"right or …": right, or not checked for that reason) and the lines on which the mistake stands; it is as it was before
+the first run, whose result is in docs/check.md. The checker was mended with these layers at hand since then, so that
+passing here guards against steps back and says nothing about unseen layers. NAMES, BEYOND, LINES and ELSEWHERE came
+after that run.
 """
 
 import csv
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from regard.school.check.own_file import check_here
-from regard.school.check.values import Request
+from regard.school.check.request import Request
 
 FOLDER = Path(__file__).parent / "held_out"
 ROWS = list(csv.DictReader((FOLDER / "expected.csv").read_text(encoding="utf-8").splitlines()))

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.check.cases import right_layers, wrong_layers
 from regard.school.check.own_file import check_file, check_here, read_verdicts, write_verdicts
-from regard.school.check.values import Request
+from regard.school.check.request import Request
 from regard.school.check.verdict import Example, Finding, Verdict
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
 from regard.school.sandbox.worker import Worker

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from regard.school.check.sandboxed import Submission, SubmissionStopped
+from regard.school.check.learner_code.submission import Submission, SubmissionStopped
 from regard.school.exercises.calling import arguments_of, call_learner, call_own
 from regard.school.exercises.parts import Judged
 from regard.school.sandbox.outcome import Outcome

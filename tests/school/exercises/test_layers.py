@@ -4,8 +4,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from regard.school.check.learner_code.submission import Submission
 from regard.school.check.own_file import read_verdicts
-from regard.school.check.sandboxed import Submission
 from regard.school.exercises.exercise import load_exercise
 from regard.school.exercises.layers import check_layer, drive_layer
 

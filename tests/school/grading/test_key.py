@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from regard.school.check.building import PROBES
+from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.grading.key import GradeKey, read_key
 
 

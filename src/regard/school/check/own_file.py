@@ -13,12 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.school.check.behaviours.block_wiring import check_wiring
 from regard.school.check.check import check_subject
-from regard.school.check.sandboxed import own_limits
-from regard.school.check.source import Loaded, load, read_source
-from regard.school.check.values import Request
+from regard.school.check.learner_code.loading import Loaded, load, read_source
+from regard.school.check.learner_code.submission import DOES_NOT_RUN, own_limits
+from regard.school.check.request import Request
 from regard.school.check.verdict import Example, Finding, Verdict, with_code
-from regard.school.check.wiring import check_wiring
 from regard.school.sandbox.worker import Job, Worker
 
 DRIVER = """
@@ -96,9 +96,7 @@ def _nothing(loaded: Loaded, name: str) -> Verdict:
     if loaded.problem:
         lines = loaded.source.splitlines()
         code = lines[loaded.line - 1].strip() if 0 < loaded.line <= len(lines) else ""
-        verdict.findings = [
-            Finding("does not run", f"The file does not run: {loaded.problem}.", line=loaded.line, code=code)
-        ]
+        verdict.findings = [DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line, code=code)]
     else:
         verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
     return verdict

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.mistakes.formula import Case
+from regard.mistakes.mistake import Mistake
 from regard.support.drawing import as_text
 
 
@@ -34,6 +36,36 @@ class Finding:
     code: str = ""  # the text of that line
     example: Example | None = None
     is_warning: bool = False
+
+
+@dataclass(frozen=True)
+class KnownMistake:
+    """A mistake that is not simulated but tried, raised or read: its name, why it is wrong, and the right line."""
+
+    name: str
+    why: str = ""
+    fix: str = ""
+    step: str = ""
+    is_warning: bool = False
+
+    def found(self, says: str, line: int = 0, **changes: Any) -> Finding:
+        """The mistake in a learner's layer; changes: other fields of the finding."""
+        words = {"why": self.why, "fix": self.fix, "step": self.step, "is_warning": self.is_warning}
+        return Finding(self.name, says, line=line, **{**words, **changes})
+
+
+KNOWN: list[KnownMistake] = []  # every one that `known` made
+
+
+def known(name: str, why: str = "", fix: str = "", step: str = "", is_warning: bool = False) -> KnownMistake:
+    """A mistake with a name, which is listed with all others: a name may stand for several."""
+    KNOWN.append(KnownMistake(name, why, fix, step, is_warning))
+    return KNOWN[-1]
+
+
+def simulated(mistake: Mistake, case: Case, line: int = 0, example: Example | None = None) -> Finding:
+    """The finding on a mistake that gives the same numbers as the learner's layer."""
+    return Finding(mistake.name, mistake.describe(case), mistake.why, mistake.fix, mistake.shows, line, example=example)
 
 
 def with_code(findings: Iterable[Finding], source: str) -> list[Finding]:

@@ -92,7 +92,7 @@ class AnswerChecker:
             own = Protection.for_own_file(imported=IMPORTED)
             protection = Protection.for_others() if self.is_confined else own
             process = WorkerProcess(protection)
-            from regard.school.check.sandboxed import default_limits, own_limits
+            from regard.school.check.learner_code.submission import default_limits, own_limits
             from regard.school.exercises.answer import SECONDS
             from regard.school.sandbox.worker import Worker
 

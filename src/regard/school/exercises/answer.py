@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.sandboxed import Submission, SubmissionStopped, does_not_run
-from regard.school.check.subject import Failure
+from regard.school.check.learner_code.protocol import Failure
+from regard.school.check.learner_code.submission import Submission, SubmissionStopped, does_not_run
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own
 from regard.school.exercises.comparing import describe_value, first_difference, is_same

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.sandboxed import Submission, SubmissionStopped, malformed
-from regard.school.check.subject import Failure
+from regard.school.check.learner_code.protocol import Failure
+from regard.school.check.learner_code.submission import Submission, SubmissionStopped, malformed
 from regard.school.exercises import plain_calls
 from regard.school.exercises.comparing import describe_value, is_same
 from regard.school.exercises.parts import Function, Judged

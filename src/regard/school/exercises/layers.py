@@ -13,10 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from regard.school.check.check import check_subject
+from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.learner_code.submission import Submission
 from regard.school.check.own_file import read_verdicts, write_verdicts
-from regard.school.check.sandboxed import Submission
-from regard.school.check.subject import LocalSubject
-from regard.school.check.values import Request
+from regard.school.check.request import Request
 from regard.school.check.verdict import Verdict
 from regard.school.exercises.exercise import Exercise, load_exercise
 from regard.school.exercises.parts import Layer

@@ -18,8 +18,13 @@ from typing import IO, Any
 import torch
 
 from regard.school.check.check import check_subject
-from regard.school.check.remedies import in_key
-from regard.school.check.sandboxed import Submission, SubmissionStopped, default_limits, does_not_run, what_is_missing
+from regard.school.check.learner_code.submission import (
+    Submission,
+    SubmissionStopped,
+    default_limits,
+    does_not_run,
+    what_is_missing,
+)
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.answer import check_source
 from regard.school.exercises.exercise import Exercise, load_exercise
@@ -82,7 +87,6 @@ def submission_source(path: Path, entry: str | None) -> str:
 
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     """The verdict, wrong if something else was written than was asked for."""
-    verdict.problem = in_key(verdict.problem)
     _, about = TASKS[key.task]
     if verdict.is_right and about not in verdict.task:
         says = f"It is {verdict.task}; the task is {key.task}."

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from regard.school.check.building import PROBES, ProbeSizes
-from regard.school.check.values import Request
+from regard.school.check.compare.constructor_arguments import PROBES, ProbeSizes
+from regard.school.check.request import IN_KEY, Request
 from regard.support.toml_files import read_toml
 
 # What a task is called: must it hide the future, and what its verdict is about.
@@ -81,7 +81,7 @@ class GradeKey:
     def request(self) -> Request:
         """The same, as check takes it."""
         causal, _ = TASKS[self.task]
-        return Request(causal, self.arguments, self.weights, (self.probe(), *PROBES[1:]), self.seed)
+        return Request(causal, self.arguments, self.weights, (self.probe(), *PROBES[1:]), self.seed, spelling=IN_KEY)
 
 
 def read_key(path: Path) -> GradeKey:

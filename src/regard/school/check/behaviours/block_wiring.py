@@ -1,0 +1,299 @@
+"""Wiring: how a block joins its attention, its feed-forward and its norms; and whether a model knows positions.
+
+The parts run alone, and are joined here in every way that people join them: the way that gives the block's output is
+the block's wiring. The parts themselves may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.mistakes.search import same
+from regard.school.check.compare.call_forms import LAYOUTS, call_forms
+from regard.school.check.compare.constructor_arguments import choose_arguments
+from regard.school.check.compare.experiment import known_weights
+from regard.school.check.explain.mistake_lines import line_with
+from regard.school.check.learner_code.protocol import DriverJob, ModuleContents, ModuleInside
+from regard.school.check.learner_code.subject import Subject
+from regard.school.check.request import Request
+from regard.school.check.verdict import Finding, known
+
+_WHY_RESIDUAL = "A block adds to what it is given: without that, the tokens themselves and their gradients are lost."
+_WHY_NORM = "A norm keeps the numbers that a part reads at one size, however deep the model is."
+_FIX = "x = x + self.attn(self.norm1(x))  # and x = x + self.mlp(self.norm2(x))"
+# Ways to be wrong around the attention and around the feed-forward, and what is said of it.
+_REPLACED = "What {part} gives is not added to what it was given, but takes its place."
+_NORMED = "What {part} gives is added to its normed input."
+_FROM_START = "What {part} gives is added to the input of the block, without what the attention added."
+_NOT_NORMED = "What {part} reads is not normed, though the block has a norm for it."
+WIRED = {
+    name: (known(name, _WHY_NORM if says is _NOT_NORMED else _WHY_RESIDUAL, _FIX), says)
+    for name, says in {
+        "no residual around the attention": _REPLACED,
+        "no residual around the feed-forward": _REPLACED,
+        "residual of the normed input around the attention": _NORMED,
+        "residual of the normed input around the feed-forward": _NORMED,
+        "residual of the block's input around the feed-forward": _FROM_START,
+        "no norm before the attention": _NOT_NORMED,
+        "no norm before the feed-forward": _NOT_NORMED,
+    }.items()
+}
+NO_POSITIONS = known(
+    "no positions",
+    "Attention compares tokens and knows no order; a position embedding is added to the token embedding.",
+    "x = self.tok_emb(ids) + self.pos_emb(torch.arange(T, device=ids.device))",
+)
+NO_ACTIVATION = known(
+    "feed-forward without activation",
+    "Two linear layers in a row are one linear layer.",
+    "nn.Sequential(nn.Linear(E, 4 * E), nn.GELU(), nn.Linear(4 * E, E))",
+)
+_B, _T = 2, 4
+
+
+@dataclass
+class Wiring:
+    """What was found around an attention; note: a sentence about it."""
+
+    attention: ModuleInside
+    findings: list[Finding] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class BlockParts:
+    """The paths of the parts of a block, within a module."""
+
+    block: str  # "" where the module is the block itself
+    attention: str
+    feed_forward: str
+    norms: tuple[str, ...]
+
+
+def attention_inside(contents: ModuleContents) -> ModuleInside | None:
+    """The attention inside a block or a model; None where the module is attention itself."""
+    inside = [one for one in contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))]
+    weights = [p["name"] for p in contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
+    norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in contents.get("parameters", ()))
+    for one in inside:
+        alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
+        rest = [name for name in weights if not name.startswith(alike)]
+        if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
+            return one
+    return None
+
+
+def check_wiring(subject: Subject, request: Request) -> Wiring | None:
+    """The wiring of a class or module; None where it is no block and no model."""
+    arguments = None
+    if not subject.is_built:
+        chosen = choose_arguments(subject.described, request.probes[0], own=request.own)
+        if chosen.unknown:
+            return None
+        arguments = chosen.arguments
+    contents = subject.run({"build": arguments}, {}).contents
+    attention = attention_inside(contents)
+    return None if attention is None else wiring_around(subject, arguments, contents, attention)
+
+
+def wiring_around(
+    subject: Subject, arguments: dict[str, Any] | None, contents: ModuleContents, attention: ModuleInside
+) -> Wiring:
+    """What can be said of the block around an attention, and of the model around that."""
+    name, path = subject.described["name"], attention["path"]
+    wiring = Wiring(attention, note=f"Of {name}, only the attention was checked ({path}), not the wiring around it.")
+    runner = _PartRunner(subject, arguments, contents)
+    if (parts := find_parts(contents, path)) is not None:
+        _check_block(runner, parts, wiring)
+    if runner.is_without_positions():
+        says = (
+            "The model gives the same for its last token in whatever order the tokens before it stand: "
+            "nothing tells it their positions."
+        )
+        line = line_with(subject.source, r"=\s*self\.\w*emb\w*\(|=\s*self\.\w*(wte|token)\w*\(")
+        wiring.findings.append(NO_POSITIONS.found(says, line))
+    return wiring
+
+
+def find_parts(contents: ModuleContents, attention: str) -> BlockParts | None:
+    """The parts of the block that holds this attention; None unless they are it, one feed-forward and norms."""
+    block = attention.rpartition(".")[0]
+    prefix = f"{block}." if block else ""
+    inside = [one for one in contents.get("inside", ()) if one["path"].startswith(prefix)]
+    children = [one for one in inside if "." not in one["path"].removeprefix(prefix)]
+    norms = tuple(one["path"] for one in children if "norm" in one["name"].lower())
+    weights = [p["name"] for p in contents.get("parameters", ()) if len(p["shape"]) > 1]
+    others = [one["path"] for one in children if one["path"] not in (attention, *norms)]
+    others = [path for path in others if sum(name.startswith(f"{path}.") for name in weights) > 1]
+    known_paths = tuple(f"{path}." for path in (attention, *others))
+    is_loose = any(name.startswith(prefix) and not name.startswith(known_paths) for name in weights)
+    if len(others) != 1 or len(norms) > 2 or (is_loose and prefix):
+        return None
+    return BlockParts(block, attention, others[0], norms)
+
+
+class _PartRunner:
+    """Runs a module or a part of it, always with the same weights."""
+
+    def __init__(self, subject: Subject, arguments: dict[str, Any] | None, contents: ModuleContents) -> None:
+        self.subject, self.arguments, self.contents = subject, arguments, contents
+        self.weights = known_weights(contents, 5)
+        self.described = {one["path"]: one for one in contents.get("inside", ())} | {"": subject.described}
+
+    def run(self, path: str, x: Tensor) -> Tensor | None:
+        """What a part makes of x; None where it fails, or gives another shape."""
+        prefix = f"{path}." if path else ""
+        way = next(call_forms(self.described[path], [], LAYOUTS[:1]))
+        own = {name: value for name, value in self.weights.items() if name.startswith(prefix)}
+        state = {f"state.{name.removeprefix(prefix)}": value for name, value in own.items()}
+        job: DriverJob = {"build": self.arguments, "inside": path, "state": True, "calls": [way.as_json()]}
+        seen = self.subject.run(job, {"x": x, **state})
+        outs = seen.runs[0].outputs if seen.runs and seen.failure is None else []
+        return next((t for t in outs if t.is_floating_point() and t.shape[:2] == x.shape[:2] and t.dim() == 3), None)
+
+    def is_without_positions(self) -> bool:
+        """Is the last output of a model of one layer the same when two tokens before it change places?"""
+        layers = [one for one in self.contents.get("inside", ()) if one["path"].rpartition(".")[2].isdigit()]
+        embedding = next((p for p in self.contents.get("parameters", ()) if p["owner"].endswith("Embedding")), None)
+        if embedding is None or len([one for one in layers if "ttention" in one["name"] or "lock" in one["name"]]) > 1:
+            return False
+        ids = torch.arange(_T).repeat(_B, 1) % embedding["shape"][0]
+        first, second = self.run("", ids), self.run("", ids[:, [1, 0, *range(2, _T)]])
+        if first is None or second is None or first.shape[-1] < 2:
+            return False
+        return same(first[:, -1], second[:, -1]) and not same(first[:, 0], second[:, 0])
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to join the parts; the names of what is wrong in it."""
+
+    make: Callable[[Tensor], Tensor | None]
+    wrong: tuple[str, ...]
+    words: str = ""
+
+
+def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None:
+    feed = f"{parts.feed_forward}."
+    width = next((p["shape"][-1] for p in runner.contents["parameters"] if p["name"].startswith(feed)), 0)
+    x = torch.randn(_B, _T, width, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    name, source = runner.described[parts.block]["name"], runner.subject.source
+    out = runner.run(parts.block, x)
+    if out is None or out.shape != x.shape:
+        return
+    if _is_linear(runner, parts, x):
+        says = (
+            "The feed-forward is a linear map: there is no activation between its layers, or none that does anything."
+        )
+        last = parts.feed_forward.rpartition(".")[2]
+        wiring.findings.append(NO_ACTIVATION.found(says, line_with(source, rf"self\.{last}\s*=")))
+    for way in (way for most in (0, 1, 2) for way in ways(runner.run, parts, most)):
+        made = way.make(x)
+        if made is not None and same(made, out):
+            wiring.note = f"The wiring of {name} is right: {way.words}." if not way.wrong else ""
+            wiring.findings += [_finding(wrong, parts, source) for wrong in way.wrong]
+            return
+    wiring.note = f"The wiring of {name} around its attention could not be checked: it is none of the usual ones."
+
+
+def ways(run: Callable[[str, Tensor], Tensor | None], parts: BlockParts, mistakes: int) -> Iterator[Way]:
+    """Every way to join the parts with so many mistakes; `run` gives what a part makes of a tensor."""
+    part = _remembered(run)
+    first = parts.norms[0] if parts.norms else ""
+    second = parts.norms[-1] if parts.norms else ""
+    unnormed = ("", "no norm before the attention", "no norm before the feed-forward") if first else ("",)
+    orders = [(first, second)] if first == second else [(first, second), (second, first), (first, first)]
+    choices = product(("pre", "post", "branch", "parallel"), unnormed, orders, _AROUND_ATTENTION, _AROUND_FEED_FORWARD)
+    for style, place, (a, b), one, two in choices:
+        wrong = tuple(name for name in (one, place, two) if name)
+        if len(wrong) != mistakes or (style != "pre" and "normed" in one + two) or (style == "parallel" and wrong):
+            continue
+        if style != "parallel" and first != second and a == b:
+            continue  # only branches that read the same tensor share a norm
+        norms = ("" if place.endswith("attention") else a, "" if place.endswith("forward") else b)
+        yield Way(_joined(part, parts, style, norms, one, two), wrong, _WORDS[style] if first else "no norms")
+
+
+def _remembered(run: Callable[[str, Tensor], Tensor | None]) -> Callable[[str, Tensor], Tensor]:
+    """What a part makes of a tensor, computed once; a norm that is missing makes nothing of it."""
+    made: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+    def part(path: str, x: Tensor) -> Tensor:
+        if not path:
+            return x
+        if (path, id(x)) not in made:
+            out = run(path, x)
+            if out is None or out.shape != x.shape:
+                raise _Unfit
+            made[path, id(x)] = (x, out)  # x is kept, so that its id stays its own
+        return made[path, id(x)][1]
+
+    return part
+
+
+# Wrong residuals around each part; "" is right.
+_AROUND_ATTENTION = ("", "no residual around the attention", "residual of the normed input around the attention")
+_AROUND_FEED_FORWARD = (
+    "",
+    "no residual around the feed-forward",
+    "residual of the block's input around the feed-forward",
+    "residual of the normed input around the feed-forward",
+)
+_WORDS = {
+    "pre": "x + attention(norm(x)), then x + feed_forward(norm(x))",
+    "post": "norm(x + attention(x)), then norm(x + feed_forward(x))",
+    "branch": "x + norm(attention(x)), then x + norm(feed_forward(x))",
+    "parallel": "x + attention(norm(x)) + feed_forward(norm(x))",
+}
+
+
+class _Unfit(Exception):
+    """A part does not take what it is given."""
+
+
+def _joined(
+    part: Callable[[str, Tensor], Tensor], parts: BlockParts, style: str, norms: tuple[str, str], one: str, two: str
+) -> Callable[[Tensor], Tensor | None]:
+    attention, feed = parts.attention, parts.feed_forward
+
+    def layer(x: Tensor, path: str, norm: str, wrong: str, start: Tensor) -> Tensor:
+        before = part(norm, x) if style == "pre" else x
+        made = part(path, before)
+        if style == "branch":
+            made = part(norm, made)
+        added = before if "normed" in wrong else start if "block's input" in wrong else x
+        made = made if wrong.startswith("no residual") else added + made
+        return part(norm, made) if style == "post" else made
+
+    def make(x: Tensor) -> Tensor | None:
+        try:
+            if style == "parallel":
+                return x + part(attention, part(norms[0], x)) + part(feed, part(norms[1], x))
+            return layer(layer(x, attention, norms[0], one, x), feed, norms[1], two, x)
+        except _Unfit:
+            return None
+
+    return make
+
+
+def _is_linear(runner: _PartRunner, parts: BlockParts, x: Tensor) -> bool:
+    """Is the feed-forward a linear map? Then f(a + b) + f(0) = f(a) + f(b)."""
+    y = x.flip(1) * 0.7
+    a, b, both, nothing = (runner.run(parts.feed_forward, t) for t in (x, y, x + y, torch.zeros_like(x)))
+    if a is None or b is None or both is None or nothing is None:
+        return False
+    return same(a + b, both + nothing)
+
+
+def _finding(name: str, parts: BlockParts, source: str) -> Finding:
+    mistake, says = WIRED[name]
+    what, path = "the attention", parts.attention
+    if name.endswith("feed-forward"):
+        what, path = "the feed-forward", parts.feed_forward
+    return mistake.found(says.format(part=what), line_with(source, rf"self\.{path.rpartition('.')[2]}\("))

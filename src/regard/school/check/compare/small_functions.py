@@ -1,0 +1,218 @@
+"""Small functions: softmax, causal_mask, split_heads and merge_heads, beside what is right and what people write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.mistakes.formula import Case, merge, split
+from regard.mistakes.masking import MISTAKES as MASKING
+from regard.mistakes.merging import MISTAKES as MERGING
+from regard.mistakes.mistake import Mistake
+from regard.mistakes.search import same
+from regard.mistakes.splitting import MISTAKES as SPLITTING
+from regard.school.check.compare.call_forms import causal_mask
+from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
+from regard.school.check.learner_code.protocol import DriverJob, Run
+from regard.school.check.learner_code.subject import Subject
+from regard.school.check.verdict import Example, Finding, KnownMistake, Verdict, known, simulated
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
+from regard.support.vocabulary import HEAD_DIM
+
+_ROWS_WHY = "The weights of one query are shares of its attention: every row sums to 1."
+_SOFTMAX = "torch.softmax(scores, dim=-1)"
+# What people write for softmax: the mistake, what it computes, and what is said of it.
+_WRONG: tuple[tuple[KnownMistake, Callable[[Tensor], Tensor], str], ...] = (
+    (
+        known("softmax over the queries", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.softmax(0),
+        "It sums over the first axis: columns sum to 1, rows do not.",
+    ),
+    (
+        known("softmax over all numbers", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.flatten().softmax(0).view_as(t),
+        "All numbers together sum to 1.",
+    ),
+    (
+        known("no normalisation", _ROWS_WHY, _SOFTMAX, "weights"),
+        lambda t: t.exp(),
+        "The exponentials are not divided by their sum.",
+    ),
+)
+OVERFLOW = known(
+    "softmax overflows",
+    "Subtracting the largest number first changes nothing, and keeps every exponential at most 1.",
+    "exp(x - x.max(-1, keepdim=True).values)",
+    "weights",
+    is_warning=True,
+)
+
+
+def check_small(subject: Subject, kind: str, sizes: ProbeSizes, seed: int = 0) -> Verdict:
+    """Check one of the small functions at these sizes and, if it is right there, at others."""
+    check = {"softmax": _softmax, "mask": _mask, "split": _split, "merge": _merge}[kind]
+    verdict = check(subject, sizes, seed)
+    if not verdict.is_right:
+        return verdict
+    other = check(subject, OTHERS[0], seed)
+    if other.is_right:
+        return verdict
+    says = f"It is right for {_sizes_text(kind, sizes)}, and not for {_sizes_text(kind, OTHERS[0])}. "
+    other.findings = [
+        one if one.name else replace(one, name="hard-coded sizes", says=says + one.says) for one in other.findings
+    ]
+    return other
+
+
+def _sizes_text(kind: str, sizes: ProbeSizes) -> str:
+    heads = "" if kind in ("softmax", "mask") else f" and {sizes.num_heads} heads of {sizes.head_dim}"
+    return f"{sizes.T} tokens{heads}"
+
+
+def _random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
+    """Call it with each of these lists of arguments; with arrays where it does not take tensors."""
+    job: DriverJob = {"calls": [{"args": list(args)} for args in calls]}
+    seen = subject.run(job, tensors)
+    if all(run.failed for run in seen.runs):
+        again = subject.run({**job, "numpy": True}, tensors)
+        seen = seen if all(run.failed for run in again.runs) else again
+    return seen.runs
+
+
+def _failed(verdict: Verdict, runs: Sequence[Run]) -> Verdict:
+    verdict.findings = [Finding("", "It returns no tensor; return the result.")]
+    if failed := next((run.failed for run in runs if run.failed), None):
+        message = failed.message.strip().split("\n")[0]
+        verdict.findings = [Finding("", f"It fails: {failed.type}: {message}.", line=failed.line)]
+    return verdict
+
+
+def _unknown(verdict: Verdict, about: str, seen: Tensor, expected: Tensor) -> Verdict:
+    says = f"It computes something else: its result has shape {tuple(seen.shape)}, expected {tuple(expected.shape)}."
+    verdict.findings = [Finding("", says, step=about, example=_example(about, seen, expected))]
+    return verdict
+
+
+def _example(about: str, seen: Tensor, expected: Tensor) -> Example:
+    rows = [t.reshape(-1, t.shape[-1])[:3, :6] if t.dim() else t.reshape(1, 1) for t in (seen, expected)]
+    return Example(about, rows[0].to(torch.float64), rows[1].to(torch.float64))
+
+
+def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
+    verdict = Verdict(subject.described["name"], "softmax over the last axis")
+    x = _random(seed, sizes.num_heads, sizes.T) * 2
+    arguments = subject.described["call"]
+    more = [{"value": -1}] if len(arguments) > 1 and arguments[1]["required"] else []
+    tensors = {"x": x, "row": x[0].clone(), "large": x[0] * 1000}
+    runs = _run(subject, tensors, [[name, *more] for name in tensors])
+    out, row, large = (None if run.failed or not run.outputs else run.outputs[0] for run in runs)
+    if out is None and row is None:
+        return _failed(verdict, runs)
+    expected, about = x.softmax(-1), f"softmax of {len(x)} rows"
+    if out is not None and not same(out, expected):
+        for mistake, act, says in _WRONG:
+            if same(out, act(x)):
+                verdict.findings = [mistake.found(says, example=Example(about, out, expected))]
+                return verdict
+        return _unknown(verdict, about, out, expected)
+    if out is None and row is not None and not same(row, expected[0]):
+        return _unknown(verdict, f"softmax of {sizes.T} numbers", row, expected[0])
+    if large is None or not bool(large.isfinite().all()):
+        says = "For numbers around 1000 the result is NaN: exp(1000) is too large for any floating-point type."
+        verdict.findings = [OVERFLOW.found(says)]
+    return verdict
+
+
+def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
+    verdict, T = Verdict(subject.described["name"], "a causal mask"), sizes.T
+    runs = _run(subject, {}, [[{"value": T}]])
+    if runs[0].failed:
+        return _failed(verdict, runs)
+    if not runs[0].outputs:
+        return _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
+    seen, right = runs[0].outputs[0].squeeze(), causal_mask(T)
+    if seen.shape != right.shape or not _is_mask(seen):
+        return _unknown(verdict, f"mask for {T} tokens", seen, right)
+    is_added = not bool(seen.to(torch.float64).isfinite().all())
+    shown = seen == 0 if is_added else seen != 0
+    if torch.equal(shown, right) or torch.equal(~shown, right):
+        meaning = "may attend" if torch.equal(shown, right) else "hidden"
+        added = "Added to the scores: 0 = may attend, −∞ = hidden."
+        verdict.notes.append(added if is_added else f"True or 1 = {meaning}.")
+        return verdict
+    case = Case(torch.zeros(1, T, 1), causal=True)
+    # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
+    for mistake in sorted(MASKING, key=lambda one: not one.name.startswith("mask off by one")):
+        if mistake.step != "see" or not mistake.applies(case):
+            continue
+        wrong = mistake.act(case)
+        if torch.equal(shown, wrong) or torch.equal(~shown, wrong):
+            example = Example(f"mask for {T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
+            found = simulated(mistake, case, example=example)
+            verdict.findings = [replace(found, fix="torch.ones(T, T).tril()")]
+            return verdict
+    return _unknown(verdict, f"mask for {T} tokens", seen, right)
+
+
+def _is_mask(seen: Tensor) -> bool:
+    """Does it hold nothing but 0 and 1, or 0 and numbers that hide when they are added?"""
+    if seen.is_complex():
+        return False
+    values = seen.to(torch.float64)
+    return bool(((values == 0) | (values == 1)).all() or ((values == 0) | is_hidden(values, HIDES_IN_EXAMPLE)).all())
+
+
+def _arguments(subject: Subject, sizes: ProbeSizes) -> list[Any]:
+    """x, and numbers for arguments called num_heads or head_dim."""
+    values = {**dict.fromkeys(HEADS, sizes.num_heads), **dict.fromkeys(HEAD_DIM, sizes.head_dim)}
+    named = [p for p in subject.described["call"][1:] if p["required"]]
+    return ["x", *({"value": values.get(p["name"], sizes.num_heads)} for p in named)]
+
+
+def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
+    verdict = Verdict(subject.described["name"], "splitting (B, T, H·D) into heads")
+    x = _random(seed, sizes.B, sizes.T, sizes.width)
+    case = Case(x, num_heads=sizes.num_heads)
+    return _compared(verdict, subject, sizes, (x, case), split, SPLITTING)
+
+
+def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
+    verdict = Verdict(subject.described["name"], "joining heads to (B, T, H·D)")
+    context = _random(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
+    case = Case(torch.zeros(sizes.B, sizes.T, sizes.width), num_heads=sizes.num_heads)
+    return _compared(verdict, subject, sizes, (context, case), merge, MERGING)
+
+
+def _compared(
+    verdict: Verdict,
+    subject: Subject,
+    sizes: ProbeSizes,
+    given: tuple[Tensor, Case],
+    right: Callable[[Tensor, Case], Tensor],
+    mistakes: Sequence[Mistake],
+) -> Verdict:
+    """The verdict on a function of one tensor: right, or the mistake that gives its result."""
+    (x, case), step = given, right.__name__
+    runs = _run(subject, {"x": x}, [_arguments(subject, sizes)])
+    if runs[0].failed or not runs[0].outputs:
+        return _failed(verdict, runs)
+    seen, expected = runs[0].outputs[0], right(x, case)
+    if same(seen, expected):
+        return verdict
+    if step == "split" and same(seen, expected.transpose(1, 2)):
+        verdict.notes.append("The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2).")
+        return verdict
+    for mistake in mistakes:
+        if mistake.step == step and mistake.applies(case) and same(mistake.act(x, case), seen):
+            example = _example(f"{mistake.shows}, the first 3 rows", seen, expected)
+            verdict.findings = [simulated(mistake, case, example=example)]
+            return verdict
+    return _unknown(verdict, step, seen, expected)

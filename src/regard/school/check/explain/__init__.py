@@ -1,0 +1,1 @@
+"""What is wrong, in the learner's terms: the line, the first step that differs, an example."""

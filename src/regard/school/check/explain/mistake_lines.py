@@ -1,0 +1,260 @@
+"""Mistake lines: the line of the learner's file at which a step goes wrong, from the torch calls that ran.
+
+A mistake is at the first call whose value is what the formula gives with the mistake, and not what it gives without it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from regard.mistakes.formula import QKV, Case, Formula
+from regard.mistakes.mistake import Mistake
+from regard.mistakes.search import FILLINGS, Variant, same
+from regard.school.check.compare.experiment import Experiment
+from regard.school.check.learner_code.protocol import Observation, Recorded
+from regard.school.check.learner_code.text_hints import LONGEST_LINE
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE
+from regard.traces.arrangements import Numbers
+
+Node = TypeVar("Node", bound=ast.AST)
+ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+def steps_of(case: Case, variant: Variant, out: Tensor | None = None) -> dict[str, Tensor]:
+    """The steps of the formula with these mistakes, hidden scores written as in the layer that gave this output.
+
+    Weights of a wrong layer need not fit the right formula: then only the steps before that are returned, or none.
+    """
+    formula = replace(Formula(), **{one.step: one.act for one in variant})
+    steps: dict[str, Tensor] = {}
+    for filling in FILLINGS:
+        steps = _as_far_as_possible(formula, replace(case, filling=filling))
+        if out is None or ("out" in steps and same(steps["out"], out)):
+            break
+    return steps
+
+
+def _as_far_as_possible(formula: Formula, case: Case) -> dict[str, Tensor]:
+    try:
+        return formula.steps(case)
+    except (RuntimeError, ValueError):
+        pass
+    try:
+        steps = replace(formula, output=lambda concat, case: concat).steps(case)
+    except (RuntimeError, ValueError):
+        return {}
+    return {name: value for name, value in steps.items() if name != "out"}
+
+
+def line_of(mistake: Mistake, result: Experiment, variant: Variant, seen: Observation, source: str) -> int:
+    """The line of a mistake of this explanation, 0 where it cannot be told."""
+    case = result.case
+    wrong = steps_of(case, variant, result.out)
+    right = steps_of(case, tuple(one for one in variant if one is not mistake))
+    calls = seen.with_lines
+    if mistake.name == "unused output projection":
+        return return_line(source, calls)
+    line = 0
+    if mistake.step == "project":
+        line = _swap_line(source, calls)
+    elif mistake.step == "see":
+        line = _mask_line(mistake, case, wrong, seen, calls)
+    elif mistake.step == "scale":
+        line = _scale_line(wrong, calls)
+    if not line and mistake.hides and mistake.shows == "mask":
+        line = _fill_line(wrong, calls)
+    return line or _step_line(mistake, wrong, right, calls)
+
+
+def _step_line(mistake: Mistake, wrong: dict[str, Tensor], right: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
+    """The first call that holds a wrong step, from the step at which the mistake shows."""
+    shows = "scores" if mistake.name.startswith("q, k, v") else mistake.shows
+    first = ORDER.index(shows if shows in ORDER else "weights")
+    also = {"split": ("split", "split keys", "split values")}
+    for name in ORDER[first:]:
+        for call in calls:
+            if any(_is(call.value, wrong[one], right.get(one)) for one in also.get(name, (name,))):
+                return call.line
+    return 0
+
+
+def likeliest(variants: Sequence[Variant], seen: Observation) -> Variant:
+    """Of explanations that give the same numbers, the one that the calls show.
+
+    +1e9 where the future is and −1e9 where it is not are one function: which was written, a large number tells.
+    """
+    values = [call.value for call in seen.recorded if call.value.is_floating_point()]
+    is_high = any(bool((value.nan_to_num(0.0, neginf=0.0) >= -HIDES_IN_EXAMPLE).any()) for value in values)
+    signs = [variant for variant in variants if any(one.name == "wrong sign of infinity" for one in variant)]
+    return signs[0] if is_high and signs else variants[0]
+
+
+def _is(value: Tensor, wrong: Tensor, right: Tensor | None) -> bool:
+    """Is a recorded value the wrong step and not the right one; all of it, or one head or text?"""
+    if not value.is_floating_point() or (right is not None and same(wrong, right)):
+        return False
+    mine = Numbers(value, **CLOSE)
+    return holds(mine, wrong) and (right is None or not holds(mine, right))
+
+
+def holds(mine: Numbers, step: Tensor, hidden: bool = True) -> bool:
+    """Is it an arrangement of the step; all of it, or one head or text?"""
+    other = Numbers(step, **CLOSE)
+    return mine.find(other, ordered=True, hidden=hidden) or (len(mine.sizes) > 1 and mine.part_of(other, ordered=True))
+
+
+def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
+    scores = wrong["scores"]
+    place = scores.abs().argmax()
+    factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
+    if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
+        return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), scores)), 0)
+    scaled = [wrong["scaled"], *(wrong[name] * factor for name in ("queries", "keys", "split", "split keys"))]
+    for call in calls:
+        if not call.value.is_floating_point():
+            continue
+        mine = Numbers(call.value, **CLOSE)
+        if any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False):
+            return call.line
+    return 0
+
+
+def _mask_line(
+    mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation, calls: Sequence[Recorded]
+) -> int:
+    """Where the wrong mask is made; else where it hides scores."""
+    hidden = ~wrong["mask"]
+    if not bool(hidden.any()):
+        return 0
+    made = (call.line for call in seen.recorded if call.line and _is_wrong_mask(call.value, mistake, case))
+    if line := next(made, 0):
+        return line
+    for call in calls:
+        if call.value.shape[-2:] == hidden.shape and call.value.is_floating_point():
+            mine = Numbers(call.value).hidden
+            if mine is not None and mine.shape == hidden.shape and torch.equal(mine, hidden):
+                return call.line
+    return 0
+
+
+def _is_wrong_mask(value: Tensor, mistake: Mistake, case: Case) -> bool:
+    """Is it a square that hides, or shows, what the mistake hides at its size, and the right mask does not?"""
+    n = value.shape[-1] if value.dim() > 1 else 0
+    if n < 2 or value.shape[-2] != n or value.numel() != n * n:
+        return False
+    square, larger = value.reshape(n, n), replace(case, x=case.x[:, :1].expand(-1, n, -1), qkv=None)
+    bad, good = mistake.act(larger), larger.visible()
+    patterns = (square != 0, square == 0, square.isinf())
+    return any(_alike(one, bad) and not _alike(one, good) for one in patterns)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(~a, b)
+
+
+def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
+    """Where hidden scores get the wrong number: the first call with it in all hidden places, and only there."""
+    hidden = ~wrong["mask"]
+    for call in calls:
+        value = call.value
+        if value.dim() < 3 or value.shape[-2:] != hidden.shape or not value.is_floating_point():
+            continue
+        inside, outside = value[..., hidden], value[..., ~hidden]
+        if not inside.numel():
+            continue
+        same_number = bool((inside == inside.flatten()[0]).all()) and bool((outside != inside.flatten()[0]).all())
+        if same_number or (
+            bool((inside.abs() >= -HIDES_IN_EXAMPLE).all()) and bool((outside.abs() < -HIDES_IN_EXAMPLE).all())
+        ):
+            return call.line
+    return 0
+
+
+_QKV_WORDS = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value": r"v(als?|alues?)?s?"}
+
+
+def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
+    """The line that assigns queries, keys or values from another projection, by its names."""
+    lines = {call.line for call in calls}
+    for node in _nodes(source, ast.Assign):
+        if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
+            continue
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, value):
+            return node.lineno
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = list(zip(target.elts, value.elts, strict=True))
+        if line := next((right.lineno for left, right in pairs if _is_swapped(left, right)), 0):
+            return line
+    return 0
+
+
+def _is_swapped(left: ast.expr, right: ast.expr) -> bool:
+    """Is a name for one of queries, keys and values assigned from the projection of another?"""
+    kind = _kind_of(left.id) if isinstance(left, ast.Name) else ""
+    used = _projections_in(right)
+    return kind != "" and len(used) == 1 and kind not in used
+
+
+def _kind_of(name: str) -> str:
+    return next((n for n, word in _QKV_WORDS.items() if re.fullmatch(word, name, re.IGNORECASE)), "")
+
+
+def _projections_in(value: ast.expr) -> set[str]:
+    """The projections of queries, keys and values that an expression names."""
+    attributes = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
+    return {n for n, word in _QKV_WORDS.items() for attribute in attributes if _is_called(attribute, word)}
+
+
+def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr) -> bool:
+    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
+    kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
+    return not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV
+
+
+def _is_called(name: str, word: str) -> bool:
+    parts = [part for part in re.split(r"_", name) if part.lower() not in ("w", "proj", "linear", "to", "lin", "fc")]
+    joined = re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(parts))
+    return bool(re.fullmatch(word, joined, re.IGNORECASE))
+
+
+def _nodes(source: str, kind: type[Node]) -> list[Node]:
+    try:
+        return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kind)]
+    except SyntaxError:
+        return []
+
+
+def line_with(source: str, pattern: str) -> int:
+    """The first line that holds the pattern, 0 where none does."""
+    lines = enumerate(source.splitlines(), 1)
+    return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)
+
+
+def softmax_line(seen: Observation) -> int:
+    """The line of the softmax, or of the fused kernel that holds it."""
+    names = ("softmax", "scaled_dot_product_attention")
+    return next((call.line for call in seen.with_lines if any(name in call.name for name in names)), 0)
+
+
+def hiding_line(seen: Observation) -> int:
+    """The line at which scores are hidden: the first that makes −∞ or a very low number of some of them."""
+    calls = (call for call in seen.with_lines if call.value.dim() > 2 and call.value.is_floating_point())
+    hides = (call.line for call in calls if Numbers(call.value).hidden is not None)
+    return next(hides, 0) or softmax_line(seen)
+
+
+def return_line(source: str, calls: Sequence[Recorded]) -> int:
+    """The line at which the output is returned."""
+    last = calls[-1].line if calls else 0
+    returns = sorted(node.lineno for node in _nodes(source, ast.Return))
+    return next((line for line in returns if line >= last), last)

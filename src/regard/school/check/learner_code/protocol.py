@@ -1,0 +1,345 @@
+"""The protocol between a check and the driver that runs a learner's code: jobs, reports, and what is read from them.
+
+A submission can write anything in its driver's place. `check_report` lets only that pass which has the types below and
+keeps their limits; whether it is true is another matter, which is why outputs are compared with a reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
+
+from torch import Tensor
+
+from regard.school.check.learner_code.driver import MOST_CALLS, MOST_INSIDE
+
+MOST_ENTRIES = 1000  # parameters, buffers, outputs of a call, methods
+MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
+MOST_RECORDED = MOST_CALLS + MOST_ENTRIES  # the last call may have several results
+MOST_AXES = 16
+LONGEST_NAME = 180  # characters
+LONGEST_TEXT = 4000  # characters
+LONGEST_FILE = 1 << 24  # lines
+
+
+def _is_int(one: Any, most: int) -> bool:
+    return type(one) is int and 0 <= one <= most
+
+
+# A type with its rule, or with the most entries that a list may have.
+Text = Annotated[str, lambda one: isinstance(one, str) and len(one) <= LONGEST_TEXT]
+# Of a parameter: it becomes the name of a tensor, which must be printable.
+Name = Annotated[str, lambda one: isinstance(one, str) and 0 < len(one) <= LONGEST_NAME and one.isprintable()]
+Identifier = Annotated[str, lambda one: isinstance(one, str) and len(one) <= 200 and one.isidentifier()]
+Plain = Annotated[Any, lambda one: isinstance(one, (int, float, str, type(None)))]
+Number = Annotated[float, lambda one: isinstance(one, float) or (isinstance(one, int) and abs(one) < 1 << 62)]
+Line = Annotated[int, lambda one: _is_int(one, LONGEST_FILE - 1)]
+CallNumber = Annotated[int, lambda one: _is_int(one, MOST_RECORDED)]
+Axis = Annotated[int, lambda one: _is_int(one, MOST_NUMBERS)]
+Shape = Annotated[list[Axis], MOST_AXES]
+
+
+class CallJob(TypedDict, total=False):
+    """One call: names of tensors, {"value": …}, or {"cache": n} for the n-th part of what the call before returned."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class DriverJob(TypedDict, total=False):
+    """What the driver is to do with a class, a function or an instance; tensors travel beside it, by name."""
+
+    build: dict[str, Any] | None  # arguments of the constructor; none for what is built already
+    inside: str  # the path of a module in it
+    state: bool  # put the tensors state.NAME into the parameters
+    dtype: str
+    train: bool
+    seed: int
+    seeds: bool  # another seed for every call
+    dropout: float  # the probability of every nn.Dropout; without it, dropout changes nothing
+    calls: list[CallJob]
+    record: bool  # keep every torch call of the constructor and of the first call
+    finite: bool  # infinities become ±1e9, so that NaN does not hide what happens
+    gradients: bool  # tell which parameters get a gradient from the first output of the first call
+    devices: bool  # tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU
+    numpy: bool  # pass arrays
+
+
+class ArgumentFacts(TypedDict):
+    """An argument of a constructor, of forward or of a function."""
+
+    name: Identifier
+    kind: Identifier  # of inspect.Parameter
+    required: bool
+    default: Plain  # None where it is something else
+
+
+class _Called(TypedDict):
+    name: Identifier
+    call: list[ArgumentFacts]
+
+
+class Description(_Called, total=False):
+    """A class or a function."""
+
+    build: list[ArgumentFacts]  # of a class
+
+
+class FileDescription(TypedDict):
+    """What a file defines, in order."""
+
+    classes: list[Description]
+    functions: list[Description]
+
+
+class ModuleInside(TypedDict):
+    """A module inside a module."""
+
+    path: Text
+    name: Text
+    build: list[ArgumentFacts]
+    call: list[ArgumentFacts]
+
+
+class TensorFacts(TypedDict):
+    """A buffer, or a tensor that torch does not know of."""
+
+    name: Text
+    shape: Shape
+    is_mask: bool
+
+
+class ParameterFacts(TypedDict):
+    """A parameter, and the class of the module that holds it."""
+
+    name: Name
+    shape: Shape
+    is_mask: bool
+    owner: Text
+
+
+class FailureReport(TypedDict):
+    """An exception: the fields of a Failure."""
+
+    type: Text
+    message: Text
+    line: Line
+    function: Text
+
+
+class _CallResult(TypedDict):
+    outputs: list[Text]  # names of tensors
+    after: dict[Text, Text]  # the names of the arguments, and of the tensors that they are after the call
+
+
+class CallReport(_CallResult, total=False):
+    """What one call gave, or how it failed."""
+
+    failed: FailureReport
+
+
+class RecordedReport(TypedDict):
+    """A torch call; its value is the tensor recorded.NUMBER."""
+
+    name: Text
+    line: Line
+    inputs: list[CallNumber]
+
+
+class DroppedReport(TypedDict):
+    """A call of dropout; the tensor that it acts on is dropped.NUMBER."""
+
+    p: Number
+    line: Line
+
+
+class FaultReport(TypedDict):
+    """A torch call that mixes tensors of two devices."""
+
+    name: Text
+    line: Line
+
+
+class ModuleContents(TypedDict, total=False):
+    """What a module holds, and what a job asked of it."""
+
+    parameters: list[ParameterFacts]
+    buffers: list[TensorFacts]
+    loose: list[TensorFacts]  # tensors that are plain attributes
+    attributes: dict[Text, Number]
+    dropouts: list[Number]
+    inside: Annotated[list[ModuleInside], MOST_INSIDE]
+    methods: list[Text]
+    without_gradient: list[Text]
+    elsewhere: FaultReport | None
+
+
+class _Building(TypedDict, total=False):
+    built: int  # how many of the recorded calls are the constructor's
+    failed: FailureReport  # before any call: while it was built
+
+
+class DriverReport(ModuleContents, _Building):
+    """What the driver saw."""
+
+    calls: list[CallReport]
+    recorded: Annotated[list[RecordedReport], MOST_RECORDED]
+    dropped: list[DroppedReport]
+
+
+@cache
+def _fields(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def fits(value: Any, kind: Any, most: int = MOST_ENTRIES) -> bool:
+    """Is a value of this type, with no more than it allows?
+
+    >>> fits({"name": "mm", "line": 3}, FaultReport), fits({"name": "mm", "line": -3}, FaultReport)
+    (True, False)
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return fits(value, parts[0], parts[1]) if isinstance(parts[1], int) else bool(parts[1](value))
+    if origin is UnionType:
+        return any(fits(value, part) for part in parts)
+    if origin is list:
+        return isinstance(value, list) and len(value) <= most and all(fits(one, parts[0]) for one in value)
+    if origin is dict:
+        return (
+            isinstance(value, dict)
+            and len(value) <= most
+            and all(fits(name, parts[0]) and fits(one, parts[1]) for name, one in value.items())
+        )
+    if is_typeddict(kind):
+        known = _fields(kind)
+        names = value.keys() if isinstance(value, dict) else {""}
+        return kind.__required_keys__ <= names <= known.keys() and all(fits(value[n], known[n]) for n in names)
+    return kind is Any or type(value) is kind
+
+
+def check_report(seen: Any, tensors: Mapping[str, Tensor], job: DriverJob) -> None:
+    """Raise ValueError unless this is what driver.run reports of a job."""
+    if not isinstance(seen, dict):
+        raise ValueError("it is no dict")
+    for name, kind in _fields(DriverReport).items():
+        if name not in seen and name in DriverReport.__required_keys__:
+            raise ValueError(f"it has no {name}")
+        if name in seen and not fits(seen[name], kind):
+            raise ValueError(f"its {name} are not what a driver writes")
+    _check_calls(seen["calls"], [] if seen.get("failed") else job.get("calls", []))
+    if not 0 <= seen.get("built", 0) <= len(seen["recorded"]):
+        raise ValueError("more calls were recorded in the constructor than in all")
+    parameters = seen.get("parameters", ())
+    if (numbers := sum(math.prod(one["shape"]) for one in parameters)) > MOST_NUMBERS:
+        raise ValueError(f"its parameters have {numbers} numbers; at most {MOST_NUMBERS}")
+    if len({one["name"] for one in parameters}) < len(parameters):
+        raise ValueError("two of its parameters have one name")
+    wanted = [name for one in seen["calls"] for name in (*one["outputs"], *one["after"].values())]
+    wanted += [f"{kind}.{i}" for kind in ("recorded", "dropped") for i in range(len(seen[kind]))]
+    if missing := [name for name in wanted if name not in tensors]:
+        raise ValueError(f"{missing[0]} is missing")
+
+
+def _check_calls(seen: list[CallReport], asked: list[CallJob]) -> None:
+    if len(seen) != len(asked):
+        raise ValueError(f"it tells of {len(seen)} calls; {len(asked)} were asked for")
+    for one, call in zip(seen, asked, strict=True):
+        given = [*call["args"], *call.get("kwargs", {}).values()]
+        if set(one["after"]) != {name for name in given if isinstance(name, str)}:
+            raise ValueError("it does not tell what became of the arguments")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in the learner's code."""
+
+    type: str
+    message: str
+    line: int = 0
+    function: str = ""
+
+
+@dataclass
+class Run:
+    """One call: its tensors, or why it failed, and which of its arguments it changed."""
+
+    outputs: list[Tensor] = field(default_factory=list)
+    failed: Failure | None = None
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A torch call inside the learner's code."""
+
+    name: str
+    line: int
+    value: Tensor
+    inputs: tuple[int, ...] = ()  # the numbers of the calls that made what it works on
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A call of dropout and the tensor that it acted on; an empty one for the weights of a fused kernel."""
+
+    p: float
+    line: int
+    value: Tensor
+
+
+@dataclass
+class Observation:
+    """What an experiment showed."""
+
+    contents: ModuleContents = field(default_factory=ModuleContents)
+    runs: list[Run] = field(default_factory=list)
+    recorded: list[Recorded] = field(default_factory=list)  # torch calls of the constructor, then of the first call
+    built: int = 0  # how many of them are the constructor's
+    dropped: list[Dropped] = field(default_factory=list)
+    failed: Failure | None = None  # before any call: while it was built
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure."""
+        return self.failed or next((run.failed for run in self.runs if run.failed), None)
+
+    @property
+    def forward(self) -> list[Recorded]:
+        """The torch calls of the first call."""
+        return self.recorded[self.built :]
+
+    @property
+    def with_lines(self) -> list[Recorded]:
+        """Those of them that stand on a line of the learner's."""
+        return [call for call in self.forward if call.line]
+
+
+def read_report(seen: DriverReport, tensors: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Observation:
+    """What the driver returned; `given` are the tensors that it was given."""
+    runs = [
+        Run(
+            [tensors[name] for name in one["outputs"]],
+            Failure(**one["failed"]) if "failed" in one else None,
+            tuple(name for name, after in one["after"].items() if not _unchanged(tensors[after], given[name])),
+        )
+        for one in seen["calls"]
+    ]
+    recorded = [
+        Recorded(one["name"], one["line"], tensors[f"recorded.{i}"], tuple(one["inputs"]))
+        for i, one in enumerate(seen["recorded"])
+    ]
+    dropped = [Dropped(one["p"], one["line"], tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
+    values: Mapping[str, Any] = dict(seen)
+    contents: Any = {name: values[name] for name in _fields(ModuleContents) if name in values}
+    failed = Failure(**seen["failed"]) if "failed" in seen else None
+    return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed)
+
+
+def _unchanged(value: Tensor, original: Tensor) -> bool:
+    original = original.to(value.dtype)
+    return value.shape == original.shape and bool(((value == original) | (value.isnan() & original.isnan())).all())

@@ -1,0 +1,92 @@
+"""Subjects: the learner's class, function or instance, and how experiments are run with it."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from regard.school.check.learner_code import driver
+from regard.school.check.learner_code.protocol import Description, DriverJob, ModuleInside, Observation, read_report
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """Something to check."""
+
+    described: Description
+    is_built: bool
+    source: str  # the text of its file, for line numbers; "" where there is none
+    file: str
+
+    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment."""
+
+
+def is_function(subject: Subject) -> bool:
+    """Is it a function, not a class?"""
+    return "build" not in subject.described
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small tensors are much quicker on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class LocalSubject:
+    """A class, function or module in this process."""
+
+    def __init__(self, target: Any, source: str = "", file: str = "") -> None:
+        self.target = target
+        if inspect.isfunction(target):
+            self.described = driver.describe_function(target)
+        else:
+            self.described = driver.describe_class(target if isinstance(target, type) else type(target))
+        self.is_built = isinstance(target, nn.Module)
+        self.source, self.file = (source, file) if source else _source(target)
+
+    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment, here, with its own seed."""
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            return read_report(*driver.run(self.target, job, tensors), tensors)
+
+
+class InsideSubject:
+    """A module inside something that is checked: the attention of a block or of a whole model."""
+
+    def __init__(self, whole: Subject, inside: ModuleInside) -> None:
+        self.whole, self.path = whole, inside["path"]
+        self.described: Description = {
+            "name": inside["name"],
+            "build": whole.described["build"],
+            "call": inside["call"],
+        }
+        self.is_built, self.source, self.file = whole.is_built, whole.source, whole.file
+
+    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment with the module inside."""
+        return self.whole.run({**job, "inside": self.path}, tensors)
+
+
+def _source(target: Any) -> tuple[str, str]:
+    """The text and the name of the file in which it is written, where there is one."""
+    one = target if inspect.isfunction(target) or isinstance(target, type) else type(target)
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(one)) or ""
+        lines, _ = inspect.findsource(one)
+    except (OSError, TypeError):
+        functions = [value for value in vars(one).values() if inspect.isfunction(value)]
+        cells = {function.__code__.co_filename for function in functions}  # the cell of a notebook, which is no file
+        return ("".join(linecache.getlines(cells.pop())), "") if len(cells) == 1 else ("", "")
+    return "".join(lines), file

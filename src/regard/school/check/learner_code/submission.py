@@ -1,0 +1,150 @@
+"""A submission as a subject: experiments run in the sandbox; the reference and the mistakes stay in this process.
+
+What comes back was written by a process that ran somebody else's code. It is checked before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.school.check.learner_code import driver
+from regard.school.check.learner_code.function_roles import is_known
+from regard.school.check.learner_code.loading import is_named_attention
+from regard.school.check.learner_code.protocol import (
+    Description,
+    DriverJob,
+    FileDescription,
+    Observation,
+    check_report,
+    fits,
+    read_report,
+)
+from regard.school.check.verdict import Finding, known
+from regard.school.sandbox.limits import MiB, RunLimits
+from regard.school.sandbox.outcome import Outcome, SubmissionFailure
+from regard.school.sandbox.worker import Job, Worker
+
+# Appended to driver.py, which is what runs beside the submission.
+DRIVE = """
+def drive(submission, tensors, values):
+    torch.set_num_threads(1)
+    if "job" not in values:
+        known = vars(submission).values()
+        modules = {one.__name__ for one in known if isinstance(one, type) and issubclass(one, nn.Module)}
+        described = describe(submission)
+        return {}, described | {"classes": [one for one in described["classes"] if one["name"] in modules]}
+    target = vars(submission).get(values["name"])
+    if target is None:
+        target = next(one for one in vars(submission).values() if getattr(one, "__name__", "") == values["name"])
+    seen, returned = run(target, values["job"], tensors)
+    return returned, seen
+"""
+DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
+
+
+DOES_NOT_RUN = known("does not run", "A file that raises an error while it is imported defines nothing to check.")
+
+
+class SubmissionStopped(Exception):
+    """A run of a submission that gave nothing to compare."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"{outcome.word}: {outcome.sentence}")
+        self.outcome = outcome
+
+
+class Submission:
+    """A student's file or folder, and the time that is left for running it."""
+
+    def __init__(self, path: Path, worker: Worker, seconds: float | int, entry: str | None = None) -> None:
+        self.path, self.worker, self.entry = path, worker, entry
+        self.seconds = self.left = seconds
+
+    def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
+        """The class or function of this name; without one, the layers in the file that look like attention."""
+        described = self.run({}, {}).values
+        if not fits(described, FileDescription) or not all("build" in one for one in described["classes"]):
+            raise SubmissionStopped(malformed("its description is not what a driver writes"))
+        classes, functions = described["classes"], described["functions"]
+        if name:
+            chosen = [one for one in (*classes, *functions) if one["name"] == name][:1]
+        else:
+            named = [one for one in classes if is_named_attention(one["name"])]
+            known = [one for one in functions if is_known(one["name"], [p["name"] for p in one["call"]])]
+            chosen = named or classes or known
+        return [SandboxedSubject(self, one, source, file) for one in chosen]
+
+    def run(self, values: dict[str, Any], tensors: dict[str, Tensor], driver_source: str = DRIVER) -> Outcome:
+        """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
+        begin = time.monotonic()
+        left = max(self.left, 0.01)
+        limits = replace(self.worker.limits, wall_seconds=left, cpu_seconds=math.ceil(left) + 1)
+        outcome = self.worker.run(Job(self.path, driver_source, tensors, values, self.entry, limits))
+        self.left -= time.monotonic() - begin
+        if outcome.word == "out of time":
+            _, comma, where = outcome.sentence.rstrip(".").partition(", in line ")  # told of a person's own file
+            outcome = replace(outcome, sentence=f"It did not end within {self.seconds:g} s{comma}{where}.")
+        if not outcome.finished:
+            raise SubmissionStopped(outcome)
+        return outcome
+
+
+class SandboxedSubject:
+    """A class or function of a submission; every experiment is a process of its own."""
+
+    is_built = False
+
+    def __init__(self, submission: Submission, described: Description, source: str, file: str) -> None:
+        self.submission, self.described, self.source, self.file = submission, described, source, file
+
+    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+        """Run one experiment in the sandbox."""
+        outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
+        try:
+            check_report(outcome.values, outcome.tensors, job)
+            return read_report(outcome.values, dict(outcome.tensors), tensors)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SubmissionStopped(malformed(str(error))) from error
+
+
+def does_not_run(failure: SubmissionFailure) -> Finding:
+    """The finding on a file that cannot be imported."""
+    message = f"{failure.type}: {failure.message}".splitlines()[0].rstrip(":. ")
+    line = failure.lines[-1].line if failure.lines else 0
+    return DOES_NOT_RUN.found(f"The file does not run: {message}.", line)
+
+
+def what_is_missing(failure: SubmissionFailure) -> str:
+    """Why a file that cannot be imported may be right elsewhere: a package or a file that is not here; else ""."""
+    message = failure.message.splitlines()[0] if failure.message else ""
+    if failure.type == "ModuleNotFoundError":
+        return f"it imports what is not installed here: {message}"
+    if failure.type == "FileNotFoundError":
+        return f"it reads a file that is not here: {message}"
+    if failure.type == "PermissionError" and not failure.lines:  # no privileges there, not even for root
+        return f"the sandbox cannot read it: {message}; let everybody read it (chmod a+rX)"
+    return ""
+
+
+def default_limits(seconds: float | int) -> RunLimits:
+    """The limits of one run, for submissions that have so many seconds in all."""
+    return RunLimits(wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1)
+
+
+def own_limits(seconds: float | int) -> RunLimits:
+    """The limits for a person's own file: of time, of memory, and of what it prints."""
+    return RunLimits(
+        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=4096 * MiB, file_bytes=1 << 40,
+        folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
+    )  # fmt: skip
+
+
+def malformed(reason: str) -> Outcome:
+    """The outcome of a run that returned what the driver does not write."""
+    return Outcome("malformed", f"What it returned is no result: {reason[:200]}.")

@@ -1,0 +1,55 @@
+"""What is said beside the code that is checked, and how the person who asked spells what a check must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.mistakes.mistake import Mistake
+from regard.school.check.compare.constructor_arguments import PROBES, ProbeSizes
+
+
+@dataclass(frozen=True)
+class RemedySpelling:
+    """How a value for an argument, and which weight is which, are given to a check."""
+
+    argument: str  # with {name}
+    weights: str
+
+    def value_of(self, name: str) -> str:
+        """How to give a value for an argument.
+
+        >>> FLAGS.value_of("groove"), IN_PYTHON.value_of("groove")
+        ('--set groove=…', "arguments={'groove': …}")
+        """
+        return self.argument.replace("{name}", name)
+
+
+FLAGS = RemedySpelling("--set {name}=…", "--names W_query=…,W_key=…,W_value=…,out_proj=…")
+IN_PYTHON = RemedySpelling("arguments={'{name}': …}", "names={'W_query': …, 'W_key': …, 'W_value': …, 'out_proj': …}")
+IN_KEY = RemedySpelling(
+    "{name} = … under [arguments] in the key",
+    "W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is said beside the code: arguments, names of weights, and whether it should hide the future.
+
+    A teacher can choose other sizes and weights than everybody knows: `probes`, `seed`.
+    """
+
+    causal: bool | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    probes: tuple[ProbeSizes, ...] = PROBES  # the first at which the layer can be built
+    seed: int = 0  # added to that of every experiment
+    mistakes: tuple[Mistake, ...] = ()  # a teacher's own, which are tried before the known ones
+    spelling: RemedySpelling = FLAGS
+
+    def ask_for_arguments(self, names: Sequence[str]) -> str:
+        """Why a class could not be built, and how to give what is missing."""
+        ask = f"give a value: {self.spelling.value_of(names[0])}"
+        return f"its constructor takes {', '.join(names)}, and nothing is known of that; {ask}"

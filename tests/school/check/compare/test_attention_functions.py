@@ -1,0 +1,111 @@
+import inspect
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.school.check.check import check
+from regard.school.check.learner_code.function_roles import is_known
+
+
+def attention(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -1e9)
+    weights = scores.softmax(-1)
+    return weights @ v, weights
+
+
+def causal_attention(Q, K, V):
+    T = Q.shape[-2]
+    scores = (Q @ K.mT / Q.shape[-1] ** 0.5).masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
+    return scores.softmax(-1) @ V
+
+
+def numpy_attention(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return (powers / powers.sum(-1, keepdims=True)) @ v
+
+
+def self_attention(x, W_q, W_k, W_v):
+    q, k, v = x @ W_q, x @ W_k, x @ W_v
+    return torch.softmax(q @ k.mT / k.shape[-1] ** 0.5, -1) @ v
+
+
+def transposed_weights(x, W_q, W_k, W_v):
+    q, k, v = x @ W_q.T, x @ W_k.T, x @ W_v.T
+    return torch.softmax(q @ k.mT / k.shape[-1] ** 0.5, -1) @ v
+
+
+def multi_head(x, W_q, W_k, W_v, W_o, num_heads):
+    B, T, _ = x.shape
+    q, k, v = ((x @ W).view(B, T, num_heads, -1).transpose(1, 2) for W in (W_q, W_k, W_v))
+    y = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+    return y.transpose(1, 2).reshape(B, T, -1) @ W_o
+
+
+def simplified_attention(x):
+    return (x @ x.mT).softmax(-1) @ x
+
+
+def attention_of_one_text(x):
+    assert x.dim() == 2
+    return (x @ x.T).softmax(-1) @ x
+
+
+RIGHT = [
+    *(attention, causal_attention, numpy_attention, self_attention, transposed_weights, multi_head),
+    *(simplified_attention, attention_of_one_text),
+]
+
+
+@pytest.mark.parametrize("function", RIGHT, ids=lambda one: one.__name__)
+def test_a_right_function_passes(function):
+    warned = ["−1e9 overflows in fp16"] if function is attention else []  # it fills with −1e9, and is right otherwise
+    assert [one.name for one in check(function).findings] == warned
+    assert is_known(function.__name__, list(inspect.signature(function).parameters))
+
+
+def unscaled_attention(q, k, v):
+    return torch.softmax(q @ k.mT, -1) @ v
+
+
+def masked_late_attention(q, k, v, mask=None):
+    weights = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1)
+    return (weights if mask is None else weights * mask) @ v
+
+
+def swapped_attention(x, W_q, W_k, W_v):
+    q, k, v = x @ W_q, x @ W_k, x @ W_v
+    return torch.softmax(q @ v.mT / k.shape[-1] ** 0.5, -1) @ k
+
+
+def simplified_attention_over_queries(x):
+    return (x @ x.mT).softmax(-2) @ x
+
+
+def simplified_attention_scaled(x):
+    return (x @ x.mT / x.shape[-1] ** 0.5).softmax(-1) @ x
+
+
+WRONG = {
+    unscaled_attention: "no scale",
+    masked_late_attention: "mask after softmax without renormalising",
+    swapped_attention: "q, k, v swapped: the keys are made with W_value and the values are made with W_key",
+    simplified_attention_over_queries: "softmax over the queries",
+    simplified_attention_scaled: "scaled where nothing is",
+}
+
+
+@pytest.mark.parametrize("function", WRONG, ids=lambda one: one.__name__)
+def test_a_wrong_function_is_named(function):
+    assert [one.name for one in check(function).mistakes] == [WRONG[function]]
+
+
+def test_an_argument_that_is_unknown_is_asked_for():
+    def attend(q, k, v, groove):
+        return q
+
+    assert check(attend).problem == "nothing is known of its argument groove; give a value: arguments={'groove': …}"

@@ -1,0 +1,91 @@
+"""Right layers that are more than the formula, from the held-out corpus, as they are and with mistakes put in."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.mistakes.formula import Case
+from regard.school.check.compare.extensions import Extension
+from sampled import quick_every
+from school.check.learner import checked
+
+HELD_OUT = Path(__file__).parents[1] / "held_out"
+NOTES = [
+    ("rotary", "It rotates queries and keys by their positions (rotary positions)."),
+    ("alibi", "It adds a number to each score by the positions of its tokens."),
+    ("qk_norm", "It normalises queries and keys."),
+    ("residual_inside", "It adds x to its output, a residual connection inside the layer."),
+]
+
+
+def source(layer, old="", new=""):
+    text = (HELD_OUT / f"right_{layer}.py").read_text(encoding="utf-8")
+    assert old in text
+    return text.replace(old, new) if old else text
+
+
+@pytest.mark.parametrize(("layer", "note"), NOTES)
+def test_what_can_be_known_beside_the_formula_is_right_and_noted(layer, note, tmp_path):
+    verdict = checked(source(layer), tmp_path)
+    assert verdict.is_right
+    assert note in verdict.notes
+
+
+@pytest.mark.parametrize(
+    ("layer", "old", "new", "problem"),
+    quick_every(
+        3,
+        [
+            ("rotary", "10000 **", "500 **", "by which angles, nothing here says. Everything else in it is right"),
+            ("relative_bias", "x", "x", "by how much, nothing here says. Everything else in it is right"),
+            ("sliding_window", "window", "reach", "how many, nothing here says. Everything else in it is right"),
+            ("rotary", "k = k * emb.cos() + rotate_half(k) * emb.sin()", "pass", "it has positions beside the formula"),
+        ],
+    ),
+)
+def test_what_cannot_be_known_is_not_checked(layer, old, new, problem, tmp_path):
+    verdict = checked(source(layer, old, new), tmp_path)
+    assert verdict.status == "unchecked"
+    assert problem in verdict.problem
+
+
+@pytest.mark.parametrize(
+    ("layer", "old", "new", "name"),
+    quick_every(
+        3,
+        [
+            ("rotary", "is_causal=True)", "is_causal=True, scale=1.0)", "no scale"),
+            ("rotary", "y.transpose(1, 2).reshape", "y.reshape", "merge without transposing back"),
+            ("alibi", "[None, :] > pos", "[None, :] >= pos", "mask off by one: the token itself hidden"),
+            ("alibi", "/ math.sqrt(e // self.h)", "", "no scale"),
+            ("qk_norm", "x.transpose(1, 2).reshape", "x.reshape", "merge without transposing back"),
+            ("residual_inside", "/ (E // self.num_heads) ** 0.5", "", "no scale"),
+        ],
+    ),
+)
+def test_a_mistake_does_not_hide_behind_an_extension(layer, old, new, name, tmp_path):
+    assert [one.name for one in checked(source(layer, old, new), tmp_path).mistakes] == [name]
+
+
+@pytest.mark.parametrize(
+    ("layer", "old", "new"),
+    [
+        ("qk_norm", "self.k_norm(k), v", "k, v"),
+        pytest.param("residual_inside", "return x +", "return 2 * x +", marks=pytest.mark.slow),
+        pytest.param("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)", marks=pytest.mark.slow),
+    ],
+)
+def test_what_only_looks_like_an_extension_is_wrong_without_a_name(layer, old, new, tmp_path):
+    (finding,) = checked(source(layer, old, new), tmp_path).mistakes
+    assert finding.name == ""
+
+
+def test_a_bias_that_depends_on_the_text_is_none_by_position(tmp_path):
+    verdict = checked(source("relative_bias", "+ bias", "+ bias * q.mean()"), tmp_path)
+    assert "Everything else in it is right" not in verdict.problem
+
+
+def test_an_extension_is_known_unless_it_says_what_is_not():
+    case = Case(torch.zeros(2, 5, 6), num_heads=2)
+    assert Extension("It adds x.", case, torch.zeros(2, 5, 6)).unknown == ""

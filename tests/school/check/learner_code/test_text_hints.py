@@ -1,0 +1,70 @@
+import pytest
+
+from regard.school.check.learner_code.text_hints import (
+    has_positions,
+    has_window,
+    is_tokens_first,
+    mask_shows,
+    names_positions,
+    names_window,
+    own_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"),
+    [
+        ("T, B, E = x.shape", True),
+        ("tgt_len, bsz, embed_dim = x.size()", True),
+        ("# x: (tokens, batch, width)", True),
+        ("nn.MultiheadAttention(8, 2, batch_first=False)", True),
+        ("B, T, E = x.shape", False),
+        ("b, n, d = x.shape", False),
+        ("N, L, E = x.shape", False),
+        ("x is a tensor", False),
+    ],
+)
+def test_tokens_stand_first_only_where_the_text_says_so(text, is_first):
+    assert is_tokens_first(text, {}) is is_first
+
+
+def test_torchs_own_layer_takes_tokens_first_unless_the_code_around_it_unpacks_a_batch():
+    contents = {"inside": [{"name": "MultiheadAttention"}]}
+    assert is_tokens_first("", contents)
+    assert not is_tokens_first("B, T, E = x.shape", contents)
+    assert is_tokens_first("", {"attributes": {"batch_first": False}})
+
+
+@pytest.mark.parametrize(
+    ("text", "shows"),
+    [
+        ('"""mask: 1 = may look, 0 = hidden"""', True),
+        ("# mask: bool, True = visible", True),
+        ("# mask, 0 where a token must not look", True),
+        ("# True means hidden", False),
+        ("# mask: 1 for padding", False),
+        ("mask = mask == 0", None),
+        ("# mask: 1 = visible\n# True = hidden in the mask", None),
+    ],
+)
+def test_a_comment_says_what_a_mask_means(text, shows):
+    assert mask_shows(text) is shows
+
+
+def test_positions_and_windows_are_known_by_names_in_the_code():
+    assert has_positions("self.relative_bias = nn.Embedding(9, 2)")
+    assert not has_positions("bias = 2  # relative bias")
+    assert has_window("ok = i - j < self.window")
+    assert names_positions("distance = i - j")
+    assert names_window("a sliding band")
+
+
+def test_the_text_of_a_class_has_the_comments_above_it_and_not_the_class_before():
+    source = "class A:\n    x = 1\n\n# (T, B, E)\nclass B:\n    y = 2\n"
+    assert own_text(source, "B") == "\n# (T, B, E)\nclass B:\n    y = 2"
+    assert own_text(source, "A") == "class A:\n    x = 1"
+
+
+@pytest.mark.parametrize("source", ["class A(", "(" * 5000, "x = 1\0"])
+def test_text_that_python_cannot_read_is_taken_whole(source):
+    assert own_text(source, "A") in (source, "")

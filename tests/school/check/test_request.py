@@ -1,0 +1,44 @@
+import torch
+
+from regard.school.check.check import check
+from regard.school.check.compare.constructor_arguments import PROBES
+from regard.school.check.compare.experiment import experiment
+from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.request import FLAGS, IN_KEY, IN_PYTHON, Request
+
+
+class Odd(torch.nn.Module):
+    def __init__(self, groove):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+
+
+class Unnamed(torch.nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.a = torch.nn.Linear(d_model, 2 * d_model)
+
+    def forward(self, x):
+        return x
+
+
+def problem(target, spelling):
+    return experiment(LocalSubject(target), PROBES[0], 0, Request(spelling=spelling)).problem
+
+
+def test_every_sentence_that_asks_for_something_is_spelled_as_it_is_given():
+    for target in (Odd, Unnamed):
+        assert "--" in problem(target, FLAGS)
+        assert "--" not in problem(target, IN_PYTHON)
+        assert "--" not in problem(target, IN_KEY)
+
+
+def test_a_check_in_python_names_arguments():
+    assert check(Odd).problem.endswith("give a value: arguments={'groove': …}")
+
+
+def test_a_key_has_entries_for_weights():
+    weights = "W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key"
+    assert problem(Unnamed, IN_KEY).endswith(f"Say it: {weights}")
