@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from regard.commands.errors import flags_named
+from regard.commands.shared.options import TINY, Model
+from regard.support.argument_names import named_as_flags
 from regard.support.printable import UNPRINTABLE, styled
 
 _TOP_K = 50  # unless --top-k is given
@@ -22,9 +23,7 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default="an empty text")] = "",
-    model: Annotated[
-        str, typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
-    ] = "tiny",
+    model: Model = TINY,
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 200,
     temperature: Annotated[float, typer.Option(help="Sampling temperature. 0 takes the most likely token.")] = 0.8,
     top_k: Annotated[
@@ -51,15 +50,15 @@ def generate(
 ) -> Any:
     """Generate text from a prompt."""
     _check_sampling(temperature, samples, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p, "--seed": seed})
-    from regard.commands.models import load_gpt
+    from regard.commands.shared.models import load_gpt
 
-    with flags_named(device=device):
+    with named_as_flags("device"):
         loaded = load_gpt(model, device)
     first = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
     best = _TOP_K if top_k is None else top_k or None
     for number in range(samples):
         seed = (first + number) % 2**32 if number else first  # as rows of one batch
-        with flags_named(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, min_p=min_p, seed=seed):
+        with named_as_flags("max_new_tokens", "temperature", "top_p", "min_p", "seed"):
             stream = loaded.stream(
                 prompt,
                 max_new_tokens,

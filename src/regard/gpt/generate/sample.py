@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.support.argument_names import named
+
 FEW = 512  # on a CPU, the nucleus is first searched among this many best tokens: sorting all takes milliseconds
 TINY = torch.finfo(torch.float32).tiny  # smaller numbers may be 0 in the arithmetic below
 NO_TOKEN = -1  # in place of a token where the scores are NaN or infinite, so that no distribution follows from them
@@ -40,16 +42,21 @@ class Sampling:
     def __post_init__(self) -> None:
         if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
             raise ValueError(
-                f"temperature ({self.temperature}) must be a number of at least 0; 0 takes the best token, 0.8 is usual"
+                f"{named('temperature', self.temperature)} must be a number of at least 0; "
+                "0 takes the best token, 0.8 is usual"
             )
         if self.top_k is not None and (
             isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 1
         ):
-            raise ValueError(f"top_k ({self.top_k}) must be a whole number of at least 1; leave it out for all tokens")
+            raise ValueError(
+                f"{named('top_k', self.top_k)} must be a whole number of at least 1; leave it out for all tokens"
+            )
         if self.top_p is not None and (not _is_number(self.top_p) or not 0 < self.top_p <= 1):
-            raise ValueError(f"top_p ({self.top_p}) must be above 0 and at most 1; 0.9 is usual, 1 keeps all tokens")
+            raise ValueError(
+                f"{named('top_p', self.top_p)} must be above 0 and at most 1; 0.9 is usual, 1 keeps all tokens"
+            )
         if self.min_p is not None and (not _is_number(self.min_p) or not 0 <= self.min_p <= 1):
-            raise ValueError(f"min_p ({self.min_p}) must be from 0 to 1; 0.05 is usual, 0 keeps all tokens")
+            raise ValueError(f"{named('min_p', self.min_p)} must be from 0 to 1; 0.05 is usual, 0 keeps all tokens")
 
     @property
     def greedy(self) -> bool:
@@ -153,7 +160,9 @@ def a_seed(seed: int | None) -> int:
         return int(torch.randint(2**31, ()))
     # torch's generator uses 32 bits of a seed; a larger seed would silently equal another one.
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed ({seed}) must be a whole number of at least 0 and below 2³²; try 7, or leave it out")
+        raise ValueError(
+            f"{named('seed', seed)} must be a whole number of at least 0 and below 2³²; try 7, or leave it out"
+        )
     return seed
 
 

@@ -14,6 +14,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+from regard.support.argument_names import named
+
 SAME: Any = object()  # the command has the default of fit
 
 
@@ -46,7 +48,7 @@ def count(zero: str) -> Callable[[str, int], None]:
 
     def check(name: str, value: int) -> None:
         if value < 0:
-            raise ValueError(f"{name} ({value}) must be at least 0; 0 is {zero}")
+            raise ValueError(f"{named(name, value)} must be at least 0; 0 is {zero}")
 
     return check
 
@@ -67,7 +69,7 @@ def number(holds: Callable[[float | int], bool], rule: str) -> Callable[[str, fl
 
     def check(name: str, value: float | int) -> None:
         if not holds(value):
-            raise ValueError(f"{name} ({value}) must be {rule}")
+            raise ValueError(f"{named(name, value)} must be {rule}")
 
     return check
 
@@ -82,7 +84,7 @@ def valid_seed(name: str, value: int) -> None:
 def precision(name: str, value: str) -> None:
     """A dtype to compute in."""
     if value not in ("fp32", "bf16"):
-        raise ValueError(f"{name} ({value!r}) must be 'fp32' or 'bf16'")
+        raise ValueError(f"{named(name, value, repr)} must be 'fp32' or 'bf16'")
 
 
 class StartingPoint(NamedTuple):
@@ -182,11 +184,13 @@ class Recipe:
                 spec.option.check(spec.name, value)
         if not 0 <= self.final_learning_rate <= self.learning_rate:
             raise ValueError(
-                f"min_learning_rate ({self.final_learning_rate}) must be at least 0 and at most "
-                f"learning_rate ({self.learning_rate})"
+                f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and at most "
+                f"{named('learning_rate', self.learning_rate)}"
             )
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(f"warmup ({self.warmup}) must be at least 0 and at most steps ({self.steps})")
+            raise ValueError(
+                f"{named('warmup', self.warmup)} must be at least 0 and at most {named('steps', self.steps)}"
+            )
 
     @property
     def final_learning_rate(self) -> float:

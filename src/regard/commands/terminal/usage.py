@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from regard.commands.texts import is_model
+from regard.commands.shared.texts import is_model
 
 # What typer says of a value, in the wordings of its versions, and what the value must be.
 _RULES = (

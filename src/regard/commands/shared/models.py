@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.commands.shared.options import TINY
 from regard.gpt.checkpoint.config_json import KINDS
 from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
@@ -24,7 +25,6 @@ from regard.gpt.train.processes import find_device
 from regard.support.printable import readable
 
 _MISSING = "other types are loaded with transformers, which is missing"
-PACKAGED = "tiny"  # the trained model in the package
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
 
@@ -100,7 +100,7 @@ def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reade
     Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
     layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
     """
-    if name == PACKAGED:
+    if name == TINY:
         return _reader_of_gpt(name, device)
     name = HUB_NAMES.get(name, name) if not Path(name).exists() else name
     name = str(Path(name).expanduser()) if name.startswith("~") else name

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import regard
-from regard.commands import models
-from regard.commands.models import load_gpt, open_gpt, open_model, open_with_transformers
+from regard.commands.shared import models
+from regard.commands.shared.models import load_gpt, open_gpt, open_model, open_with_transformers
 from regard.gpt import GPT, GPTConfig
 
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
