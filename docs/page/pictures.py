@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import regard
-from regard.commands.texts import REPEATED
+from regard.commands.shared.texts import REPEATED
 from regard.show.page.write import steps_of, titled_texts, write_page
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "show" / "page"))

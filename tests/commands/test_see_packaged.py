@@ -78,7 +78,7 @@ def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_
     GPT.from_pretrained("tiny").save_pretrained(tmp_path / "mine")
     real = models.find_spec
     monkeypatch.setattr(models, "find_spec", lambda name: None if name == "transformers" else real(name))
-    monkeypatch.setattr(models, "open_with_transformers", None)  # must not be called
+    monkeypatch.setattr(models, "_reader_with_transformers", None)  # must not be called
     assert "6 layers × 8 heads · 5 tokens" in watch(text, "--model", str(tmp_path / "mine"), "--max-tokens", "5")
 
 

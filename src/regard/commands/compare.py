@@ -9,24 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.commands.shared import options
 from regard.commands.shared.files import PAGES, announce, check_output, read_contents, write_runs
 from regard.commands.shared.head_names import blamed_on, read_heads, read_to
-from regard.commands.shared.options import (
-    TINY,
-    All,
-    Device,
-    Effect,
-    Exact,
-    Json,
-    MaxTokens,
-    Open,
-    Steps,
-    Text,
-    To,
-    check_max_tokens,
-    command_line,
-    refuse,
-)
+from regard.commands.shared.options import TINY, check_max_tokens, command_line, refuse
 from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, measure_effects, open_texts, watch_text
 from regard.commands.shared.texts import read_text
 from regard.commands.shared.titles import model_titles, text_titles
@@ -39,7 +25,7 @@ _FEW = 8  # heads in the table above the pictures
 
 
 def compare(
-    text: Text = None,
+    text: options.Text = None,
     other: Annotated[
         str | None, typer.Argument(help="Another text, to compare two.", show_default="the same text")
     ] = None,
@@ -58,18 +44,18 @@ def compare(
         str | None,
         typer.Option(help="Compare with a run in which these heads are cut: 0.2,4.3.", show_default="off"),
     ] = None,
-    to: To = "0",
-    every: All = False,
-    as_json: Json = False,
+    to: options.To = "0",
+    every: options.All = False,
+    as_json: options.Json = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write a page instead, .html.", show_default="none")
     ] = None,
-    opens: Open = False,
-    steps: Steps = None,
-    exact: Exact = None,
-    effect: Effect = False,
-    max_tokens: MaxTokens = None,
-    device: Device = "cpu",
+    opens: options.Open = False,
+    steps: options.Steps = None,
+    exact: options.Exact = None,
+    effect: options.Effect = False,
+    max_tokens: options.MaxTokens = None,
+    device: options.Device = "cpu",
 ) -> None:
     """Compare two texts, models or heads, or cut a head.
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared import options
 from regard.commands.shared.files import FIGURES, check_output, check_save
 from regard.commands.shared.head_names import read_heads, read_to
-from regard.commands.shared.options import TINY, All, Device, Json, MaxTokens, Model, To, check_max_tokens, command_line
+from regard.commands.shared.options import TINY, check_max_tokens, command_line
 from regard.commands.shared.runs import measure_effects, open_texts
 from regard.commands.shared.texts import read_text
 
@@ -27,7 +28,7 @@ def effect(
         list[str] | None,
         typer.Argument(help="Sentences or files, or - for standard input.", show_default="one that repeats itself"),
     ] = None,
-    model: Model = TINY,
+    model: options.Model = TINY,
     heads: Annotated[
         str | None, typer.Option(help="Cut only these heads, one by one: 0.2,4.3.", show_default="every head")
     ] = None,
@@ -38,17 +39,17 @@ def effect(
         str | None,
         typer.Option(help="Rank by the log-probability of this token: tired, or the@4.", show_default="by the loss"),
     ] = None,
-    to: To = "0",
-    every: All = False,
+    to: options.To = "0",
+    every: options.All = False,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write a figure: .svg, .png or .pdf.", show_default="none")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     save: Annotated[
         str | None, typer.Option(help="Save all numbers to this file, FILE.safetensors.", show_default="not saved")
     ] = None,
-    max_tokens: MaxTokens = None,
-    device: Device = "cpu",
+    max_tokens: options.MaxTokens = None,
+    device: options.Device = "cpu",
 ) -> Any:
     """Measure what the absence of each head costs.
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from regard.commands.shared.options import TINY, Model
+from regard.commands.shared import options
+from regard.commands.shared.options import TINY
 from regard.support.argument_names import named_as_flags
 from regard.support.printable import UNPRINTABLE, styled
 
@@ -23,7 +24,7 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default="an empty text")] = "",
-    model: Model = TINY,
+    model: options.Model = TINY,
     max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 200,
     temperature: Annotated[float, typer.Option(help="Sampling temperature. 0 takes the most likely token.")] = 0.8,
     top_k: Annotated[
@@ -84,9 +85,9 @@ def generate(
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
     """Write the prompt and its continuation while it is generated. "unread": the reader has closed the pipe, as head does."""
     try:
-        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else printable(prompt)))
+        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else without_controls(prompt)))
         for piece in stream:
-            _write(printable(piece))
+            _write(without_controls(piece))
         _write("\n")
     except KeyboardInterrupt:
         _write("\n")
@@ -114,10 +115,10 @@ def _check_sampling(temperature: float, samples: int, options: dict[str, int | f
             )
 
 
-def printable(text: str) -> str:
+def without_controls(text: str) -> str:
     r"""Text for a terminal: control characters, which could move the cursor, become �.
 
-    >>> printable("a\x1b[2Jb")
+    >>> without_controls("a\x1b[2Jb")
     'a�[2Jb'
     """
     return UNPRINTABLE.sub("\ufffd", text)
@@ -125,7 +126,7 @@ def printable(text: str) -> str:
 
 def _prompt_in_dim(prompt: str) -> str:
     """The prompt is part of the text; dim, so that the generated part stands out."""
-    text = printable(prompt)
+    text = without_controls(prompt)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain else f"{_DIM}{text}{_PLAIN}"
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from regard.commands.shared import options
 from regard.commands.shared.files import (
     FIGURES,
     PAGES,
@@ -16,43 +17,30 @@ from regard.commands.shared.files import (
     write_runs,
 )
 from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import (
-    TINY,
-    Device,
-    Effect,
-    Exact,
-    Head,
-    MaxTokens,
-    Model,
-    Open,
-    Steps,
-    Text,
-    check_max_tokens,
-    refuse,
-)
+from regard.commands.shared.options import TINY, check_max_tokens, refuse
 from regard.commands.shared.runs import TitledRun, measure_effects, open_texts, watch_text
 from regard.commands.shared.texts import read_text
 
 
 def page(
-    text: Text = None,
+    text: options.Text = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="File to write: a page, .html, or a figure, .svg, .png or .pdf.")
     ] = "page.html",
-    opens: Open = False,
-    model: Model = TINY,
-    head: Head = None,
+    opens: options.Open = False,
+    model: options.Model = TINY,
+    head: options.Head = None,
     layer: Annotated[
         str | None, typer.Option(help="Show a head of this layer, by number or name.", show_default="all layers")
     ] = None,
-    steps: Steps = None,
-    exact: Exact = None,
-    effect: Effect = False,
+    steps: options.Steps = None,
+    exact: options.Exact = None,
+    effect: options.Effect = False,
     ladder: Annotated[
         bool, typer.Option("--ladder", help="The four layers of the ladder in place of a model.", show_default="off")
     ] = False,
-    max_tokens: MaxTokens = None,
-    device: Device = "cpu",
+    max_tokens: options.MaxTokens = None,
+    device: options.Device = "cpu",
 ) -> None:
     """Write a page of what every head does with a text.
 

@@ -9,33 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared import options
 from regard.commands.shared.files import check_save
 from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import (
-    TINY,
-    All,
-    Device,
-    Head,
-    Json,
-    MaxTokens,
-    Model,
-    Text,
-    check_max_tokens,
-    command_line,
-)
+from regard.commands.shared.options import TINY, check_max_tokens, command_line
 from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, open_texts, watch_text
 from regard.commands.shared.texts import read_text
 
 if TYPE_CHECKING:
-    from regard.heads.report.views import Head as HeadView
+    from regard.heads.report.views import Head
 
 _FEW = 8  # heads in the table above the picture
 
 
 def see(
-    text: Text = None,
-    model: Model = TINY,
-    head: Head = None,
+    text: options.Text = None,
+    model: options.Model = TINY,
+    head: options.Head = None,
     layer: Annotated[
         str | None, typer.Option(help="Show the heads of this layer, by number or name.", show_default="all layers")
     ] = None,
@@ -47,13 +37,13 @@ def see(
         str | None,
         typer.Option(help="Show this step of the head as a matrix: scores, mask, queries, …", show_default="off"),
     ] = None,
-    every: All = False,
-    as_json: Json = False,
+    every: options.All = False,
+    as_json: options.Json = False,
     save: Annotated[
         str | None, typer.Option(help="Save the report to this file, FILE.safetensors.", show_default="not saved")
     ] = None,
-    max_tokens: MaxTokens = None,
-    device: Device = "cpu",
+    max_tokens: options.MaxTokens = None,
+    device: options.Device = "cpu",
 ) -> Any:
     """Show what every head of a model does with a text.
 
@@ -135,14 +125,14 @@ def _print_token(run: TitledRun, token: str, layer: int | str | None, every: boo
     print(f"\n  All heads: {again}")
 
 
-def _print_head(run: TitledRun, head: HeadView, again: str) -> None:
+def _print_head(run: TitledRun, head: Head, again: str) -> None:
     from regard.show.terminal.heat_map import head_picture
     from regard.show.terminal.table import terminal_width
 
     print(f"\n  {run.model}\n{head_picture(head, terminal_width())}\n\n  All heads: {again}")
 
 
-def _print_step(run: TitledRun, head: HeadView, name: str, again: str) -> None:
+def _print_step(run: TitledRun, head: Head, name: str, again: str) -> None:
     """One step of a head, as a matrix."""
     from regard.show.page.steps import trace_layer
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.commands.shared.options import TINY, Device, Open, check_max_tokens
+from regard.commands.shared import options
+from regard.commands.shared.options import TINY, check_max_tokens
 
 if TYPE_CHECKING:
     from regard.commands.shared.models import Reader
@@ -26,9 +27,9 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Others than 127.0.0.1 let other computers in.")
     ] = "127.0.0.1",
-    opens: Open = False,
+    opens: options.Open = False,
     max_tokens: Annotated[int, typer.Option(help="Refuse texts with more tokens.")] = 512,
-    device: Device = "cpu",
+    device: options.Device = "cpu",
 ) -> Any:
     """Show what every head does with your own texts, in the browser."""
     names = list(dict.fromkeys(model or [TINY]))

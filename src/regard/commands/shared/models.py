@@ -66,13 +66,6 @@ def load_gpt(name: str, device: str | None) -> GPT:
     return model
 
 
-def open_model(
-    name: str, text: str, max_tokens: int | None, device: str, needs_steps: str | None = None
-) -> ModelWithText:
-    """A model and the text in its tokens: what load_reader and its reader do, in one step."""
-    return load_reader(name, device, needs_steps)(text, max_tokens)
-
-
 def _check_family(name: str, reason: str, remedy: str) -> None:
     """Refuse a model that is no GPT of ours, by the model_type in its config.json; what is missing is told later."""
     path = find_directory(name) / "config.json"
@@ -82,16 +75,6 @@ def _check_family(name: str, reason: str, remedy: str) -> None:
             f"{name} is of type {readable(kind)}; regard by itself reads the families of GPT-2 and Llama "
             f"({', '.join(one for one in KINDS if one != 'regard')}), and {reason}; {remedy}"
         )
-
-
-def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
-    """A GPT of ours and the text in its tokens."""
-    return _reader_of_gpt(name, device)(text, max_tokens)
-
-
-def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
-    """A model that transformers loads, and the text in its tokens."""
-    return _reader_with_transformers(name, device)(text, max_tokens)
 
 
 def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reader:
