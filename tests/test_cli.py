@@ -219,7 +219,8 @@ LAZY = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS), ["b
 def test_help_and_version_do_not_import_torch(arguments):
     code = (
         "import sys; from regard.cli import app; sys.argv = ['regard', *sys.argv[1:]]\n"
-        "try: app()\nexcept SystemExit: print(sorted({'torch', 'rich', 'transformers', 'jaxtyping'} & set(sys.modules)))"
+        "try: app()\n"
+        "except SystemExit: print(sorted({'torch', 'rich', 'transformers', 'jaxtyping'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -56,7 +56,7 @@ app.add_typer(bench, name="bench")
 
 
 def main() -> None:
-    """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none; there is never a traceback."""
+    """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none, never a traceback."""
     use_ascii_where_needed()
     with printable_output():
         with interruptible() as interruption:

@@ -83,7 +83,7 @@ def generate(
 
 
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
-    """Write the prompt and its continuation while it is generated. "unread": the reader has closed the pipe, as head does."""
+    """Write the prompt and its continuation while it is generated. "unread": the pipe was closed, as head does."""
     try:
         _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else without_controls(prompt)))
         for piece in stream:

@@ -97,7 +97,7 @@ def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reade
 
 
 def _reader_of_either(name: str, device: str) -> Reader:
-    """By transformers, or as a GPT of ours where only that can be: model_type "regard", and what transformers refuses."""
+    """By transformers, or as a GPT of ours: of model_type "regard", and what transformers refuses."""
     path = Path(name) / "config.json"
     kind = read_json(path).get("model_type") if path.is_file() else None
     if kind == "regard":
@@ -190,7 +190,8 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
             tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
     except Exception as error:
         raise ValueError(
-            f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
+            f"{name} has no tokenizer that can be read: {_first_line(error)}; "
+            f"tokenizer.save_pretrained({name!r}) adds one"
         ) from None
     return config, model, tokenizer
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, each stated once: its flag, its help text and what its default does."""
+"""Arguments and options that several commands have: flag, help text and what the default does, each stated once."""
 
 from __future__ import annotations
 

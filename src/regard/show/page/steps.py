@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
 from regard.show.page.encode import compress
+from regard.traces.lineage import Step
 from regard.traces.operation_text import shape_text
-from regard.traces.trace import Step, Trace, trace
+from regard.traces.trace import Trace, trace
 
 MOST = 2**20  # numbers of one step; a step with more is described, but its numbers are not in the page
 
