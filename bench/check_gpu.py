@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from regard.attention.attend import attend_in_steps
+from regard.attention.formula import attend_in_steps
 from regard.attention.masks import Mask, as_mask
 from regard.attention.observers import observe
 

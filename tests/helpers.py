@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.attend import attend_in_steps
+from regard.attention.formula import attend_in_steps
 from regard.attention.observers import observe
 
 says_it_ourselves = pytest.mark.usefixtures("without_shape_checks")
@@ -80,11 +80,11 @@ class Textbook(nn.Module):
         return self.out_proj((weights @ v).transpose(1, 2).flatten(2))
 
 
-def layer_by_hand(layer, x, context=None, mask=None, scale=None, alibi=None):
+def layer_by_hand(layer, x, source=None, mask=None, scale=None, alibi=None):
     """What the layer must compute, by its own three projections and the readable formula."""
-    context = x if context is None else context
+    source = x if source is None else source
     q = layer.W_query(x).unflatten(-1, (layer.num_heads, -1)).transpose(1, 2)
-    k = layer.W_key(context).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
-    v = layer.W_value(context).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
+    k = layer.W_key(source).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
+    v = layer.W_value(source).unflatten(-1, (layer.num_kv_heads, -1)).transpose(1, 2)
     heads, weights = attend_in_steps(q, k, v, mask=mask, scale=scale, alibi=alibi)
     return layer.out_proj(heads.transpose(1, 2).flatten(2)), weights

@@ -2,9 +2,10 @@
 
 from regard import ladder
 from regard.adoption.adopt import adopt
-from regard.attention.attend import attend, attend_in_steps
+from regard.attention.attend import attend
 from regard.attention.cache import Cache
 from regard.attention.explain import explain
+from regard.attention.formula import attend_in_steps
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask, causal, dense, documents, padding, window
 from regard.attention.positions import Rotary, Stretch, alibi_slopes, sinusoidal

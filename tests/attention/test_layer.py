@@ -88,12 +88,12 @@ def test_weights_are_handed_back_on_request():
     torch.testing.assert_close(layer.train()(x, return_weights=True)[1], wanted[1], **EXACT)  # before dropout
 
 
-def test_cross_attention_looks_from_x_at_the_context():
-    layer, x, context = new_layer(causal=False, num_kv_heads=1), new_x(), new_x(T=11)
-    torch.testing.assert_close(layer(x, context), by_hand(layer, x, context)[0], **EXACT)
+def test_cross_attention_looks_from_x_at_the_source():
+    layer, x, source = new_layer(causal=False, num_kv_heads=1), new_x(), new_x(T=11)
+    torch.testing.assert_close(layer(x, source), by_hand(layer, x, source)[0], **EXACT)
     mask = padding([11, 4])
-    torch.testing.assert_close(layer(x, context, mask=mask), by_hand(layer, x, context, mask)[0], **EXACT)
-    assert layer(x, context, return_weights=True)[1].shape == (2, 3, 5, 11)
+    torch.testing.assert_close(layer(x, source, mask=mask), by_hand(layer, x, source, mask)[0], **EXACT)
+    assert layer(x, source, return_weights=True)[1].shape == (2, 3, 5, 11)
 
 
 @pytest.mark.parametrize("mask", [None, padding([3, 5]), documents([0, 0, 1, 1, 1])], ids=["", "padding", "documents"])

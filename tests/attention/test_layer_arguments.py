@@ -83,8 +83,8 @@ def test_an_x_that_does_not_fit_says_why(shape, message):
 
 @says_it_ourselves
 @pytest.mark.parametrize("shape", [(2, 11, 9), (3, 11, 7), (11, 7)])
-def test_a_context_that_does_not_fit_says_what_would(shape):
-    message = rf"context has shape \({', '.join(map(str, shape))}\) but must be \(B=2, S, d_in=7\); project it to the layer's width"
+def test_a_source_that_does_not_fit_says_what_would(shape):
+    message = rf"source has shape \({', '.join(map(str, shape))}\) but must be \(B=2, S, d_in=7\); project it to the layer's width"
     with pytest.raises(ValueError, match=message):
         new_layer(causal=False)(new_x(), torch.randn(shape, dtype=torch.float64))
 
@@ -92,7 +92,7 @@ def test_a_context_that_does_not_fit_says_what_would(shape):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"context is another sequence, where causal means nothing; .* cross-attention with causal=False"),
+        ({}, r"source is another sequence, where causal means nothing; .* cross-attention with causal=False"),
         (
             {"window": 3, "alibi": True},
             r"where causal and window and alibi means nothing; .* causal=False, window=None, alibi=False",
@@ -108,10 +108,10 @@ def test_what_needs_one_sequence_is_refused_across_two(options, message):
         new_layer(**options)(new_x(), new_x())
 
 
-def test_a_cache_of_a_context_is_refused():
+def test_a_cache_of_a_source_is_refused():
     layer = new_layer(causal=False)
     with (
-        pytest.raises(ValueError, match="a cache holds keys of x, not of context; pass one or the other"),
+        pytest.raises(ValueError, match="a cache holds keys of x, not of source; pass one or the other"),
         torch.no_grad(),
     ):
         layer(new_x(), new_x(), cache=Cache.of(layer, batch=2)[0])
@@ -136,7 +136,7 @@ def test_inputs_that_are_no_tensors_are_refused_by_name():
     layer, x = new_layer(causal=False), new_x()
     with pytest.raises(ValueError, match=r"x must be a tensor, not list; pass torch\.tensor\(x\)"):
         layer(x.tolist())
-    with pytest.raises(ValueError, match=r"context must be a tensor, not ndarray; pass torch\.as_tensor\(context\)"):
+    with pytest.raises(ValueError, match=r"source must be a tensor, not ndarray; pass torch\.as_tensor\(source\)"):
         layer(x, x.numpy())
     with pytest.raises(ValueError, match=r"positions must be a tensor, not list; pass torch\.tensor\(positions\)"):
         new_layer(rotary=True)(x, positions=[0, 1, 2, 3, 4])
@@ -157,13 +157,13 @@ def test_a_cache_of_all_layers_says_how_to_pass_the_part_of_one():
     "wrap", [padding, lambda lengths: ~padding(lengths), lambda lengths: causal() | padding(lengths)]
 )
 def test_lengths_beyond_the_keys_are_refused_without_a_cache(wrap):
-    layer, context = new_layer(causal=False), new_x(T=11)
+    layer, source = new_layer(causal=False), new_x(T=11)
     layer(new_x(), mask=wrap([5, 0]))
-    layer(new_x(), context, mask=wrap([11, 7]))
+    layer(new_x(), source, mask=wrap([11, 7]))
     with pytest.raises(ValueError, match=r"lengths \(5, 99\) count keys, but there are S=5; give at most 5"):
         layer(new_x(), mask=wrap(torch.tensor([5, 99])))
     with pytest.raises(ValueError, match=r"lengths \(12, 7\) count keys, but there are S=11; give at most 11"):
-        layer(new_x(), context, mask=wrap([12, 7]))
+        layer(new_x(), source, mask=wrap([12, 7]))
 
 
 def test_with_a_cache_lengths_may_count_keys_that_are_still_to_come():
@@ -171,3 +171,10 @@ def test_with_a_cache_lengths_may_count_keys_that_are_still_to_come():
     with torch.no_grad():
         first = layer(new_x(), mask=[7, 13], cache=Cache.of(layer, batch=2)[0])
     assert first.shape == (2, 5, 12)
+
+
+def test_the_old_keyword_of_cross_attention_works_and_says_its_new_name():
+    layer, x, source = new_layer(causal=False), new_x(), new_x(T=11)
+    with pytest.warns(DeprecationWarning, match=r"context= is source= now; the old keyword goes in 0\.3"):
+        old = layer(x, context=source)
+    torch.testing.assert_close(old, layer(x, source=source), rtol=0, atol=0)

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from regard import Cache, MultiHeadAttention
-from regard.attention import projections
+from regard.attention import precision
 from regard.attention.projections import is_plain, linear, normalize
 
 
 @pytest.fixture
 def emulated(monkeypatch):
     """A CPU without native support for bfloat16."""
-    monkeypatch.setattr(projections, "EMULATED", frozenset({torch.bfloat16}))
+    monkeypatch.setattr(precision, "EMULATED", frozenset({torch.bfloat16}))
 
 
 def layer_and_twin(**options):
@@ -38,10 +38,10 @@ def test_an_emulated_layer_computes_in_float32_and_rounds_once(options, emulated
     torch.testing.assert_close(layer(x), twin(x.float()).bfloat16(), rtol=0, atol=0)
 
 
-def test_an_emulated_layer_reads_a_context_too(emulated):
+def test_an_emulated_layer_reads_a_source_too(emulated):
     layer, twin = layer_and_twin(causal=False)
-    x, context = torch.randn(2, 5, 7).bfloat16(), torch.randn(2, 11, 7).bfloat16()
-    torch.testing.assert_close(layer(x, context), twin(x.float(), context.float()).bfloat16(), rtol=0, atol=0)
+    x, source = torch.randn(2, 5, 7).bfloat16(), torch.randn(2, 11, 7).bfloat16()
+    torch.testing.assert_close(layer(x, source), twin(x.float(), source.float()).bfloat16(), rtol=0, atol=0)
 
 
 def test_gradients_of_an_emulated_layer_are_16_bit_and_those_of_float32(emulated):

@@ -17,7 +17,7 @@ def products(monkeypatch):
     """Fuse on the CPU too; how many products each call of project_qkv makes."""
     monkeypatch.setattr(projections, "_is_faster_as_one", lambda x: True)
     counts, linear, fused = [], projections.linear, projections.F.linear
-    monkeypatch.setattr(projections, "linear", lambda *args: counts.append("one of three") or linear(*args))
+    monkeypatch.setattr(projections, "linear", lambda *args: counts.append("by itself") or linear(*args))
     monkeypatch.setattr(projections.F, "linear", lambda *args: counts.append("linear") or fused(*args))
     return counts
 
@@ -31,8 +31,8 @@ def new_x(B=2, T=5):
     return torch.randn(B, T, 7, dtype=torch.float64, requires_grad=True)
 
 
-def project(layer, x, context=None):
-    return projections.project_qkv(layer.W_query, layer.W_key, layer.W_value, x, context)
+def project(layer, x, source=None):
+    return projections.project_qkv(layer.W_query, layer.W_key, layer.W_value, x, source)
 
 
 def gradients(layer, x):
@@ -48,7 +48,7 @@ def test_one_product_equals_three_in_values_and_gradients(options, products):
     found = gradients(layer, x)
     layer.W_query.register_forward_hook(lambda *_: None)  # a hook must fire, so three products run
     torch.testing.assert_close(found, gradients(layer, x), **EXACT)
-    assert products.count("one of three") == 3
+    assert products.count("by itself") == 3 + 2  # and out_proj, in both
 
 
 @pytest.mark.parametrize("name", ["W_query", "W_key", "W_value"])
@@ -64,20 +64,20 @@ def test_a_hook_an_adapter_or_a_replaced_forward_makes_three_products(name, prod
         change(layer, getattr(layer, name))
         products.clear()
         project(layer, x)
-        assert products.count("one of three") == 3
+        assert products.count("by itself") == 3
 
 
 def test_projections_of_which_only_some_have_a_bias_are_three_products(products):
     layer, x = new_layer(), new_x()
     layer.W_key = nn.Linear(7, 12).double()
     torch.testing.assert_close(project(layer, x)[1], layer.W_key(x), **EXACT)
-    assert products.count("one of three") == 3
+    assert products.count("by itself") == 3
 
 
-def test_cross_attention_projects_keys_and_values_of_the_context(products):
-    layer, x, context = new_layer(causal=False), new_x(), new_x(T=11)
-    q, k, v = project(layer, x, context)
-    torch.testing.assert_close((q, k, v), (layer.W_query(x), layer.W_key(context), layer.W_value(context)), **EXACT)
+def test_cross_attention_projects_keys_and_values_of_the_source(products):
+    layer, x, source = new_layer(causal=False), new_x(), new_x(T=11)
+    q, k, v = project(layer, x, source)
+    torch.testing.assert_close((q, k, v), (layer.W_query(x), layer.W_key(source), layer.W_value(source)), **EXACT)
 
 
 def test_one_product_is_for_a_gpu():
@@ -91,7 +91,7 @@ def test_weights_too_large_to_copy_are_three_products(products, monkeypatch):
     layer = new_layer()
     monkeypatch.setattr(projections, "COPIED", 3 * layer.W_key.weight.nbytes - 1)
     project(layer, new_x())
-    assert products.count("one of three") == 3
+    assert products.count("by itself") == 3
 
 
 @pytest.mark.parametrize("frozen", [("W_query",), ("W_key", "W_value")], ids=str)
@@ -127,4 +127,4 @@ def test_second_derivatives_go_through(products):
     weights = [layer.W_query.weight, layer.W_key.weight, layer.W_value.weight]
     assert torch.autograd.gradcheck(run, (x, *weights))
     assert torch.autograd.gradgradcheck(run, (x, *weights))
-    assert "one of three" not in products
+    assert "by itself" not in products

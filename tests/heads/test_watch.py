@@ -116,7 +116,7 @@ def test_cross_attention_of_torch_and_of_regard_is_told_by_what_was_given(S):
     x, other = torch.randn(2, 7, 24), torch.randn(2, S, 24)
     ours = regard.MultiHeadAttention(24, 24, 16, dropout=0.0, num_heads=3, causal=False)
     assert seen_of(ours, x, other)[0].self.isnan().all()
-    assert seen_of(ours, x, context=other)[0].self.isnan().all()
+    assert seen_of(ours, x, source=other)[0].self.isnan().all()
     assert not seen_of(ours, x)[0].self.isnan().any()
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(24, 4, 29, batch_first=True), 2)
     seen = seen_of(decoder, x, other)

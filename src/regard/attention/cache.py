@@ -148,3 +148,11 @@ class Cache:
             f"Cache({layers} layer{'s' * (layers != 1)}, batch {batch}, {heads} kv heads of {width}, "
             f"{self.length} of {capacity} tokens, {str(self.keys.dtype).removeprefix('torch.')}, {text})"
         )
+
+
+def remember(cache: Slot | None, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Write keys and values to a layer's share of a cache: all of them so far, with queries in the cache's dtype."""
+    if cache is None:
+        return q, k, v
+    keys, values = cache.write(k, v)
+    return q.to(keys.dtype), keys, values

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.attend import IN_STEPS
 from regard.attention.call import Call
-from regard.attention.fused import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, Route, masked_kernels, same_width
-from regard.attention.observers import observe
+from regard.attention.formula import IN_STEPS
+from regard.attention.observers import Route, observe
+from regard.attention.routes import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, masked_kernels, same_width
 from regard.support.super_init import check_initialised, missing_init_explained
 
 

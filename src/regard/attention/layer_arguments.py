@@ -1,18 +1,27 @@
-"""What MultiHeadAttention accepts: its constructor's arguments, the inputs of a call, and the textbook's state dict."""
+"""What MultiHeadAttention accepts and says of itself: its arguments, the inputs of a call, the textbook's state dict."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.cache import Cache, Slot
-from regard.attention.masks import CAUSAL, EVERYTHING, Mask
+from regard.attention.masks import CAUSAL, EVERYTHING, Mask, as_mask
 from regard.attention.masks import window as window_mask
 from regard.attention.positions import Rotary
-from regard.support.arguments import check_dropout, check_heads, check_length, check_tensor, check_whole, name_of
+from regard.support.arguments import (
+    check_dropout,
+    check_heads,
+    check_length,
+    check_tensor,
+    check_whole,
+    check_width,
+    name_of,
+)
 
 if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention
@@ -56,32 +65,44 @@ def as_rotary(rotary: bool | float | Rotary | None, head_dim: int, alibi: bool) 
 
 def layer_mask(causal: bool, window: int | None) -> Mask:
     """The mask of a layer: the future is hidden, or what lies outside a window, or both."""
-    rule = CAUSAL if causal else EVERYTHING
     if window is None:
-        return rule
-    return rule & window_mask(window) if causal else window_mask(window)
+        return CAUSAL if causal else EVERYTHING
+    return CAUSAL & window_mask(window) if causal else window_mask(window)
 
 
 def check_inputs(
     layer: MultiHeadAttention,
     x: Tensor,
-    context: Tensor | None,
-    mask: Mask,
+    source: Tensor | None,
+    mask: Mask | Tensor | Sequence[int] | None,
     cache: Slot | None,
     positions: Tensor | None,
-) -> None:
-    """The inputs of a call fit the layer."""
+) -> Mask:
+    """The inputs of a call fit the layer; returns the mask of the call, the layer's own included."""
+    check_width(x, layer.d_in)
+    _check_dtype(x, layer.W_query)
+    whole_mask = layer.mask if mask is None else layer.mask & as_mask(mask)
     if isinstance(cache, Cache):
         raise ValueError("this cache is for all layers of a model; pass the part of this layer: cache=cache[0]")
     if layer.context_length is not None:
         check_length(x.shape[1] + (0 if cache is None else cache.length), layer.context_length)
-    if context is not None:
-        _check_context(layer, context, x, cache)
+    if source is not None:
+        _check_source(layer, source, x, cache)
     if cache is None:
-        mask.check_lengths(x.shape[1] if context is None else context.shape[1])
+        whole_mask.check_lengths(x.shape[1] if source is None else source.shape[1])
     if positions is not None:
         check_tensor(positions=positions)
         _check_positions(layer, positions, x)
+    return whole_mask
+
+
+def _check_dtype(x: Tensor, projection: nn.Module) -> None:
+    weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
+    if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"x is {name_of(x.dtype)} but this layer's weights are {name_of(weight.dtype)}; "
+            f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+        )
 
 
 def _check_positions(layer: MultiHeadAttention, positions: Tensor, x: Tensor) -> None:
@@ -98,32 +119,41 @@ def _check_positions(layer: MultiHeadAttention, positions: Tensor, x: Tensor) ->
         )
 
 
-def _check_context(layer: MultiHeadAttention, context: Tensor, x: Tensor, cache: Slot | None) -> None:
-    check_tensor(context=context)
-    if context.dim() != 3 or context.shape[0] != x.shape[0] or context.shape[2] != layer.d_in:
+def _check_source(layer: MultiHeadAttention, source: Tensor, x: Tensor, cache: Slot | None) -> None:
+    check_tensor(source=source)
+    if source.dim() != 3 or source.shape[0] != x.shape[0] or source.shape[2] != layer.d_in:
         raise ValueError(
-            f"context has shape {tuple(context.shape)} but must be (B={x.shape[0]}, S, d_in={layer.d_in}); "
+            f"source has shape {tuple(source.shape)} but must be (B={x.shape[0]}, S, d_in={layer.d_in}); "
             "project it to the layer's width first"
         )
     wrong = [n for n in ("causal", "window", "rotary", "alibi") if getattr(layer, n) not in (None, False)]
     if wrong:
         without = ", ".join("window=None" if n == "window" else f"{n}=False" for n in wrong)
         raise ValueError(
-            f"context is another sequence, where {' and '.join(wrong)} means nothing; "
+            f"source is another sequence, where {' and '.join(wrong)} means nothing; "
             f"build a layer for cross-attention with {without}"
         )
     if cache is not None:
-        raise ValueError("a cache holds keys of x, not of context; pass one or the other")
+        raise ValueError("a cache holds keys of x, not of source; pass one or the other")
 
 
-def drop_textbook_mask(state_dict: dict[str, Any], prefix: str, causal: bool) -> str | None:
-    """Remove the T × T mask that the textbook's layer saves; return an error where it is not the layer's own mask."""
+def drop_textbook_mask(layer: MultiHeadAttention, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Before a state dict is loaded: remove the T × T mask that the textbook's layer saves, if it hides the future."""
+    errors = rest[-1]  # torch's list of messages
     mask = state_dict.pop(prefix + "mask", None)
-    if mask is not None and not causal:
-        return f"{prefix}mask is a causal mask, but this layer was built with causal=False; use causal=True"
-    if mask is not None and not mask.is_meta and not _hides_the_future(mask):
-        return f"{prefix}mask hides something else than the future; pass it as mask= in forward instead"
-    return None
+    if mask is not None and not layer.causal:
+        errors.append(f"{prefix}mask is a causal mask, but this layer was built with causal=False; use causal=True")
+    elif mask is not None and not mask.is_meta and not _hides_the_future(mask):
+        errors.append(f"{prefix}mask hides something else than the future; pass it as mask= in forward instead")
+
+
+def describe_layer(layer: MultiHeadAttention) -> str:
+    """Sizes, options that differ from their default, and the parameter count."""
+    defaults = {"d_in": 0, "d_out": 0, "context_length": 0, "dropout": None, "num_heads": 0}  # always shown
+    defaults |= {"num_kv_heads": layer.num_heads, "causal": True, "window": None, "rotary": None, "scale": None}
+    defaults |= {"alibi": False}
+    shown = [f"{name}={getattr(layer, name)}" for name in defaults if getattr(layer, name) != defaults[name]]
+    return ", ".join([*shown, f"parameters={sum(p.numel() for p in layer.parameters()):,}"])
 
 
 def _hides_the_future(mask: Tensor) -> bool:

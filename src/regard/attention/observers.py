@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from regard.attention.call import Call
-from regard.attention.fused import Route
+from regard.attention.masks import Parts
 from regard.support.scoped import Scoped
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way of computing a call: its name, why it was chosen, and the function that runs it."""
+
+    name: str
+    why: str
+    run: Callable[[Call, Parts], Tensor]
+    leaks_nan: bool = True  # hidden values are multiplied by 0, so that a NaN reaches rows it is hidden from
+
+    def because(self, why: str) -> Route:
+        """The same route, chosen for another reason."""
+        return replace(self, why=why)
 
 
 @runtime_checkable
@@ -49,9 +64,17 @@ def inside_observed_attention() -> bool:
 
 
 def observed(call: Call, route: Route) -> AbstractContextManager[Edit | None]:
-    """Call the observer, if there is one, and mark the attention as running inside the block; yields its edit."""
+    """Call the observer, if there is one, and mark the attention as running inside the block; yields its edit.
+
+    Inside an attention that is observed already, nothing happens: what runs there is part of it.
+    """
     observer = _observer.get()
-    return _NOTHING if observer is None else _observed(observer, call, route)
+    return _NOTHING if observer is None or _inside.get() else _observed(observer, call, route)
+
+
+def unobserved() -> AbstractContextManager[None]:
+    """Call no observer inside the block."""
+    return _inside.set(True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.steps import step
 from regard.support.arguments import check_whole
 
 
@@ -113,6 +114,24 @@ class Rotary:
             return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(t.dtype)
         a, b = t.chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(t.dtype)
+
+
+def rotate_heads(
+    rotary: Rotary | None,
+    q: Float[Tensor, "B H T D"],
+    k: Float[Tensor, "B Hkv S D"],
+    positions: Int[Tensor, "..."] | None,
+    start: int,
+) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B Hkv S D"]]:
+    """Queries and keys turned by their positions, which count on from `start` unless given; unchanged without rotary."""
+    if rotary is None:
+        return q, k
+    if positions is None:
+        positions = torch.arange(start, start + q.shape[2], device=q.device)
+    q, k = rotary.rotate(q, k, positions)
+    step("turned", q, "rotary(queries)", "position becomes an angle")
+    step("turned keys", k, "rotary(keys)", "position becomes an angle")
+    return q, k
 
 
 def alibi_slopes(

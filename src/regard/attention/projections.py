@@ -1,80 +1,71 @@
 """The projections of attention: queries, keys, values and the output, each an nn.Linear that may be hooked or replaced.
 
-Two things make them fast. On a GPU, queries, keys and values are one matrix product while their weights are small enough
-to be copied together for it. On a CPU without native support for 16-bit dtypes, where such a product takes many times
-as long as one in float32, the weights and the results stay 16-bit and the computation is in float32.
+On a GPU, queries, keys and values are one matrix product while their weights are small enough to be copied together for
+it. precision.py says where the computation is in float32 although x and the weights are 16-bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _all_modules
 
+from regard.attention.precision import in_float32_if_emulated, is_emulated
 from regard.steps import step
-from regard.support.arguments import check_width, name_of
-
-Forward = TypeVar("Forward", bound=Callable[..., Any])
-
-
-def _without_native_support() -> frozenset[torch.dtype]:
-    if not torch.backends.mkldnn.is_available():  # as on Apple's chips, where torch has no way to ask
-        return frozenset()
-    supported = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
-    return frozenset(dtype for dtype, name in supported.items() if not getattr(torch.ops.mkldnn, name)())
-
 
 COPIED = 32 * 2**20  # bytes of weights that are copied together; larger ones are multiplied where they are
-EMULATED = _without_native_support()  # 16-bit dtypes without native support on this CPU
-
-
-def in_float32_if_emulated(forward: Forward) -> Forward:
-    """Decorate `forward(self, x, context, …)`: 16-bit inputs without native support are computed in float32."""
-
-    @wraps(forward)
-    def run(self: Any, x: Tensor, context: Tensor | None = None, **options: Any) -> Any:
-        check_width(x, self.d_in)
-        _check_dtype(x, self._modules["W_query"])
-        if x.dtype not in EMULATED or x.device.type != "cpu":
-            return forward(self, x, context, **options)
-        out = forward(self, x.float(), None if context is None else context.float(), **options)
-        return out.to(x.dtype) if isinstance(out, Tensor) else tuple(t.to(x.dtype) for t in out)
-
-    return cast(Forward, run)
 
 
 def project_qkv(
-    W_query: nn.Module, W_key: nn.Module, W_value: nn.Module, x: Tensor, context: Tensor | None
+    W_query: nn.Module, W_key: nn.Module, W_value: nn.Module, x: Tensor, source: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries of x, keys and values of `context` (of x where there is none)."""
-    if context is None and _is_faster_as_one(x) and (fusable := _fusable(W_query, W_key, W_value)):
+    """Queries of x, keys and values of `source` (of x where there is none)."""
+    x = step("x", in_float32_if_emulated(x), "input")
+    name = "x" if source is None else "source"
+    if source is None and _is_faster_as_one(x) and (fusable := _fusable(W_query, W_key, W_value)):
         weights, biases = fusable
         bias = torch.cat(biases) if biases else None
         q, k, v = F.linear(x, torch.cat(weights), bias).split_with_sizes([len(w) for w in weights], dim=-1)
     else:
-        source = x if context is None else step("context x", context, "context")
-        q, k, v = linear(W_query, x), linear(W_key, source), linear(W_value, source)
-    name = "x" if context is None else "context x"
+        read = x if source is None else step("source", in_float32_if_emulated(source), "source")
+        q, k, v = linear(W_query, x), linear(W_key, read), linear(W_value, read)
     q = step("queries", q, "W_query(x)")
     k = step("keys", k, f"W_key({name})")
     v = step("values", v, f"W_value({name})")
     return q, k, v
 
 
+def project_out(out_proj: nn.Module, concat: Tensor, x: Tensor) -> Tensor:
+    """out_proj(concat), back in the dtype of x where a cache or the precision of this CPU has changed it."""
+    if concat.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+        concat = concat.to(in_float32_if_emulated(x).dtype)
+    out = linear(out_proj, concat)
+    return step("out", out.to(x.dtype) if is_emulated(x) else out, "out_proj(concat)")
+
+
 def linear(module: nn.Module, x: Tensor) -> Tensor:
     """module(x), computed in the dtype of x where the weights are 16-bit and emulated."""
     if x.dtype is torch.float32 and x.device.type == "cpu":
         weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.dtype in EMULATED:
+        if isinstance(weight, Tensor) and is_emulated(weight):
             if is_plain(module):
                 return F.linear(x, weight.float(), None if module.bias is None else module.bias.float())
             return module(x.to(weight.dtype)).float()  # type: ignore[no-any-return]
     return module(x)  # type: ignore[no-any-return]
+
+
+def normalize_heads(
+    q_norm: nn.RMSNorm | None, k_norm: nn.RMSNorm | None, q: Tensor, k: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys, each vector normalized where the layer has norms for them."""
+    if q_norm is None or k_norm is None:
+        return q, k
+    q = step("normed", normalize(q_norm, q), "q_norm(queries)", "each vector normalized")
+    k = step("normed keys", normalize(k_norm, k), "k_norm(keys)", "each vector normalized")
+    return q, k
 
 
 def normalize(norm: nn.RMSNorm, t: Tensor) -> Tensor:
@@ -115,13 +106,3 @@ def _fusable(*projections: nn.Module) -> tuple[list[Any], list[Any]] | None:
 
 def _is_faster_as_one(x: Tensor) -> bool:
     return x.is_cuda
-
-
-def _check_dtype(x: Tensor, projection: nn.Module) -> None:
-    # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
-    weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
-    if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise ValueError(
-            f"x is {name_of(x.dtype)} but this layer's weights are {name_of(weight.dtype)}; "
-            f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
-        )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch import Tensor
 from regard.support.argument_names import named
 
 P = ParamSpec("P")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 # What other texts and libraries call the arguments of a layer. An argument that has no counterpart has the reason.
 _WIDTH = ("d_in", "d_out")
@@ -167,6 +169,23 @@ def explain_wrong_call(init: Callable[P, None]) -> Callable[P, None]:
             raise
 
     return build
+
+
+def renamed(**names: str) -> Callable[[Decorated], Decorated]:
+    """Decorate a method whose keywords have new names (old="new"): the old ones work until 0.3, with a warning."""
+
+    def decorate(method: Decorated) -> Decorated:
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            for old in names.keys() & kwargs.keys():
+                text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                kwargs[names[old]] = kwargs.pop(old)
+            return method(self, *args, **kwargs)
+
+        return cast(Decorated, call)
+
+    return decorate
 
 
 def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:

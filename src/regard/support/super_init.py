@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 from torch import nn
 
+from regard.support.arguments import explain_wrong_call
+
 Module = TypeVar("Module", bound=nn.Module)
 
 # What nn.Module.__init__ creates; an error about one of these names is about a module that skipped it.
@@ -62,6 +64,12 @@ def explain_in_subclasses(cls: type[Module]) -> type[Module]:
 
     cls.__init_subclass__ = classmethod(wrap_init)  # type: ignore[assignment]
     return cls
+
+
+def explain_wrong_use(cls: type[Module]) -> type[Module]:
+    """Decorate a layer's class: a wrong call of its constructor, and a subclass that forgets super(), are explained."""
+    cls.__init__ = explain_wrong_call(cls.__init__)  # type: ignore[method-assign]
+    return explain_in_subclasses(cls)
 
 
 def _explained(init: Callable[..., None]) -> Callable[..., None]:

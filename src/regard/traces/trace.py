@@ -25,7 +25,7 @@ from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
 # Why a learner should care about each step, in the words used everywhere in the project.
 WHY = {
     "x": "one vector per token",
-    "context x": "the sequence to look at",
+    "source": "the sequence to look at",
     "queries": "what a token looks for",
     "keys": "what a token offers",
     "values": "what it hands over",

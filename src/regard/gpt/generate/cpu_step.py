@@ -141,14 +141,14 @@ def _attend(
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
     if starts is None:
-        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.rule, scale=layer.scale)
+        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.mask, scale=layer.scale)
     else:  # row by row, each without its padding: no mask is needed, nor a copy of the keys
         rows = [
             attend(
                 q[b : b + 1],
                 keys[b, :, start:end][None],
                 values[b, :, start:end][None],
-                mask=layer.rule,
+                mask=layer.mask,
                 scale=layer.scale,
             )
             for b, start in enumerate(starts)

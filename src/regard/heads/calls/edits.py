@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.attend import attend_rows
 from regard.attention.call import Call
 from regard.attention.masks import And, Mask
+from regard.attention.rows import attend_rows
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 

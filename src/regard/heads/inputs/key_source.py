@@ -64,8 +64,8 @@ def _states(output: Any) -> Tensor | None:
 def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
-    if isinstance(module, MultiHeadAttention) and len(args) > 1:
-        sources["context"] = args[1]
+    if isinstance(module, MultiHeadAttention):
+        sources["context"] = args[1] if len(args) > 1 else kwargs.get("source")  # as other layers call it
     for name, states in sources.items():
         if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
             return KeySource(name, states.shape[-2], states)

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.call import Call
-from regard.attention.fused import Route
 from regard.attention.masks import Mask
-from regard.attention.observers import Edit, inside_observed_attention, observe
+from regard.attention.observers import Edit, Route, inside_observed_attention, observe
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import CallEdit, LayerEdit
 from regard.heads.calls.same_keys import fingerprint_of_values

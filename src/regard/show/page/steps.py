@@ -25,7 +25,7 @@ MOST = 2**20  # numbers of one step; a step with more is described, but its numb
 
 # What the axes of a step mean, by its name. Those before the last two may be missing.
 _MAPS = {"scores", "mask", "scaled", "bias", "weights", "dropout"}
-_VECTORS = {"x", "context x", "queries", "keys", "values", "concat", "out"}
+_VECTORS = {"x", "source", "queries", "keys", "values", "concat", "out"}
 _JOINED = {"queries", "keys", "values", "concat"}  # the heads' numbers one after the other
 _HEADS_FIRST = {"transpose", "normed", "turned", "context"}
 _TOKENS_FIRST = {"split", "back"}
@@ -150,7 +150,7 @@ def _axes(one: Step, sizes: LayerSizes, batch: int | None) -> list[str]:
     """What each axis of a step is: batch, head, query, key, width, or "" where that is not known."""
     shape = one.shape
     name, _, which = one.name.partition(" ")
-    whose = "key" if name in ("keys", "values") or which in ("keys", "values") or one.name == "context x" else "query"
+    whose = "key" if name in ("keys", "values") or which in ("keys", "values") or one.name == "source" else "query"
     part = name if which in ("", "keys", "values") else one.name
     if part in _MAPS:
         first = ["batch", "head"] if len(shape) == 4 else ["batch"] if sizes.H == 1 else ["head"]

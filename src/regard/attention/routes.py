@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,27 +19,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.call import Call
-from regard.attention.masks import Padding, Parts, to_four_axes
+from regard.attention.hidden_keys import hidden_from_all
+from regard.attention.masks import Parts, key_padding, to_four_axes
+from regard.attention.observers import Route
 from regard.attention.positions import alibi_bias
 
 TILE = 1 << 22  # entries of a mask that are in memory at once; a mask is never written out as T × S
 
-# attend_rows(q, k, v, allowed, bias, scale, dropout): attention for a few rows, with their mask as a tensor
-AttendRows = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, float, float], Tensor]
-
-
-@dataclass(frozen=True)
-class Route:
-    """One way of computing a call: its name, why it was chosen, and the function that runs it."""
-
-    name: str
-    why: str
-    run: Callable[[Call, Parts], Tensor]
-    leaks_nan: bool = True  # hidden values are multiplied by 0, so that a NaN reaches rows it is hidden from
-
-    def because(self, why: str) -> Route:
-        """The same route, chosen for another reason."""
-        return replace(self, why=why)
+# attend_tile(q, k, v, mask=, bias=, scale=, dropout=): attention for a few rows, with their mask as a tensor
+AttendTile = Callable[..., Tensor]
 
 
 def _fused(call: Call, parts: Parts) -> Tensor:
@@ -57,7 +44,9 @@ def _fused_causal(call: Call, parts: Parts) -> Tensor:
 def _fused_keys(call: Call, parts: Parts) -> Tensor:
     q, k, v = call.qkv
     assert parts.keys is not None
-    return masked_sdpa(q, k, v, real_keys(parts.keys, k)[:, None, None, :], None, call.scale, call.dropout)
+    return masked_sdpa(
+        q, k, v, mask=_real_keys(parts.keys, k)[:, None, None, :], scale=call.scale, dropout=call.dropout
+    )
 
 
 def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
@@ -68,7 +57,7 @@ def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
     """
     q, k, v = call.qkv
     assert parts.keys is not None
-    hidden = ~real_keys(parts.keys, k)[:, None, :, None]
+    hidden = ~_real_keys(parts.keys, k)[:, None, :, None]
     k, v = k.masked_fill(hidden, 0), v.masked_fill(hidden, 0)
     high = _hiding_value(q, k, call.scale)  # (B, 1, 1, 1)
     extra = (hidden * -high).to(k.dtype).expand(-1, k.shape[1], -1, 8)
@@ -116,10 +105,10 @@ def _banded(call: Call, parts: Parts) -> Tensor:
         allowed = allowed & (cols <= rows)
     allowed = allowed.expand(B, *allowed.shape)
     if parts.keys is not None:
-        allowed = allowed & real_keys(parts.keys, k)[:, cols.clamp(0, T - 1)]
+        allowed = allowed & _real_keys(parts.keys, k)[:, cols.clamp(0, T - 1)]
     allowed = allowed.reshape(B * n, 1, W, reach * W)
     keys, values = (blocks(t, reach * W, W, after) for t in (k, v))
-    out = masked_sdpa(blocks(q, W, 0, fill), keys, values, allowed, None, call.scale, call.dropout)
+    out = masked_sdpa(blocks(q, W, 0, fill), keys, values, mask=allowed, scale=call.scale, dropout=call.dropout)
     return out.view(B, n, H, W, v.shape[3]).transpose(1, 2).reshape(B, H, n * W, v.shape[3])[:, :, :T]
 
 
@@ -139,10 +128,10 @@ BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask i
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
 
 
-def attend_in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
+def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
     """Any mask, written out a few rows at a time, and only for the keys that those rows can reach.
 
-    copies: how many (rows × S) matrices attend_rows needs at once; it decides how many rows fit into a tile.
+    copies: how many (rows × S) matrices attend_tile needs at once; it decides how many rows fit into a tile.
     """
     q, k, v = call.qkv
     (T, S), shift = call.sizes[2:], call.shift
@@ -153,7 +142,7 @@ def attend_in_tiles(call: Call, attend_rows: AttendRows, copies: int) -> Tensor:
         allowed = to_four_axes(call.mask.tile(rows, cols, shift))
         allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
         bias = None if call.alibi is None else alibi_bias(call.alibi, rows, cols, shift, q.dtype)[None]
-        return attend_rows(q, k, v, allowed, bias, call.scale, call.dropout)
+        return attend_tile(q, k, v, mask=allowed, bias=bias, scale=call.scale, dropout=call.dropout)
 
     # A compiled graph takes one tile: a loop whose length depends on T would be compiled again for every T.
     whole = torch.compiler.is_compiling() or T * S * copies <= TILE
@@ -180,16 +169,17 @@ def masked_sdpa(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    allowed: Bool[Tensor, "_ _ _ _"],
-    bias: Tensor | None,
+    *,
+    mask: Bool[Tensor, "_ _ _ _"],
     scale: float,
     dropout: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """SDPA with a mask tensor, made safe: rows that see nothing give 0, keys that nobody sees may hold anything."""
-    seen = allowed.any(-1, keepdim=True)  # (B, H, T, 1)
-    unseen = hidden_from_all(allowed)
+    seen = mask.any(-1, keepdim=True)  # (B, H, T, 1)
+    unseen = hidden_from_all(mask)
     k, v = k.masked_fill(unseen, 0), v.masked_fill(unseen, 0)
-    allowed = allowed | ~seen  # softmax over nothing would be NaN: such a row sees all keys, and is set to 0 below
+    allowed = mask | ~seen  # softmax over nothing would be NaN: such a row sees all keys, and is set to 0 below
     attn_mask = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
     with masked_kernels(q):
         out = _sdpa(q, k, v, scale, dropout, attn_mask)
@@ -202,15 +192,8 @@ def masked_kernels(q: Tensor) -> AbstractContextManager[Any]:
     return sdpa_kernel(kernels) if q.is_cuda else nullcontext()
 
 
-def hidden_from_all(allowed: Bool[Tensor, "_ _ _ _"]) -> Bool[Tensor, "_ 1 _ 1"]:
-    """The keys that no query may see, (B, 1, S, 1). Their values must not be multiplied: 0 × NaN would be NaN."""
-    return ~allowed.any(-2, keepdim=True).any(1, keepdim=True).mT
-
-
-def real_keys(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
-    """A padding mask from lengths (B,) or a bool tensor (B, S); True = a real key."""
-    cols = torch.arange(k.shape[2], device=k.device)
-    return Padding(keys).tile(cols[:1], cols, 0)[:, 0, 0].expand(k.shape[0], -1)
+def _real_keys(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
+    return key_padding(keys, k.shape[2], k.device).expand(k.shape[0], -1)
 
 
 def _one_entry(call: Call) -> Tensor:
