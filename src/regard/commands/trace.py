@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.commands.shared.head_names import read_head
 from regard.commands.shared.options import TINY, refuse
+from regard.commands.shared.runs import open_texts, watch_text
 
 if TYPE_CHECKING:
     from regard.heads.report.report import Seen
@@ -190,47 +191,40 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     chosen = None if place is None else int(place), which
     if not text.strip():
         raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
-    import torch
-
-    import regard
-    from regard.commands.shared.models import load_gpt
+    from regard.commands.shared.models import TextTooLong
+    from regard.show.page.steps import trace_layer
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
-    from regard.support.tokens import TextTokens
 
-    model = load_gpt(TINY, "cpu")
-    assert model.tokenizer is not None
-    ids = model.tokenizer.encode(text)
-    layers, heads, longest = model.config.num_layers, model.config.num_heads, model.config.context_length
-    if len(ids) > longest:
-        raise ValueError(f"the sentence has {len(ids)} tokens, and {TINY} reads at most {longest}; shorten it")
-    labels = TextTokens(model.tokenizer.pieces(ids)).labels
-    attentions = [module for module in model.modules() if isinstance(module, regard.MultiHeadAttention)]
-    inputs: list[torch.Tensor] = []
-    hooks = [one.register_forward_pre_hook(lambda module, args: inputs.append(args[0])) for one in attentions]
-    with torch.no_grad(), regard.watch(model, keep=False) as seen:
-        model(torch.tensor([ids]))
-    for hook in hooks:
-        hook.remove()
+    try:
+        (opened,) = open_texts([TINY], [text], None, "cpu")
+    except TextTooLong as error:
+        raise ValueError(
+            f"the sentence has {error.tokens} tokens, and {TINY} reads at most {error.longest}; shorten it"
+        ) from None
+    config: Any = opened.model.config
+    tokens = opened.tokens
+    layers, heads = config.num_layers, config.num_heads
+    seen = watch_text(opened, keep=False, progress=False)
     number, which = _find_head(seen, chosen, layers, heads)
-    with torch.no_grad():
-        steps = regard.trace(attentions[number], inputs[number])
+    steps = trace_layer(opened.model, number, **opened.inputs)
     if name not in steps:
         raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
 
     quoted = shlex.quote(text) if len(text) <= _LONGEST else '"…"'
     typer.echo()
     _echo(f"{TINY}, the trained model in the package: {layers} layers × {heads} heads")
-    _echo(f"{len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
-    _echo(_role_line(seen, (number, which), chosen, len(ids)))
+    _echo(f"{tokens} token{'s' * (tokens != 1)} · head {number}.{which}: head {which} of layer {number}")
+    _echo(_role_line(seen, (number, which), chosen, tokens))
     if everything:
         typer.echo(f"\n{steps.table(terminal_width())}\n")
         D = steps["context"].shape[-1]
         _echo(
             f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
-            f"shape: 1 text × {len(ids)} tokens × {model.config.d_model} numbers, or {heads} heads of {D}."
+            f"shape: 1 text × {tokens} tokens × {config.d_model} numbers, or {heads} heads of {D}."
         )
-    step = steps.find(name)
+    step, words = steps.find(name), seen[number, which].query_tokens
+    labels = words[0].labels if words else list(map(str, range(tokens)))
     table, legend = step_matrix(step, labels, which, heads, terminal_width())
     typer.echo()
     _echo(f"{name}{f' of head {number}.{which}' if belongs_to_a_head(step) else ''}: {step.operation}")
