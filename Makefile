@@ -52,7 +52,7 @@ base: ## Run every command and example of README.md from the wheel alone
 	PYTHON=$(PYTHON) .ci/base
 
 bench: $(VENV)/.dev ## Time the layer next to other libraries
-	$(BIN)/regard bench layer
+	$(BIN)/python -m benchmarks layer
 
 clean: ## Delete .venv and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

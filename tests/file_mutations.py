@@ -15,7 +15,7 @@ import torch
 from regard import GPT, GPTConfig, Rotary, watch
 from regard.gpt.checkpoint.saving import save
 from regard.gpt.tokenizer.tokenizer import Tokenizer
-from regard.heads.change.effect_files import Measured, save_measured
+from regard.heads.change.effects import Effects, Measured
 from regard.support.tokens import TextTokens
 
 ESCAPES = ("\x1b]0;title\x07", "\x1b[31mred", "\x9b2J", "\u202egnp.exe", "a\rb", "line\nbreak", "\ud800")
@@ -116,7 +116,7 @@ def damaged_safetensors(rng, raw):
     """A safetensors file whose header, or the report in its metadata, has other values; or other bytes."""
     length = struct.unpack("<Q", raw[:8])[0]
     header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
-    reports = [name for name in ("report", "effects") if name in header.get("__metadata__", {})]
+    reports = [name for name in ("report",) if name in header.get("__metadata__", {})]
     kind = rng.randrange(10)
     if kind == 0:
         return damaged_bytes(rng, raw)
@@ -217,8 +217,8 @@ class Corpus:
         cuts = [((0, 0),), ((0, 1),), ((0, 0), (1, 1))]
         texts = [TextTokens(["a", " b", "c", "猫", ""], parts={3: "猫:1", 4: "猫:2-3"}), TextTokens(["a", " b", "c"])]
         measured = Measured(cuts, losses, changes, [[1, 2], [0]], [2, 2], {(0, 0): "induction"}, texts, "0")
-        save_measured(folder / "effects.safetensors", measured)
-        yield "effects", folder, ["effects.safetensors"]
+        Effects(measured).save(folder / "effects.json")
+        yield "effects", folder, ["effects.json"]
 
 
 def tokenizer_contents():

@@ -15,7 +15,6 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if LESSONS not in path.pa
 FLOORS = [
     {"cli", "public"},
     {"commands"},
-    {"bench"},
     {"school"},
     {"show"},
     {"gpt"},
@@ -149,7 +148,7 @@ def test_no_function_hides_a_module_of_its_name():
         "    parent, _, last = name.rpartition('.')\n"
         "    if parent and getattr(importlib.import_module(parent), last) is not module: print(name)\n"
     )
-    light = [name for name in NAMES if not name.endswith(("_kernel", "_kernels", "__main__")) and ".bench" not in name]
+    light = [name for name in NAMES if not name.endswith(("_kernel", "_kernels", "__main__"))]
     light = [name for name in light if "triton" not in NAMES[name].read_text()]  # only where Triton is installed
     done = subprocess.run([sys.executable, "-c", code, *light], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

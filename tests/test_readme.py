@@ -1,4 +1,4 @@
-"""The README's examples run, in order, as a reader would type them. Its commands run in .ci/base, an empty environment."""
+"""The README's examples run in order, as a reader types them. Its commands run in .ci/base, in a new environment."""
 
 from pathlib import Path
 

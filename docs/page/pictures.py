@@ -11,7 +11,8 @@ from PIL import Image
 
 import regard
 from regard.commands.shared.texts import REPEATED
-from regard.show.page.write import steps_of, titled_texts, write_page
+from regard.show.page.write import titled_texts, write_page
+from regard.traces.one_layer import trace_layers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "show" / "page"))
 from chromium import chromium, opened
@@ -34,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
         with torch.no_grad(), regard.watch(reader, tokenizer=model.tokenizer, keep=True) as seen:
             reader(inputs)
         pages[name] = Path(folder) / f"{name}.html"
-        layers = steps_of(model, {"ids": inputs}, [4]) if name == "short" else {}
+        layers = trace_layers(model, {"ids": inputs}, [4]) if name == "short" else {}
         write_page(pages[name], titled_texts(seen, "tiny", layers))
     with chromium() as browser:
         for view in ("heads", "head", "steps", "long", "compare"):

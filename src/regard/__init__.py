@@ -1,9 +1,23 @@
 """Attention you can read, see, check and ship."""
 
-# Nothing large is imported here: until __main__.py has set its handler, Ctrl-C shows a traceback.
-from regard.support.moved import keep_old_names
+# Nothing is imported here: until __main__.py has set its handler, Ctrl-C shows a traceback.
+import sys
 
-keep_old_names()
+
+class _OldNames:
+    """Asked last, for modules that nobody else finds: those that have moved still have their old name."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
+        """The module by its new name; None for all that are not ours."""
+        if not name.startswith("regard."):
+            return None
+        from regard.support.moved import find_old_name
+
+        return find_old_name(name)
+
+
+sys.meta_path.append(_OldNames)  # type: ignore[arg-type]
 TYPE_CHECKING = False  # type checkers take it for True
 if TYPE_CHECKING:
     from regard.public import *  # noqa: F403

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.bench import bench
 from regard.commands.check import check
 from regard.commands.compare import compare
 from regard.commands.effect import effect
@@ -52,7 +51,6 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
 for _command in (trace, see, page, compare, effect, serve, check, grade, notebook, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(learn, name="learn")
-app.add_typer(bench, name="bench")
 
 
 def main() -> None:

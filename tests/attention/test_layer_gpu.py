@@ -1,4 +1,4 @@
-"""What only a GPU can show; bench/check_gpu.py is the first of it without pytest."""
+"""What only a GPU can show; benchmarks/check_gpu.py is the first of it without pytest."""
 
 import copy
 import subprocess
@@ -27,7 +27,7 @@ def assert_same(found, right):
 
 
 def test_every_path_is_as_exact_on_the_gpu_as_pytorchs_own():
-    script = Path(__file__).parents[2] / "bench" / "check_gpu.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "check_gpu.py"
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
 

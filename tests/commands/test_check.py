@@ -6,7 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from regard.bench.check_cases import right_layers, wrong_layers
+from benchmarks.check.cases import right_layers, wrong_layers
 from regard.cli import app
 
 check_command = importlib.import_module("regard.commands.check")

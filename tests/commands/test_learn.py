@@ -58,7 +58,8 @@ def test_without_a_course_every_command_says_how_to_start(tmp_path, monkeypatch,
     told = capsys.readouterr()
     assert (
         told.err
-        == "regard: there is no course in this folder; cd into the folder of your course, or start one here: regard learn start\n"
+        == "regard: there is no course in this folder; cd into the folder of your course, or start one here: regard "
+        "learn start\n"
     )
 
 
@@ -168,7 +169,8 @@ def test_a_course_that_moved_is_named_once(started, tmp_path):
 def test_lists_hints_and_certificates_do_not_wait_for_torch(started):
     code = (
         "import sys; from regard.cli import app\n"
-        "for words in (['list'], ['hint', 'twice'], ['status'], ['status', '--json'], ['solution', 'twice', '--give-up'],\n"
+        "for words in (['list'], ['hint', 'twice'], ['status'], ['status', '--json'], ['solution', 'twice', "
+        "'--give-up'],\n"
         "              ['reset', 'twice', '--yes'], ['start', '.', '--course', '../tiny']):\n"
         "    app(['learn', *words], standalone_mode=False)\n"
         "print('torch' in sys.modules)"

@@ -17,7 +17,7 @@ from regard.cli import app, main
 from regard.gpt import GPT
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train.parallel import Parallel
-from regard.gpt.train.processes import SingleProcess
+from regard.gpt.train.processes import Processes
 from regard.gpt.train.state import read_log
 
 TEXT = "".join(f"The {a} cat sat on the {b} mat.\n" for a in ("old", "red", "shy") for b in ("new", "wet", "big")) * 20
@@ -210,7 +210,7 @@ def test_a_directory_that_cannot_be_written_is_named(text, tmp_path, monkeypatch
 def test_a_plan_that_does_not_fit_is_said_before_the_data_is_read(text, tmp_path, monkeypatch):
     @contextmanager
     def joined(*_):
-        world = SingleProcess("cpu")
+        world = Processes("cpu")
         world.check = lambda config, batch: Parallel(tp=3).check(config)
         yield world
 

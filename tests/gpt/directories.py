@@ -29,16 +29,19 @@ LLAMA3 = {
 }
 KINDS = {
     "gpt2": ("gpt2", {**GPT2, "bos_token_id": 96}),
-    "gpt2, untied, another width inside": ("gpt2", {**GPT2, "bos_token_id": 96, "n_inner": 29, "tie_word_embeddings": False}),
+    "gpt2, untied, another width inside": ("gpt2", {**GPT2, "bos_token_id": 96, "n_inner": 29,
+        "tie_word_embeddings": False}),
     "llama": ("llama", {**LLAMA, "rms_norm_eps": 1e-5}),
     "llama, tied": ("llama", {**LLAMA, "tie_word_embeddings": True}),
     "llama 3": ("llama", {**LLAMA, "rope_parameters": LLAMA3}),
-    "llama, linear": ("llama", {**LLAMA, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}}),
+    "llama, linear": ("llama", {**LLAMA, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0,
+        "factor": 3.0}}),
     "llama, with biases": ("llama", {**LLAMA, "attention_bias": True, "mlp_bias": True}),
     "mistral": ("mistral", {**LLAMA, "sliding_window": 5}),
     "mistral without a window": ("mistral", {**LLAMA, "sliding_window": None}),
     "qwen2": ("qwen2", LLAMA),
-    "qwen2 with a window": ("qwen2", {**LLAMA, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0}),
+    "qwen2 with a window": ("qwen2", {**LLAMA, "use_sliding_window": True, "sliding_window": 5,
+        "max_window_layers": 0}),
     "qwen3": ("qwen3", {**LLAMA, "head_dim": 10, "tie_word_embeddings": True}),
 }  # fmt: skip
 

@@ -145,9 +145,11 @@ def test_a_tied_head_is_the_embedding_and_an_untied_one_is_not():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.zeros(5, dtype=torch.long), r"ids must be whole numbers of shape \(B, T\), but are int64 of shape \(5,\)"),
+        (torch.zeros(5, dtype=torch.long),
+            r"ids must be whole numbers of shape \(B, T\), but are int64 of shape \(5,\)"),
         (torch.zeros(1, 5), r"but are float32 of shape \(1, 5\); one text is"),
-        (torch.zeros(1, 24, dtype=torch.long), r"24 tokens do not fit context_length=23; pass at most 23, or build the model with"),
+        (torch.zeros(1, 24, dtype=torch.long),
+            r"24 tokens do not fit context_length=23; pass at most 23, or build the model with"),
         (torch.tensor([[5, 97]]), r"token id 97 is not among this model's 97 \(0 to 96\); was the text tokenised for"),
         (torch.tensor([[-1, 5]]), r"token id -1 is not among this model's 97"),
     ],

@@ -51,7 +51,7 @@ def test_its_heads_have_the_scores_of_the_docs(model):
 
 
 def test_it_has_learnt_english(model):
-    """Sentences are less of a surprise than their words in another order; to guess blindly would cost log 4096 = 8.3."""
+    """Sentences are less of a surprise than their words in another order; to guess blindly costs log 4096 = 8.3."""
     text = (
         "The old man sat down by the fire and looked at the letter in his hand. He had not seen his brother for twenty "
         "years, and he did not know what he should say to him when he came into the room."

@@ -1,13 +1,14 @@
 """Every statistic by its definition, in float64, from weights that are written out: the oracle of the tests.
 
-The functions have the names and arguments of regard.heads.measure.statistics and on_demand, so they can replace them; sizes are small,
-and nothing here is meant to be fast.
+The functions have the names and arguments of measure.statistics and on_demand, so they can replace them; sizes are
+small, and nothing here is meant to be fast.
 """
 
 import torch
 
-from regard.heads.calls.call import WatchedCall
-from regard.heads.measure.statistics import MAP, TOP
+from heads.made_calls import made_call
+from regard.heads.calls.call import OwnWeights, WatchedCall
+from regard.heads.measure.on_demand import MAP, TOP
 
 ROWS = (
     *("lse", "entropy", "largest", "largest_key", "distance"),
@@ -18,35 +19,33 @@ ROWS = (
 def visible(call: WatchedCall):
     """(B, H, T, S) bool: which weights may differ from 0."""
     B, H, T, S = call.sizes
-    seen = call.mask.dense(T, S, device=call.device).expand(B, H, T, S)
-    if call.bias is not None:
-        seen = seen & (call.bias > -torch.inf)
-    if call.weights is not None:  # of weights that came written out, a hidden one is told by its 0
-        seen = seen & (call.weights > 0)
-    return seen
+    seen = call.attention.mask.dense(T, S, device=call.device).expand(B, H, T, S)
+    if isinstance(call.attention, OwnWeights):  # of weights that came written out, a hidden one is told by its 0
+        return seen & (call.attention.weights > 0)
+    return seen if call.attention.bias is None else seen & (call.attention.bias > -torch.inf)
 
 
 def scores(call: WatchedCall):
     """(B, H, T, S) float64, hidden keys at −∞."""
     _, H, _, S = call.sizes
-    k = call.k.double().repeat_interleave(H // call.k.shape[1], dim=1)
-    found = call.scale * (call.q.double() @ k.mT)
-    if call.bias is not None:
-        found = found + call.bias.double()
-    if call.alibi is not None:
-        found = found - call.alibi.double()[:, None, None] * (places(call)[:, None] - torch.arange(S)).abs()
+    k = call.attention.k.double().repeat_interleave(H // call.attention.k.shape[1], dim=1)
+    found = call.attention.scale * (call.attention.q.double() @ k.mT)
+    if call.attention.bias is not None:
+        found = found + call.attention.bias.double()
+    if call.attention.alibi is not None:
+        found = found - call.attention.alibi.double()[:, None, None] * (places(call)[:, None] - torch.arange(S)).abs()
     return torch.where(visible(call), found, -torch.inf)
 
 
 def counted(call: WatchedCall):
     """(B, H, T) bool: rows that are a real token and may see something."""
     rows = visible(call).any(-1)
-    return rows if call.real is None else rows & call.real[:, None, :]
+    return rows if call.origin.real is None else rows & call.origin.real[:, None, :]
 
 
 def probabilities(call: WatchedCall):
     """(B, H, T, S) float64; rows that do not count are 0."""
-    found = call.weights.double() if call.weights is not None else scores(call).softmax(-1)
+    found = call.attention.weights.double() if isinstance(call.attention, OwnWeights) else scores(call).softmax(-1)
     return torch.where(counted(call)[..., None], found, 0.0)
 
 
@@ -86,7 +85,7 @@ def last_occurrence(call: WatchedCall):
     for b in range(B):
         for i, at in enumerate(places(call).tolist()):
             for j in range(int(start[b]), at):
-                if at >= 0 and call.tokens[b, j] == call.tokens[b, at]:
+                if at >= 0 and call.origin.tokens[b, j] == call.origin.tokens[b, at]:
                     found[b, i] = j
     return found
 
@@ -107,19 +106,19 @@ def measure(call: WatchedCall, collect) -> dict:
         return torch.where(rows, value, otherwise)
 
     found = {}
-    if call.weights is None:
+    if not isinstance(call.attention, OwnWeights):
         found["lse"] = known(scores(call).logsumexp(-1))
     else:
         found["lse"] = known(torch.full((B, H, T), torch.nan).double() if call.lse is None else call.lse.double())
     found["entropy"] = known(-torch.special.xlogy(p, p).sum(-1))
     found["largest"] = known(p.amax(-1)) if S else known(torch.zeros(B, H, T).double())
     found["largest_key"] = known(p.argmax(-1), -1) if S else torch.full((B, H, T), -1)
-    found["distance"] = known((p * apart).sum(-1) if not call.across else torch.nan)
+    found["distance"] = known((p * apart).sum(-1) if not call.origin.across else torch.nan)
     found["sink"] = known(at_key(p, first(call)[:, None].expand(B, T)))
-    found["previous"] = known(at_key(p, neighbour(call, 1)) if not call.across else torch.nan)
-    found["self"] = known(at_key(p, neighbour(call, 0)) if not call.across else torch.nan)
-    found["next"] = known(at_key(p, neighbour(call, -1)) if not call.across else torch.nan)
-    if call.tokens is not None:
+    found["previous"] = known(at_key(p, neighbour(call, 1)) if not call.origin.across else torch.nan)
+    found["self"] = known(at_key(p, neighbour(call, 0)) if not call.origin.across else torch.nan)
+    found["next"] = known(at_key(p, neighbour(call, -1)) if not call.origin.across else torch.nan)
+    if call.origin.tokens is not None:
         last = last_occurrence(call)
         found["duplicate"] = known(at_key(p, last))
         found["induction"] = known(at_key(p, torch.where(last >= 0, last + 1, -1)))
@@ -176,7 +175,7 @@ def histogram(call: WatchedCall, lse, head: int):
     size = 1 + max(S - 1, T - 1, 0).bit_length()
     p = probabilities(call)[:, head]
     found = torch.stack([(p * (bins == n)).sum(-1) for n in range(size)], -1)
-    return torch.where(counted(call)[:, head, :, None] & (not call.across), found, torch.nan)
+    return torch.where(counted(call)[:, head, :, None] & (not call.origin.across), found, torch.nan)
 
 
 def carry(call: WatchedCall, lse, amounts):
@@ -196,7 +195,7 @@ def stand_in(monkeypatch):
 def random_call(B=2, H=3, T=5, S=None, D=7, Hkv=None, module="attention", **others):
     """A call of random queries and keys in float32."""
     S, Hkv = T if S is None else S, H if Hkv is None else Hkv
-    return WatchedCall(module, q=torch.randn(B, H, T, D), k=torch.randn(B, Hkv, S, D), scale=D**-0.5, **others)
+    return made_call(module, q=torch.randn(B, H, T, D), k=torch.randn(B, Hkv, S, D), scale=D**-0.5, **others)
 
 
 def generation(steps, B=2, H=3, D=7, Hkv=None, module="attention", mask=None, tokens=None):
@@ -209,8 +208,8 @@ def generation(steps, B=2, H=3, D=7, Hkv=None, module="attention", mask=None, to
     for T in steps:
         S = done + T
         ids = None if tokens is None else tokens[:, :S]
-        q, k = whole.q[:, :, done:S], whole.k[:, :, :S]
-        parts.append(WatchedCall(module, q=q, k=k, scale=whole.scale, mask=mask, tokens=ids))
+        q, k = whole.attention.q[:, :, done:S], whole.attention.k[:, :, :S]
+        parts.append(made_call(module, q=q, k=k, scale=whole.attention.scale, mask=mask, tokens=ids))
         done = S
     return whole, parts
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from regard.heads.change.effect_files import Measured
+from regard.heads.change.effects import Measured
 from regard.support.tokens import TextTokens
 
 NAN = math.nan

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers import Textbook
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.intercept.intercept import intercept
 from regard.ladder import multi_head
 
@@ -31,33 +31,33 @@ def calls(reports: list[Any]) -> list[WatchedCall]:
 
 def weights_of(call: WatchedCall) -> Tensor:
     """The weights of a call by their definition, in float64; 0 where a row sees nothing."""
-    if call.weights is not None:
-        return call.weights.double()
+    if isinstance(call.attention, OwnWeights):
+        return call.attention.weights.double()
     _, H, T, S = call.sizes
-    k = call.k.double().repeat_interleave(H // call.k.shape[1], 1)
-    scores = call.scale * (call.q.double() @ k.mT)
-    if call.bias is not None:
-        scores = scores + call.bias.double()
-    if call.alibi is not None:
+    k = call.attention.k.double().repeat_interleave(H // call.attention.k.shape[1], 1)
+    scores = call.attention.scale * (call.attention.q.double() @ k.mT)
+    if call.attention.bias is not None:
+        scores = scores + call.attention.bias.double()
+    if call.attention.alibi is not None:
         distance = (torch.arange(T)[:, None] + S - T - torch.arange(S)).abs()
-        scores = scores - call.alibi.double()[:, None, None] * distance
-    scores = scores.masked_fill(~call.mask.dense(T, S), -torch.inf)
+        scores = scores - call.attention.alibi.double()[:, None, None] * distance
+    scores = scores.masked_fill(~call.attention.mask.dense(T, S), -torch.inf)
     return scores.softmax(-1).nan_to_num(0.0)
 
 
 def lse_of(call: WatchedCall) -> Tensor:
     _, H, T, S = call.sizes
-    k = call.k.double().repeat_interleave(H // call.k.shape[1], 1)
-    scores = call.scale * (call.q.double() @ k.mT)
-    return scores.masked_fill(~call.mask.dense(T, S), -torch.inf).logsumexp(-1)
+    k = call.attention.k.double().repeat_interleave(H // call.attention.k.shape[1], 1)
+    scores = call.attention.scale * (call.attention.q.double() @ k.mT)
+    return scores.masked_fill(~call.attention.mask.dense(T, S), -torch.inf).logsumexp(-1)
 
 
 def assert_weights(call: WatchedCall, expected: Tensor) -> None:
     """Compare all weights, except those of padded queries."""
     weights, expected = weights_of(call), expected.double()
     assert weights.shape == expected.shape
-    if call.real is not None:
-        rows = call.real[:, None, :, None].expand_as(weights)
+    if call.origin.real is not None:
+        rows = call.origin.real[:, None, :, None].expand_as(weights)
         weights, expected = weights * rows, expected * rows
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-5)
 

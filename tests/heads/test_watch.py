@@ -10,9 +10,9 @@ from torch.testing import assert_close
 
 import regard
 from heads import dense, models
+from heads.made_calls import made_call
 from heads.models import ids
 from helpers import says_it_ourselves
-from regard.heads.calls.call import WatchedCall
 
 LEFT = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1] * 7])
 RIGHT = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0]])
@@ -236,7 +236,7 @@ def test_many_sinks_do_not_hide_the_heads_that_are_rare():
     sink = dense.pattern(lambda i: 0, 17, weight=0.95)
     before = dense.pattern(lambda i: max(i - 1, 0), 17, weight=0.7)
     seen = regard.Seen()
-    seen.add(0, 0, WatchedCall("h", weights=torch.cat([*[sink] * 29, before], 1)))
+    seen.add(0, 0, made_call("h", weights=torch.cat([*[sink] * 29, before], 1)))
     lines = seen.table().splitlines()
     assert lines[3].split()[:3] == ["0.29", "previous", "token"]
     at = lines.index("  All of them: seen.table(all=True)")

@@ -106,7 +106,11 @@ OTHER_CALLS = {
         f"head_dim is left out, because it is d_out / num_heads; {WRITE}",
     ),
     "a slip": ((21,), {"numheads": 7}, f"(21, numheads=7); numheads is num_heads here; {WRITE}"),
-    "unknown": ((21, 21), {"num_heads": 7, "zeal": "x"}, f"(21, 21, num_heads=7, zeal='x'); there is no zeal here; {WRITE}"),
+    "unknown": (
+        (21, 21),
+        {"num_heads": 7, "zeal": "x"},
+        f"(21, 21, num_heads=7, zeal='x'); there is no zeal here; {WRITE}",
+    ),
 }  # fmt: skip
 
 
@@ -141,7 +145,10 @@ def test_arguments_that_are_missing_are_left_to_fill_in(layer):
 
 
 def test_options_of_the_layer_to_ship_are_known_by_other_names_too():
-    message = r"n_kv_heads is num_kv_heads here; is_causal is causal here; write .*, num_heads=6, causal=False, num_kv_heads=2\)$"
+    message = (
+        r"n_kv_heads is num_kv_heads here; is_causal is causal here; "
+        r"write .*, num_heads=6, causal=False, num_kv_heads=2\)$"
+    )
     with pytest.raises(TypeError, match=message):
         regard.MultiHeadAttention(18, 18, 5, 0.0, 6, n_kv_heads=2, is_causal=False)
     with pytest.raises(TypeError, match=r"there is no is_causal here; write .*, num_heads=6\)$"):

@@ -75,6 +75,28 @@ def test_a_block_that_ends_in_another_context_leaves_nothing_behind(number):
     assert (number.get(), number.open_blocks) == (None, 0)
 
 
+def test_blocks_may_end_in_any_order(number):
+    one, two = number.set(3), number.set(5)
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    assert number.get() == 5
+    with number.set(7):
+        two.__exit__(None, None, None)
+        assert number.get() == 7
+    assert number.get() is None
+
+
+def test_a_thread_that_runs_in_a_copy_of_the_context_has_no_value(number):
+    seen = []
+    with number.set(3):
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(lambda: seen.append(number.get()),))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
 @pytest.mark.compiled
 def test_a_compiled_graph_sees_no_value(number):
     run = torch.compile(lambda x: x + 1 if number.get() is None else x, backend="eager", fullgraph=True)

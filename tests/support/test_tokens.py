@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.support.tokens import TextTokens, printable
+from regard.support.tokens import TextTokens, printable_token
 
 
 def test_every_label_is_different():
@@ -35,7 +35,7 @@ def test_a_name_that_is_ambiguous_or_missing_says_what_there_is():
 
 
 def test_nothing_invisible_or_dangerous_is_printed():
-    assert [printable(piece) for piece in ("\n\n", " ", "\t", "\x1b[31m", "", "‮")] == [
+    assert [printable_token(piece) for piece in ("\n\n", " ", "\t", "\x1b[31m", "", "‮")] == [
         *("⏎⏎", "␣", "⇥", r"\x1b[31m", "∅", r"\u202e")
     ]
 

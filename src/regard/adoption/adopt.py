@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from regard.adoption.layouts import find_weights, orientation, stored_mask
 from regard.adoption.module_options import (
-    CONTEXT,
     HEADS,
     default_heads,
     find_dropout,
@@ -29,6 +28,7 @@ from regard.adoption.plan import Plan, build_layer, find_projections, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
 from regard.attention.layer import MultiHeadAttention
+from regard.support.vocabulary import CONTEXT
 
 
 def adopt(

@@ -11,19 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.support.vocabulary import OUT_PROJECTIONS, PACKED_PROJECTIONS, PROJECTIONS
+
 QKV = ("W_query", "W_key", "W_value")
-# Other names for W_query, W_key, W_value; for the three packed in one, in this order; and for out_proj.
-_APART = (
-    QKV,
-    ("W_q", "W_k", "W_v"),
-    ("q_linear", "k_linear", "v_linear"),
-    ("q_proj", "k_proj", "v_proj"),
-    ("to_q", "to_k", "to_v"),
-    ("query", "key", "value"),
-    ("wq", "wk", "wv"),
-)
-_PACKED = ("qkv_proj", "qkv", "in_proj", "c_attn", "to_qkv")
-_OUT = ("out_proj", "o_proj", "W_o", "to_out", "to_out.0", "c_proj", "proj", "wo")
+# Of the names that are known, those that a message lists.
+_SHOWN = ((*QKV,), ("W_q", "W_k", "W_v"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
 
 
 def find_weights(state: Mapping[str, Tensor], names: Mapping[str, str], who: str) -> dict[str, str]:
@@ -34,7 +26,8 @@ def find_weights(state: Mapping[str, Tensor], names: Mapping[str, str], who: str
     if "W_query" not in stems and "qkv" not in stems:
         raise _unknown_layout(state, who)
     prefix = stems.get("qkv", stems.get("W_query", "")).rpartition(".")[0]
-    out = next((s for o in _OUT if weight_name(state, s := f"{prefix}.{o}" if prefix else o)), None)
+    known = _stems(state, f"{prefix}." if prefix else "")
+    out = next((known[name] for name in OUT_PROJECTIONS if name in known), None)
     return stems if "out_proj" in stems or out is None else {**stems, "out_proj": out}
 
 
@@ -60,8 +53,8 @@ def _unknown_layout(state: Mapping[str, Tensor], who: str) -> ValueError:
     inside = sorted(prefix for prefix in below if _known(state, prefix + "."))
     return ValueError(
         f"{who} has no layout that adopt() knows; its parameters are {_listed(state)}. "
-        f"Known are {'; '.join(', '.join(row) for row in _APART)}; packed: {', '.join(_PACKED)}; "
-        f"and for the output {', '.join(_OUT)}. "
+        f"Known are {'; '.join(', '.join(row) for row in _SHOWN)}, …; packed: {', '.join(PACKED_PROJECTIONS[:5])}, …; "
+        f"and for the output {', '.join(OUT_PROJECTIONS[:8])}, …. "
         + (f"One is inside, at {inside[0]}: adopt(module.{inside[0]}). " if inside else "")
         + 'Or say which is which: names={"W_query": …, "W_key": …, "W_value": …, "out_proj": …} '
         'or names={"qkv": …, "out_proj": …}'
@@ -69,10 +62,18 @@ def _unknown_layout(state: Mapping[str, Tensor], who: str) -> ValueError:
 
 
 def _known(state: Mapping[str, Tensor], prefix: str) -> dict[str, str]:
-    for row in _APART:
-        if all(weight_name(state, prefix + name) for name in row):
-            return {ours: prefix + theirs for ours, theirs in zip(QKV, row, strict=True)}
-    return next(({"qkv": prefix + name} for name in _PACKED if weight_name(state, prefix + name)), {})
+    stems = _stems(state, prefix)
+    for row in PROJECTIONS:
+        if all(name in stems for name in row):
+            return {ours: stems[theirs] for ours, theirs in zip(QKV, row, strict=True)}
+    return next(({"qkv": stems[name]} for name in PACKED_PROJECTIONS if name in stems), {})
+
+
+def _stems(state: Mapping[str, Tensor], prefix: str) -> dict[str, str]:
+    """The names below a prefix that have a weight, by their name in lower case without the prefix."""
+    below = (key[len(prefix) :] for key in state if key.startswith(prefix))
+    stems = [name.removesuffix(".weight").removesuffix("_weight") for name in below]
+    return {stem.lower(): prefix + stem for stem in stems}
 
 
 def weight_name(state: Mapping[str, Tensor], stem: str) -> str | None:

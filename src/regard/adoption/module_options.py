@@ -7,13 +7,12 @@ from typing import Any
 
 from torch import nn
 
+from regard.support import vocabulary as words
 from regard.traces.failures import explain_failure
 
 # Attributes of a module, or of its config.
-HEADS = ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads", "h")
-CONTEXT = ("context_length", "block_size", "max_seq_len", "max_position_embeddings", "n_positions")
-_DROPOUT = ("attn_dropout", "attention_dropout", "attn_drop", "dropout")
-MASK = ("mask", "attn_mask", "attention_mask", "causal_mask")
+HEADS = (*words.HEADS, *words.HEADS_TOO)
+_DROPOUT = (*words.ATTENTION_DROPOUT, "dropout")  # the first is that of the weights
 
 
 def refuse_foreign_options(module: nn.Module) -> None:
@@ -52,7 +51,9 @@ def default_heads(stems: dict[str, str], who: str) -> int:
     """The number of heads of a module that has no attribute for it."""
     if "out_proj" not in stems:
         return 1  # nothing mixes heads: a single-head layer of the textbook
-    raise ValueError(f"{who} does not say how many heads it has ({', '.join(HEADS)}); pass it: adopt(…, num_heads=12)")
+    raise ValueError(
+        f"{who} does not say how many heads it has ({', '.join(HEADS[:6])}, …); pass it: adopt(…, num_heads=12)"
+    )
 
 
 def find_dropout(module: Any) -> float:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.adoption.module_options import MASK, is_gpt2
+from regard.adoption.module_options import is_gpt2
 from regard.adoption.plan import Plan, build_layer, sizes_of, state_of
 from regard.attention.layer import MultiHeadAttention
+from regard.support.vocabulary import MASK
 from regard.traces.failures import explain_failure
 from regard.traces.torch_calls import TorchCalls
 

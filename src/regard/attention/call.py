@@ -9,59 +9,57 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask
 
-# A score this low hides a key. Models add −∞ or the lowest number of a dtype, of which float16's is the highest.
-HIDES = torch.finfo(torch.float16).min / 2
-
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
-    """The inputs of one attention, or its weights where a model computed them explicitly.
+class QK:
+    """What decides the weights of one attention: queries, keys, and what is added to their scores or hidden.
 
-    >>> q = k = v = torch.zeros(2, 3, 5, 7)
-    >>> Call(q=q, k=k, v=v, scale=7**-0.5).sizes
+    >>> q = k = torch.zeros(2, 3, 5, 7)
+    >>> QK(q=q, k=k, scale=7**-0.5).sizes
     (2, 3, 5, 5)
 
-    weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞); out = dropout(weights) · v
+    weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞)
     """
 
-    q: Tensor | None = None  # (B, H, T, D)
-    k: Tensor | None = None  # (B, Hkv, S, D); Hkv divides H
-    v: Tensor | None = None  # (B, Hkv, S, Dv); not needed to compute weights
+    q: Tensor  # (B, H, T, D)
+    k: Tensor  # (B, Hkv, S, D); Hkv divides H
     mask: Mask = EVERYTHING
     scale: float = 1.0
-    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); below HIDES it hides a key
+    bias: Tensor | None = None  # float, broadcasts to (B, H, T, S); may hide a key (support/hidden_scores.py)
     alibi: Tensor | None = None  # (H,) slopes
-    dropout: float = 0.0
-    weights: Tensor | None = None  # (B, H, T, S), where the model computed them explicitly; then q, k and v are None
-
-    @property
-    def qkv(self) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of a call that has all three."""
-        assert self.q is not None
-        assert self.k is not None
-        assert self.v is not None
-        return self.q, self.k, self.v
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """(B, H, T, S)."""
-        if self.weights is not None:
-            B, H, T, S = self.weights.shape
-            return B, H, T, S
-        assert self.q is not None
-        assert self.k is not None
         B, H, T, _ = self.q.shape
         return B, H, T, self.k.shape[2]
 
     @property
     def shift(self) -> int:
         """Query i is at key position i + shift: the last query is at the last key."""
-        _, _, T, S = self.sizes
-        return S - T
+        return self.k.shape[2] - self.q.shape[2]
 
     @property
     def device(self) -> torch.device:
         """Where its tensors are."""
-        tensor = self.q if self.weights is None else self.weights
-        assert tensor is not None
-        return tensor.device
+        return self.q.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(QK):
+    """The inputs of one attention: what decides its weights, and the values that they mix.
+
+    >>> q = k = v = torch.zeros(2, 3, 5, 7)
+    >>> Call(q=q, k=k, v=v).sizes
+    (2, 3, 5, 5)
+
+    out = dropout(weights) · v
+    """
+
+    v: Tensor  # (B, Hkv, S, Dv)
+    dropout: float = 0.0
+
+    @property
+    def qkv(self) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v."""
+        return self.q, self.k, self.v

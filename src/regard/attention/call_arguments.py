@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from regard.attention.call import HIDES, Call
+from regard.attention.call import Call
 from regard.attention.masks import Mask, as_mask, dense
 from regard.support.arguments import check_dropout, check_tensor
+from regard.support.hidden_scores import may_see
 
 
 def checked_call(
@@ -42,7 +43,7 @@ def checked_call(
         raise ValueError(f"alibi has shape {tuple(alibi.shape)} but there are {H} heads; use alibi_slopes({H})")
     whole_mask = as_mask(mask)
     if bias is not None:
-        whole_mask = whole_mask & dense(~(bias <= HIDES))
+        whole_mask = whole_mask & dense(may_see(bias))
     whole_mask.check(B, H, T, S)
     scale = usual_scale(D) if scale is None else scale
     return Call(q=q, k=k, v=v, mask=whole_mask, scale=scale, alibi=alibi, dropout=dropout)

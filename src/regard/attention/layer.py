@@ -120,8 +120,9 @@ class MultiHeadAttention(nn.Module):
 
     def slopes(self, q: Float[Tensor, "B H T D"]) -> Float[Tensor, "H"] | None:
         """What ALiBi lowers the scores of these queries by; None in a layer without it."""
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        return alibi_slopes(self.num_heads, q.device, dtype) if self.alibi else None
+        if not self.alibi:
+            return None
+        return alibi_slopes(self.num_heads, q.device, torch.promote_types(q.dtype, torch.float32))
 
     def extra_repr(self) -> str:
         """Sizes, options that differ from their default, and the parameter count."""

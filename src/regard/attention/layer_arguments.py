@@ -80,7 +80,8 @@ def check_inputs(
 ) -> Mask:
     """The inputs of a call fit the layer; returns the mask of the call, the layer's own included."""
     check_width(x, layer.d_in)
-    _check_dtype(x, layer.W_query)
+    # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
+    _check_dtype(x, layer._modules["W_query"])
     whole_mask = layer.mask if mask is None else layer.mask & as_mask(mask)
     if isinstance(cache, Cache):
         raise ValueError("this cache is for all layers of a model; pass the part of this layer: cache=cache[0]")
@@ -96,7 +97,7 @@ def check_inputs(
     return whole_mask
 
 
-def _check_dtype(x: Tensor, projection: nn.Module) -> None:
+def _check_dtype(x: Tensor, projection: nn.Module | None) -> None:
     weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
     if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ValueError(

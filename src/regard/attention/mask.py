@@ -1,16 +1,17 @@
 """A mask: a rule that says who may attend to whom, and how rules and tensors combine. True = may attend, everywhere.
 
 A rule costs nothing until a tile of it is needed, so it works at any length, and attend() can recognise what a fused
-kernel does by itself. masks.py has the rules about positions: causal, window, documents. A new rule is a subclass of Mask
-with tile() there, a name in public.py, and, to be saved as a rule and not as a tensor, a case in heads/report/files.py.
+kernel does by itself. masks.py has the rules about positions: causal, window, documents. A new kind is a dataclass with
+tile() and a function that makes it, there, and its name in public.py. @makes lets files have the rule and not a tensor.
 Query i is at key position i + (S − T): the last query is at the last key, as with a key/value cache.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -18,6 +19,9 @@ from torch import Tensor
 
 from regard.attention.mask_picture import draw_mask
 from regard.support.arguments import describe_tensor, is_integer, list_few, tensor_remedy
+
+MAKERS: dict[str, Callable[..., Mask]] = {}  # what makes a mask again from the kind and the values that a file has
+Maker = TypeVar("Maker", bound=Callable[..., "Mask"])
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Mask(ABC):
       · · · · ■ ■
     """
 
+    file_kind: ClassVar[str | None] = None  # its name in files; None: there it is written out as a tensor
+
     @abstractmethod
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         """The rule for these query rows and key columns, in a shape that broadcasts to (B, H, T, S).
@@ -59,11 +65,19 @@ class Mask(ABC):
         """Split the mask into parts that attend() knows."""
         return Parts(rest=self)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
-        """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        """Raise ValueError where the mask does not fit weights of (B, H, T, S); most rules fit any."""
+        for mask in self._inside():
+            mask.check(B, H, T, S)
 
-    def check_lengths(self, S: int) -> None:  # noqa: B027 (most rules have none)
+    def check_lengths(self, S: int) -> None:
         """Raise ValueError where a length is more than S keys; not for a cache, where more keys are still to come."""
+        for mask in self._inside():
+            mask.check_lengths(S)
+
+    def _inside(self) -> list[Mask]:
+        """The masks that it is made of."""
+        return [value for value in vars(self).values() if isinstance(value, Mask)]
 
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
@@ -78,6 +92,17 @@ class Mask(ABC):
         """
         S = T if S is None else S
         return to_four_axes(self.tile(torch.arange(T, device=device), torch.arange(S, device=device), S - T))
+
+    def in_order(self, order: Int[Tensor, "B"], T: int, S: int) -> Mask:
+        """The mask of a batch whose text i is what text order[i] was, as beam search reorders texts.
+
+        A rule with tensors is written out; kinds that can do better say so themselves.
+        """
+        if any(isinstance(value, Tensor) for value in vars(self).values()):
+            seen = self.dense(T, S, order.device)
+            return self if len(seen) == 1 else Dense(seen[order])
+        inside = {name: mask.in_order(order, T, S) for name, mask in vars(self).items() if isinstance(mask, Mask)}
+        return replace(self, **inside) if inside else self  # type: ignore[type-var]
 
     def __and__(self, other: Mask) -> Mask:
         return And(self, _a_mask(other))
@@ -133,6 +158,9 @@ class Padding(Mask):
     def parts(self) -> Parts:
         return Parts(keys=self.keep)
 
+    def in_order(self, order: Int[Tensor, "B"], T: int, S: int) -> Mask:
+        return Padding(take_texts(self.keep, order))
+
     def check(self, B: int, H: int, T: int, S: int) -> None:
         if self.keep.shape[0] not in (1, B):
             raise ValueError(
@@ -177,6 +205,9 @@ class Dense(Mask):
         seen = seen if seen.shape[-1] == 1 else seen[..., cols]
         return seen[:, None] if seen.dim() == 3 else seen
 
+    def in_order(self, order: Int[Tensor, "B"], T: int, S: int) -> Mask:
+        return self if self.seen.dim() == 2 else Dense(take_texts(self.seen, order))
+
     def check(self, B: int, H: int, T: int, S: int) -> None:
         shape = tuple(self.seen.shape)
         sizes = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[len(shape)]
@@ -203,14 +234,6 @@ class Dense(Mask):
 class _Pair(Mask):
     left: Mask
     right: Mask
-
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.left.check(B, H, T, S)
-        self.right.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.left.check_lengths(S)
-        self.right.check_lengths(S)
 
     def _sizes(self) -> tuple[int, int] | None:
         a, b = self.left._sizes(), self.right._sizes()
@@ -241,7 +264,8 @@ class And(_Pair):
 
     def parts(self) -> Parts:
         a, b = self.left.parts(), self.right.parts()
-        both = Parts(a.causal or b.causal, _least(a.window, b.window), a.keys, a.rest)
+        window = min((size for size in (a.window, b.window) if size is not None), default=None)
+        both = Parts(a.causal or b.causal, window, a.keys, a.rest)
         if both.keys is None:
             both = replace(both, keys=b.keys)
         elif b.keys is not None:
@@ -273,12 +297,6 @@ class Not(Mask):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return ~self.rule.tile(rows, cols, shift)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.rule.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.rule.check_lengths(S)
-
     def _sizes(self) -> tuple[int, int] | None:
         return self.rule._sizes()
 
@@ -295,6 +313,27 @@ EVERYTHING = Everything()
 _NO_PARTS = Parts()
 
 
+def makes(kind: type[Mask]) -> Callable[[Maker], Maker]:
+    """Files have masks of this kind as a rule: its name and its values, from which the function makes it again.
+
+    The function is called with the masks inside it, in order, then with its other values by name: whole numbers from 0
+    and tensors, which nobody vouches for. It checks them, and raises ValueError.
+    """
+
+    def register(make: Maker) -> Maker:
+        kind.file_kind = kind.__name__.lower()
+        MAKERS[kind.file_kind] = make
+        return make
+
+    return register
+
+
+makes(Everything)(lambda: EVERYTHING)
+for _kind in (And, Or, Not):
+    makes(_kind)(_kind)
+
+
+@makes(Padding)
 def padding(keep: Tensor | Sequence[int]) -> Mask:
     """Hide padded keys: lengths (B,), or a bool tensor (B, S) that is True for real keys.
 
@@ -338,6 +377,16 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
     )
 
 
+def take_texts(t: Tensor, order: Int[Tensor, "B"]) -> Tensor:
+    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays.
+
+    >>> take_texts(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]))
+    tensor([[3, 4],
+            [3, 4]])
+    """
+    return t if t.shape[0] == 1 else t[order.to(t.device)]
+
+
 def to_four_axes(t: Tensor) -> Tensor:
     """Add leading axes of size 1 until there are four."""
     return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
@@ -349,7 +398,3 @@ def _a_mask(other: object) -> Mask:
     if not isinstance(other, Mask):
         raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
     return other
-
-
-def _least(a: int | None, b: int | None) -> int | None:
-    return a if b is None else b if a is None else min(a, b)

@@ -24,7 +24,9 @@ from regard.attention.mask import (
     Parts,
     as_mask,
     dense,
+    makes,
     padding,
+    take_texts,
     to_four_axes,
 )
 from regard.support.arguments import describe_tensor, is_integer, list_few
@@ -97,6 +99,9 @@ class Documents(Mask):
         ids: Tensor = torch.atleast_2d(self.ids).to(rows.device)
         return (ids[:, rows + shift, None] == ids[:, None, cols])[:, None]
 
+    def in_order(self, order: Int[Tensor, "B"], T: int, S: int) -> Mask:
+        return self if self.ids.dim() == 1 else Documents(take_texts(self.ids, order))
+
     def check(self, B: int, H: int, T: int, S: int) -> None:
         batch, size = torch.atleast_2d(self.ids).shape
         if size != S or T > S:
@@ -120,11 +125,13 @@ CAUSAL = Causal()
 _CAUSAL_PARTS = Parts(causal=True)  # made once: attend() asks at every call
 
 
+@makes(Causal)
 def causal() -> Mask:
     """Hide the future: each query sees itself and what came before."""
     return CAUSAL
 
 
+@makes(Window)
 def window(size: int) -> Mask:
     """Hide what is `size` or more places away; `causal() & window(4096)` is Mistral's sliding window."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -132,6 +139,7 @@ def window(size: int) -> Mask:
     return Window(size)
 
 
+@makes(Documents)
 def documents(ids: Tensor | Sequence[int]) -> Mask:
     """Keep packed documents apart: tokens attend only within the same id.
 

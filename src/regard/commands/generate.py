@@ -1,6 +1,7 @@
 """`regard generate "Once upon a time"`: text in the terminal, token by token.
 
-The text alone goes to stdout, so that it can be piped; the statistics of the run go to stderr.
+The text alone goes to stdout, so that it can be piped; the statistics of the run go to stderr. The flags come from the
+table in regard.gpt.generate.options.
 """
 
 from __future__ import annotations
@@ -9,72 +10,44 @@ import os
 import random
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
+from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal
 
 import typer
 
-from regard.commands.shared import options
 from regard.commands.shared.options import TINY
-from regard.support.argument_names import named_as_flags
+from regard.commands.terminal.usage import option_parameter
+from regard.gpt.generate.options import GenerateOptions, SamplingOptions
+from regard.gpt.option_table import flags_of
+from regard.support.argument_names import as_flag, named_as_flags
 from regard.support.printable import UNPRINTABLE, styled
 
+_FLAGS = tuple(flags_of(GenerateOptions))
 _TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def generate(
-    prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default="an empty text")] = "",
-    model: options.Model = TINY,
-    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens to generate.")] = 200,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature. 0 takes the most likely token.")] = 0.8,
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample from the k most likely tokens. 0 for all.", show_default="50")
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Sample from the most likely tokens with this total probability.", show_default="off"),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(help="Sample from tokens at least this likely relative to the best.", show_default="off"),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Random seed. The same seed gives the same text.", show_default="random")
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="Stop before this text. May be repeated.", show_default="none")
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Number of texts. Each has the seed after the one before.")] = 1,
-    device: Annotated[
-        str | None, typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
-    ] = None,
-) -> Any:
+def generate(prompt: str = "", model: str = TINY, device: str | None = None, **flags: Any) -> Any:
     """Generate text from a prompt."""
-    _check_sampling(temperature, samples, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p, "--seed": seed})
+    options = {spec.name: spec.default for spec in _FLAGS} | flags
+    samples, first = options.pop("samples"), options["seed"]
+    _check_sampling(samples, options)
     from regard.commands.shared.models import load_gpt
 
     with named_as_flags("device"):
         loaded = load_gpt(model, device)
-    first = random.randrange(2**31) if seed is None else seed  # chosen here so that it can be printed
-    best = _TOP_K if top_k is None else top_k or None
+    first = random.randrange(2**31) if first is None else first  # chosen here so that it can be printed
+    options["top_k"] = _TOP_K if options["top_k"] is None else options["top_k"] or None
     for number in range(samples):
-        seed = (first + number) % 2**32 if number else first  # as rows of one batch
-        with named_as_flags("max_new_tokens", "temperature", "top_p", "min_p", "seed"):
-            stream = loaded.stream(
-                prompt,
-                max_new_tokens,
-                temperature=temperature,
-                top_k=best,
-                top_p=top_p,
-                min_p=min_p,
-                seed=seed,
-                stop=stop or [],
-            )
+        options["seed"] = seed = (first + number) % 2**32 if number else first  # as rows of one batch
+        with named_as_flags(*options):
+            stream = loaded.stream(prompt, **options)
         ending = _write_text(stream, prompt, "\n" * (number > 0))
         if ending == "unread":
             break
         parts = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s"]
-        parts += [] if temperature == 0 else [f"seed {seed}"]
+        parts += [] if options["temperature"] == 0 else [f"seed {seed}"]
         parts += [ending or f"ended by {_reason(stream.reason, loaded.config.context_length)}"]
         print(("\n  " if sys.stdout.isatty() else "  ") + " · ".join(parts), file=sys.stderr)
         if ending == "interrupted":
@@ -82,8 +55,24 @@ def generate(
     return stream
 
 
+def _signature() -> Signature:
+    """The signature of the command: prompt and model, every flag of the table, and the device."""
+    text = typer.Argument(help="Text to continue.", show_default="an empty text")
+    model = typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
+    device = typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
+    own = {"prompt": (str, text, ""), "model": (str, model, TINY), "device": (str | None, device, None)}
+    *before, after = (
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+        for name, (kind, info, default) in own.items()
+    )
+    return Signature([*before, *map(option_parameter, _FLAGS), after])
+
+
+generate.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
-    """Write the prompt and its continuation while it is generated. "unread": the pipe was closed, as head does."""
+    """Write the prompt and its continuation as it comes. "unread": the reader has closed the pipe, as head does."""
     try:
         _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else without_controls(prompt)))
         for piece in stream:
@@ -100,17 +89,19 @@ def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", 
     return ""
 
 
-def _check_sampling(temperature: float, samples: int, options: dict[str, int | float | None]) -> None:
+def _check_sampling(samples: int, options: dict[str, Any]) -> None:
     """What can be refused before the model is loaded."""
-    top_k = options["--top-k"]
+    top_k = options["top_k"]
     if top_k is not None and top_k < 0:
         raise ValueError(f"--top-k {top_k} must be at least 0; 0 samples from all tokens")
     if samples < 1:
         raise ValueError(f"--samples {samples} must be at least 1")
-    for flag, value in (options | {"--samples": None if samples == 1 else samples}).items():
-        if temperature == 0 and value is not None:
+    random_only = {field.name for field in fields(SamplingOptions)} - {"temperature"} | {"seed", "samples"}
+    for spec in _FLAGS:
+        value = samples if spec.name == "samples" else options[spec.name]
+        if spec.name in random_only and options["temperature"] == 0 and value != spec.default:
             raise ValueError(
-                f"{flag} {value} has no effect with --temperature 0, which takes the most likely token; "
+                f"{as_flag(spec.name)} {value} has no effect with --temperature 0, which takes the most likely token; "
                 "leave one of them out"
             )
 

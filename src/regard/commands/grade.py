@@ -34,8 +34,7 @@ def grade(
         int | None, typer.Option(help="Submissions checked at a time.", show_default="one for each processor")
     ] = None,
     unprotected: Annotated[
-        bool,
-        typer.Option("--unprotected", help="Run even where a layer of protection is missing.", show_default="off"),
+        bool, typer.Option("--unprotected", help="Run even where a layer of protection is missing.", show_default="off")
     ] = False,
 ) -> None:
     """Check the submissions of a class, each in a sandbox, and name their mistakes.

@@ -86,7 +86,7 @@ def page(
 
 def _write_ladder(path: str) -> None:
     """Write the page of the ladder: its four rungs, each with its steps."""
-    from regard.show.page.ladder import ladder_reports
+    from regard.commands.ladder_page import ladder_reports
     from regard.show.page.write import write_page
 
     write_page(path, ladder_reports())

@@ -134,9 +134,9 @@ def _print_head(run: TitledRun, head: Head, again: str) -> None:
 
 def _print_step(run: TitledRun, head: Head, name: str, again: str) -> None:
     """One step of a head, as a matrix."""
-    from regard.show.page.steps import trace_layer
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
+    from regard.traces.one_layer import trace_layer
 
     steps = trace_layer(run.opened.model, head.layer, **run.opened.inputs)
     if name not in steps:

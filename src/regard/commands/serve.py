@@ -77,8 +77,9 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
     from regard.gpt.model import GPT
     from regard.heads.change.cut import cut as switch_off
     from regard.show.page.payload import page_data
-    from regard.show.page.write import steps_of, titled_texts
+    from regard.show.page.write import titled_texts
     from regard.show.server.limits import TooLarge
+    from regard.traces.one_layer import trace_layers
 
     try:
         opened = reader(text, None)
@@ -90,7 +91,7 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
     seen = watch_text(opened, progress=False)
     layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
-    reports = titled_texts(seen, name if cut is None else "uncut", steps_of(opened.model, opened.inputs, layers))
+    reports = titled_texts(seen, name if cut is None else "uncut", trace_layers(opened.model, opened.inputs, layers))
     if cut is None:
         return page_data(reports, thumbnails=True)
     _ = seen[cut]  # refuses a head that does not exist

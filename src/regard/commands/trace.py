@@ -192,9 +192,9 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     if not text.strip():
         raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
     from regard.commands.shared.models import TextTooLong
-    from regard.show.page.steps import trace_layer
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
+    from regard.traces.one_layer import trace_layer
 
     try:
         (opened,) = open_texts([TINY], [text], None, "cpu")

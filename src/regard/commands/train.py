@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.gpt.train.options import FitOptions, ModelOptions, Spec, command_table, for_command
+from regard.commands.terminal.usage import option_parameter
+from regard.gpt.train.options import FitOptions, ModelOptions, command_table, for_command
 from regard.support.argument_names import named_as_flags
 
 if TYPE_CHECKING:
@@ -31,21 +32,6 @@ def train(data: list[str], more: list[str] | None = None, **flags: Any) -> None:
         raise typer.Exit(130)  # as after any Ctrl-C
 
 
-def _parameter(spec: Spec) -> inspect.Parameter:
-    """An option as a parameter that typer reads: a flag with its type, default and help."""
-    required = spec.default is MISSING
-    shown = "" if required else f"  [default: {spec.default_text}]"
-    flags = [spec.option.flag] if spec.option.flag else []
-    info = typer.Option(*flags, help=spec.option.help + shown, show_default=False)
-    kind: Any = str if spec.type in (Any, str | Path, str | Path | None) else spec.type
-    return inspect.Parameter(
-        spec.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else spec.default,
-        annotation=Annotated[kind | None if spec.default is None else kind, info],
-    )
-
-
 def _signature() -> inspect.Signature:
     """The signature of the command: the data, and every flag of the table."""
     data = typer.Option(help="Text files to train on: .txt, .gz or .xz; more may follow as arguments.")
@@ -56,7 +42,7 @@ def _signature() -> inspect.Signature:
         [
             inspect.Parameter("data", named, annotation=Annotated[list[str], data]),
             inspect.Parameter("more", named, default=None, annotation=Annotated[list[str] | None, more]),
-            *map(_parameter, specs),
+            *map(option_parameter, specs),
         ]
     )
 

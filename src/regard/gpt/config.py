@@ -15,6 +15,8 @@ from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 from regard.support.arguments import check_dropout, check_heads, check_whole
 
+_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")
+
 
 @dataclass(frozen=True)
 class GPTConfig:
@@ -55,15 +57,8 @@ class GPTConfig:
     end: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_whole(
-            vocab_size=self.vocab_size,
-            context_length=self.context_length,
-            num_layers=self.num_layers,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            num_kv_heads=self.kv_heads,
-            d_ff=self.inner,
-        )
+        sizes = {name: getattr(self, name) for name in _SIZES}
+        check_whole(**sizes, num_kv_heads=self.kv_heads, d_ff=self.inner)
         check_dropout(self.dropout)
         check_heads(self.d_model, self.num_heads)
         for name, value, known in (
@@ -96,8 +91,8 @@ class GPTConfig:
     def ends(self) -> tuple[int, ...]:
         """The ids of all tokens that end a text.
 
-        >>> GPTConfig.preset("tiny").ends, GPTConfig.preset("tiny", end=(5, 7)).ends, GPTConfig.preset("tiny", end=None).ends
-        ((0,), (5, 7), ())
+        >>> [GPTConfig.preset("tiny", end=end).ends for end in (0, (5, 7), None)]
+        [(0,), (5, 7), ()]
         """
         return () if self.end is None else (self.end,) if isinstance(self.end, int) else self.end
 
@@ -112,9 +107,9 @@ class GPTConfig:
         >>> GPTConfig.preset("tiny", vocab_size=5000).vocab_size
         5000
 
-        The sizes are those of regard.GPT2_CONFIGS, the options are not: a preset is made to load OpenAI's weights, which
-        have biases (qkv_bias=True), and to run them without dropout; that table describes the textbook's layer, with
-        qkv_bias=False and dropout=0.1.
+        The sizes are those of regard.GPT2_CONFIGS, the options are not: a preset is made to load OpenAI's weights,
+        which have biases (qkv_bias=True), and to run them without dropout; that table describes the textbook's layer,
+        with qkv_bias=False and dropout=0.1.
         """
         if name not in PRESETS:
             near = get_close_matches(name, PRESETS, 1, 0.5) or get_close_matches(f"gpt2-{name}", PRESETS, 1, 0.8)
@@ -125,19 +120,7 @@ class GPTConfig:
         return replace(PRESETS[name], **changes)
 
 
-def _gpt2(name: str) -> GPTConfig:
-    size = GPT2_CONFIGS[name]
-    return GPTConfig(
-        vocab_size=size["vocab_size"],
-        context_length=size["context_length"],
-        num_layers=size["num_layers"],
-        d_model=size["d_model"],
-        num_heads=size["num_heads"],
-        end=50256,
-    )
-
-
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
-    **{name: _gpt2(name) for name in GPT2_CONFIGS},
+    **{name: GPTConfig(**{key: size[key] for key in _SIZES}, end=50256) for name, size in GPT2_CONFIGS.items()},
 }

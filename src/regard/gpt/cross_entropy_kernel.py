@@ -46,7 +46,8 @@ def rows_of_logits(Logits, step, Targets, Losses, V, W, GRADS: tl.constexpr, BLO
 def cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool, BLOCK: int = 4096) -> None:
     """Write each row's loss into `losses`, and with `grads` its gradient into the logits.
 
-    logits: (N, W), of which V columns are real; rows may have any stride. targets: (N,); rows with a negative target are ignored.
+    logits: (N, W), of which V columns are real; rows may have any stride. targets: (N,); rows with a negative target
+    are ignored.
     """
     N, W = logits.shape
     BLOCK = min(BLOCK, triton.next_power_of_2(W))

@@ -20,7 +20,9 @@ from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
 from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
+from regard.gpt.generate.options import GenerateOptions, StreamOptions
 from regard.gpt.loss import next_token_loss
+from regard.gpt.option_table import with_keywords
 from regard.steps import step
 from regard.support.arguments import autocast_dtype, check_length, tensor_remedy
 from regard.support.super_init import explain_in_subclasses
@@ -63,7 +65,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Initialise weights as GPT-2 does: normal with std 0.02, scaled by 1/√(2 · layers) where a residual is added."""
+        """Initialise weights as GPT-2 does: normal, std 0.02, scaled by 1/√(2 · layers) where a residual is added."""
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 parameter.zero_()
@@ -78,7 +80,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def start_sinusoidal(self) -> None:
-        """Initialise the position embedding with sines and cosines, so that neighbouring positions differ from the start.
+        """Initialise the position embedding with sines and cosines: neighbouring positions differ from the start.
 
         A position's vector is then about as long as a token's.
         """
@@ -171,86 +173,39 @@ class GPT(nn.Module):
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
 
-    def generate(
-        self,
-        prompt: str | Sequence[Any] | Tensor,
-        max_new_tokens: int = 100,
-        *,
-        temperature: float | int = 1.0,
-        top_k: int | None = None,
-        top_p: float | int | None = None,
-        min_p: float | int | None = None,
-        seed: int | None = None,
-        stop: int | str | Sequence[int] | Sequence[str] | None = None,
-        mask: Tensor | None = None,
-        samples: int | None = None,
-        logprobs: bool = False,
-    ) -> Any:
+    @with_keywords(GenerateOptions)
+    def generate(self, prompt: str | Sequence[Any] | Tensor, options: GenerateOptions) -> Any:
         """Continue a prompt; returns only what comes after it: a str for a str, ids for ids, a list for a list.
 
         >>> len(GPT("tiny").generate([5, 6, 7], max_new_tokens=3))
         3
 
         prompt: a text, token ids, several of either, or a tensor (T,) or (B, T); rows may have different lengths.
-        temperature, top_k, top_p, min_p: how the next token is sampled; temperature 0 is greedy. See
-            regard.gpt.generate.sample.Sampling.
-        seed: the same seed, the same text; row i of a batch is the text of seed + i alone.
-        stop: a string, a token id, or several; the text ends before it. It also ends at the model's end token.
-        mask: for a tensor (B, T), True or 1 where a token is real; padding may be on the left or on the right.
-        samples: a list of so many texts for each prompt; sample j of prompt i has the seed of row i × samples + j.
-        logprobs: instead of each text or list of ids, a regard.gpt.generate.text.Continuation, with the model's
-            log-probability of every new token.
 
-        A text also ends when the context is full.
+        A text ends before `stop` (a string, a token id, or several), at the model's end token, and when the context is
+        full. Row i of a batch is the text of seed + i alone; with samples=n, a list of n texts for each prompt, sample
+        j of prompt i is row i × n + j. `mask` allows padding on the left or on the right. With logprobs=True, each text
+        is a regard.gpt.generate.text.Continuation, with the model's log-probability of every new token.
+
+        Options; how the first four work together is said in regard.gpt.generate.options.SamplingOptions:
         """
         from regard.gpt.generate.generate import generate
 
-        return generate(
-            self,
-            prompt,
-            max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            stop=stop,
-            mask=mask,
-            samples=samples,
-            logprobs=logprobs,
-        )
+        return generate(self, prompt, options)
 
-    def stream(
-        self,
-        prompt: str | Sequence[int] | Tensor,
-        max_new_tokens: int = 100,
-        *,
-        temperature: float | int = 1.0,
-        top_k: int | None = None,
-        top_p: float | int | None = None,
-        min_p: float | int | None = None,
-        seed: int | None = None,
-        stop: int | str | Sequence[int] | Sequence[str] | None = None,
-    ) -> GenerationStream:
+    @with_keywords(StreamOptions)
+    def stream(self, prompt: str | Sequence[int] | Tensor, options: StreamOptions) -> GenerationStream:
         """Continue a prompt; yields pieces of text (or ids, for ids) as they come. `.reason` says why the text ended.
 
         >>> stream = GPT("tiny").stream([5, 6, 7], max_new_tokens=3)
         >>> len(list(stream)), stream.reason
         (3, 'length')
+
+        Options:
         """
         from regard.gpt.generate.generate import GenerationStream
 
-        return GenerationStream(
-            self,
-            prompt,
-            max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            stop=stop,
-        )
+        return GenerationStream(self, prompt, options)
 
     def _check(self, ids: Tensor, start: int) -> None:
         V = self.config.vocab_size

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.heads.inputs.pieces import TextReader, TokenReader
+from regard.heads.inputs.pieces import TextReader, reader_of
 from regard.heads.report.compare import HeadSummary
 from regard.heads.report.head_list import HeadList
 from regard.heads.report.report import Seen
@@ -102,7 +102,7 @@ def probe(
     check_whole(
         texts=texts, **{name: n for name, n in (("length", length), ("vocab_size", vocab_size)) if n is not None}
     )
-    reader = _reader(model, tokenizer)
+    reader = reader_of(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with evaluating(model), torch.no_grad():
         size, source = _vocabulary(model, device, vocab_size)
@@ -139,15 +139,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _reader(model: nn.Module, tokenizer: Any) -> TextReader | None:
-    if tokenizer is not None:
-        return TokenReader(tokenizer)
-    try:
-        return TokenReader(getattr(model, "tokenizer", None))
-    except ValueError:
-        return None
 
 
 def _refusal(model: nn.Module, error: Exception, reads_ids: bool) -> ValueError:
@@ -248,6 +239,6 @@ def _check_causal(seen: Seen, name: str) -> None:
     where = look_ahead(seen)
     if where is not None:
         raise ValueError(
-            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of the "
-            "following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
+            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of "
+            "the following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -71,10 +70,6 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
-    if "transformers" in sys.modules:
-        from regard.heads.intercept.transformers_backend import register
-
-        register()
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)
@@ -97,8 +92,8 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
     lengths = sorted({len(text) for text in words})
     if len(lengths) > 1:
         raise ValueError(
-            f"the texts in tokens have {lengths[0]} to {lengths[-1]} words and must all be as long as the model's input; "
-            'fill them with "" where the model has padding'
+            f"the texts in tokens have {lengths[0]} to {lengths[-1]} words and must all be as long as the model's "
+            'input; fill them with "" where the model has padding'
         )
     reader = WordReader(words)
     return torch.tensor(reader.ids, dtype=torch.long), reader

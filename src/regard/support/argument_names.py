@@ -32,7 +32,7 @@ def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:
     >>> named("steps", 7), named("dtype", "fp16", repr)
     ('steps (7)', "dtype ('fp16')")
     """
-    return f"{_as_flag(name)} {value}" if name in _flags.get() else f"{name} ({shown(value)})"
+    return f"{as_flag(name)} {value}" if name in _flags.get() else f"{name} ({shown(value)})"
 
 
 def assigned(name: str, value: Any) -> str:
@@ -41,8 +41,13 @@ def assigned(name: str, value: Any) -> str:
     >>> assigned("context_length", 16)
     'context_length=16'
     """
-    return f"{_as_flag(name)} {value}" if name in _flags.get() else f"{name}={value}"
+    return f"{as_flag(name)} {value}" if name in _flags.get() else f"{name}={value}"
 
 
-def _as_flag(name: str) -> str:
+def as_flag(name: str) -> str:
+    """An argument as a flag.
+
+    >>> as_flag("max_new_tokens")
+    '--max-new-tokens'
+    """
     return "--" + name.replace("_", "-")

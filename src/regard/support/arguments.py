@@ -13,24 +13,25 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor
 
+from regard.support import vocabulary as words
 from regard.support.argument_names import named
 
 P = ParamSpec("P")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-# What other texts and libraries call the arguments of a layer. An argument that has no counterpart has the reason.
 _WIDTH = ("d_in", "d_out")
+# Other names for the arguments of a layer. An argument that has no counterpart has the reason.
 _OTHER_NAMES: dict[str, tuple[str, ...] | str] = {
-    **dict.fromkeys(("d_model", "embed_dim", "emb_dim", "hidden_size", "n_embd", "dim"), _WIDTH),
-    **dict.fromkeys(("n_heads", "num_attention_heads", "n_head", "nhead", "heads", "h"), ("num_heads",)),
-    **dict.fromkeys(("num_key_value_heads", "n_kv_heads", "kv_heads"), ("num_kv_heads",)),
-    **dict.fromkeys(("block_size", "max_seq_len", "max_position_embeddings", "n_positions"), ("context_length",)),
-    **dict.fromkeys(("dropout_p", "drop_rate", "attn_dropout", "attention_dropout", "attn_pdrop"), ("dropout",)),
-    **dict.fromkeys(("bias", "attention_bias"), ("qkv_bias",)),
-    "is_causal": ("causal",),
+    **dict.fromkeys((*words.WIDTH, *words.WIDTH_TOO), _WIDTH),
+    **dict.fromkeys((*words.HEADS, *words.HEADS_TOO), ("num_heads",)),
+    **dict.fromkeys((*words.KV_HEADS, *words.KV_HEADS_TOO), ("num_kv_heads",)),
+    **dict.fromkeys((*words.CONTEXT, *words.CONTEXT_TOO), ("context_length",)),
+    **dict.fromkeys((*words.DROPOUT, *words.DROPOUT_TOO), ("dropout",)),
+    **dict.fromkeys(words.BIAS, ("qkv_bias",)),
+    **dict.fromkeys(words.CAUSAL, ("causal",)),
     "batch_first": "x is always (B, T, d_in)",
-    **dict.fromkeys(("head_dim", "d_k", "d_head"), "it is d_out / num_heads"),
-    **dict.fromkeys(("num_layers", "n_layers", "n_layer", "vocab_size"), "it belongs to a model, not to one layer"),
+    **dict.fromkeys(words.HEAD_DIM, "it is d_out / num_heads"),
+    **dict.fromkeys((*words.LAYERS, *words.VOCABULARY), "it belongs to a model, not to one layer"),
 }
 _USUAL = {"context_length": "1024", "dropout": "0.0"}
 
@@ -128,7 +129,7 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
 
 
 def is_exporting() -> bool:
-    """Is torch.export running? By its own flag: before torch 2.12, torch.compiler.is_exporting() is True in every graph."""
+    """Is torch.export running? By its own flag: before 2.12, torch.compiler.is_exporting() is True in every graph."""
     return bool(torch.compiler._is_exporting_flag)
 
 
@@ -177,7 +178,9 @@ def renamed(**names: str) -> Callable[[Decorated], Decorated]:
     def decorate(method: Decorated) -> Decorated:
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            for old in names.keys() & kwargs.keys():
+            for old in names if kwargs else ():
+                if old not in kwargs:
+                    continue
                 text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)
@@ -202,19 +205,23 @@ def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwarg
     given = by_position | given
     if not notes and all(name in given for name in required):
         return None
-    for one, other in (_WIDTH, _WIDTH[::-1]):
-        if other in given:
-            given.setdefault(one, given[other])
-    call = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
-    call = {name: value for name, value in call.items() if name in given or name in required}
     cls = init.__qualname__.split(".")[0]
     was = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
     return TypeError(
         f"{cls} takes ({', '.join(required)}), but was called with ({was}); "
         + "".join(f"{note}; " for note in notes)
-        + f"write {cls}({', '.join(f'{name}={value}' for name, value in call.items())})"
+        + f"write {cls}({_right_call(given, names, required)})"
         + ("; it hides the future unless causal=False" if notes and "causal" in names and "causal" not in given else "")
     )
+
+
+def _right_call(given: dict[str, Any], names: list[str], required: list[str]) -> str:
+    """The arguments of a call that fits: what was given, and usual values for what is missing."""
+    for one, other in (_WIDTH, _WIDTH[::-1]):
+        if other in given:
+            given.setdefault(one, given[other])
+    shown = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
+    return ", ".join(f"{name}={value}" for name, value in shown.items() if name in given or name in required)
 
 
 def _renamed(kwargs: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:

@@ -1,7 +1,7 @@
 """Drawing: how an object of regard looks as text, as HTML, as a figure, as a page, as a widget, and in a notebook.
 
 Objects hold numbers; regard.show knows how to draw them and registers a function here for each type. That way the code
-that measures does not depend on the code that draws. regard.show is imported when something is drawn for the first time.
+that measures does not depend on the code that draws. regard.show is imported when something is first drawn.
 """
 
 from __future__ import annotations

@@ -29,12 +29,11 @@ class MovedModules:
         self, fullname: str, path: Iterable[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The place of a module that has moved; None for every other."""
-        moved = ".".join(fullname.split(".")[:2]) in MOVED
-        return ModuleSpec(fullname, self) if moved else None  # type: ignore[arg-type]
+        return ModuleSpec(fullname, self) if _package(fullname) in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Import the module by its new name."""
-        old = ".".join(spec.name.split(".")[:2])
+        old = _package(spec.name)
         name = spec.name.replace(old, MOVED[old], 1)
         warnings.warn(f"{spec.name} is {name} now; the old name goes in 0.3", DeprecationWarning, stacklevel=2)
         module = import_module(name)
@@ -47,7 +46,15 @@ class MovedModules:
         module.__spec__ = module.__spec__.loader_state
 
 
-def keep_old_names() -> None:
-    """Let `import` find the modules that have moved."""
-    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        sys.meta_path.insert(0, MovedModules())  # before the finder that would load a second copy from the same file
+_FINDER = MovedModules()
+
+
+def find_old_name(name: str) -> ModuleSpec | None:
+    """The place of a module that has moved; from the first on, its submodules are found there too."""
+    if _package(name) in MOVED and _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy from the same file
+    return _FINDER.find_spec(name)
+
+
+def _package(name: str) -> str:
+    return ".".join(name.split(".")[:2])

@@ -6,11 +6,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 
 Value = TypeVar("Value")
+
+
+@dataclass(eq=False)
+class _Block(Generic[Value]):
+    """One `with` block: its value, its thread, and the block around it."""
+
+    value: Value
+    thread: int
+    outer: _Block[Value] | None
+    is_open: bool = True
 
 
 class Scoped(Generic[Value]):
@@ -25,19 +36,27 @@ class Scoped(Generic[Value]):
     """
 
     def __init__(self, name: str) -> None:
-        self._variable: ContextVar[Value | None] = ContextVar(name, default=None)
+        self._variable: ContextVar[_Block[Value] | None] = ContextVar(name, default=None)
         self.open_blocks = 0  # that are open, in all threads: while it is 0, asking costs one comparison
         self._lock = threading.Lock()
 
     def get(self) -> Value | None:
-        """The value of the innermost block; None in a compiled graph, since torch.compile traces no context variables."""
-        return self._variable.get() if self.open_blocks and not torch.compiler.is_compiling() else None
+        """The value of the innermost block; None in a compiled graph, since torch.compile traces no context variables.
+
+        None also in a thread that runs in a copy of the context, as asyncio.to_thread does.
+        """
+        if not self.open_blocks or torch.compiler.is_compiling():
+            return None
+        block = self._variable.get()
+        while block is not None and not block.is_open:  # blocks may end in any order
+            block = block.outer
+        return block.value if block is not None and block.thread == threading.get_ident() else None
 
     @contextmanager
     def set(self, value: Value) -> Iterator[None]:
         """Set the value inside the block."""
-        before = self._variable.get()
-        self._variable.set(value)
+        block = _Block(value, threading.get_ident(), self._variable.get())
+        self._variable.set(block)
         with self._lock:
             self.open_blocks += 1
         try:
@@ -45,4 +64,6 @@ class Scoped(Generic[Value]):
         finally:
             with self._lock:
                 self.open_blocks -= 1
-            self._variable.set(before)  # not reset(): a generator may be closed in another context
+            block.is_open = False
+            if self._variable.get() is block:  # not reset(): a generator may be closed in another context
+                self._variable.set(block.outer)

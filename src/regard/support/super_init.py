@@ -1,4 +1,4 @@
-"""super().__init__() forgotten: recognise it in a module, or in the error that torch raises, and say which line is missing.
+"""super().__init__() forgotten: recognise it in a module or in torch's error, and say which line is missing.
 
 Without that line a module has none of the dictionaries in which torch keeps its layers. torch notices late, with an
 AttributeError about a name that its author never wrote.
@@ -32,7 +32,7 @@ def check_initialised(module: nn.Module) -> None:
 
 @contextmanager
 def missing_init_explained() -> Iterator[None]:
-    """Inside the block, torch's error about a forgotten super().__init__() becomes one that names the class and the line."""
+    """Inside the block, torch's error about a forgotten super().__init__() names the class and the line."""
     try:
         yield
     except Exception as error:
@@ -50,11 +50,11 @@ def explain_in_subclasses(cls: type[Module]) -> type[Module]:
     >>> class Mine(Layer):
     ...     def __init__(self):
     ...         self.W_query = nn.Linear(3, 2)
-    >>> Mine()
+    >>> Mine()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: Mine.__init__ never called super().__init__(), so torch cannot keep its layers; make super().__init__() the first line of __init__
+    ValueError: Mine.__init__ never called super().__init__(), so torch cannot keep its layers; make super()...
 
-    Only the __init__ of each subclass is wrapped: calls, copies, pickles and compiled code of the module stay as they are.
+    Only the __init__ of each subclass is wrapped: calls, copies, pickles and compiled code stay as they are.
     """
 
     def wrap_init(subclass: type[Module], /, **options: Any) -> None:
@@ -90,8 +90,8 @@ def explain_missing_init(failed: nn.Module | BaseException) -> ValueError | None
     >>> class Forgetful(nn.Module):
     ...     def __init__(self):
     ...         self.width = 3
-    >>> print(explain_missing_init(Forgetful()))
-    Forgetful.__init__ never called super().__init__(), so torch cannot keep its layers; make super().__init__() the first line of __init__
+    >>> print(explain_missing_init(Forgetful()))  # doctest: +ELLIPSIS
+    Forgetful.__init__ never called super().__init__(), so torch cannot keep its layers; make super()...
     """
     if isinstance(failed, nn.Module):
         module = _first_uninitialised(failed)

@@ -74,7 +74,9 @@ class TextTokens(Sequence[str]):
     def names(self) -> list[str]:
         """The tokens on one line each, not told apart: the token ` the` is the, wherever it stands."""
         return [
-            PADDING if self.padding[i] else self.parts.get(i) or ("##" if self.continues[i] else "") + printable(piece)
+            PADDING
+            if self.padding[i]
+            else self.parts.get(i) or ("##" if self.continues[i] else "") + printable_token(piece)
             for i, piece in enumerate(self.pieces)
         ]
 
@@ -222,10 +224,10 @@ class TextTokens(Sequence[str]):
         return f"TextTokens({list(self.pieces)!r})"
 
 
-def printable(piece: str) -> str:
+def printable_token(piece: str) -> str:
     r"""A token on one line: spaces around it are left out unless there is nothing else; control characters are escaped.
 
-    >>> printable(" cat"), printable("\n"), printable(""), print(printable("\x1b[2J"))
+    >>> printable_token(" cat"), printable_token("\n"), printable_token(""), print(printable_token("\x1b[2J"))
     \x1b[2J
     ('cat', '⏎', '∅', None)
     """
@@ -271,13 +273,16 @@ def is_part(name: str) -> bool:
     (True, False, False)
     """
     try:
-        return bool(describe_part(name)) and printable(name) == name
+        return bool(describe_part(name)) and printable_token(name) == name
     except UnicodeError:  # no such character
         return False
 
 
 def byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet of bytes, which byte-level vocabularies are spelled in: visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on."""
+    """GPT-2's alphabet of bytes, which byte-level vocabularies are spelled in.
+
+    Visible Latin-1 characters stand for themselves, the other bytes for U+0100 and on.
+    """
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + n): byte for n, byte in enumerate(hidden)}

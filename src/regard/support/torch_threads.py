@@ -27,7 +27,7 @@ _usual = 1  # the number of threads before the first of them began
 def limit_threads(count: int) -> Iterator[None]:
     """Let torch use `count` threads within the block; afterwards as many as before.
 
-    A thread that calls torch for the first time meanwhile begins with `count`, and keeps it: torch has a number for each.
+    A thread that first calls torch meanwhile begins with `count`, and keeps it: torch has a number for each.
 
     >>> before = torch.get_num_threads()
     >>> with limit_threads(1):

@@ -15,7 +15,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from regard.traces.torch_calls import HIDDEN
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 
 # How far two results of the same formula may be apart, as a share of a number and of their mean size.
 _CLOSE = {torch.float64: 1e-9, torch.float32: 3e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -46,8 +46,8 @@ class Numbers:
 
     @cached_property
     def lowest(self) -> float:
-        """Numbers below it are hidden from the softmax: −∞, or a number such as −1e9 among others."""
-        return HIDDEN if bool((self.tensor >= HIDDEN).any()) else -torch.inf
+        """Numbers up to it are hidden from the softmax: −∞, or a number such as −1e9 among others."""
+        return HIDES_IN_EXAMPLE if bool((self.tensor > HIDES_IN_EXAMPLE).any()) else -torch.inf
 
     @cached_property
     def hidden(self) -> Tensor | None:
@@ -178,4 +178,4 @@ def _swaps_equal(sizes: tuple[int, ...], order: tuple[int, ...]) -> bool:
 
 
 def _hidden(tensor: Tensor, lowest: float) -> Tensor:
-    return (tensor < lowest) | (tensor == -torch.inf)
+    return tensor <= lowest

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 from regard.traces.failures import explain_call
 from regard.traces.labels import COPIES, Labels, sizes
 from regard.traces.lineage import Lineage, Step, ancestors, descendants
@@ -23,7 +24,6 @@ AROUND_SOFTMAX = {"scores", "mask", "scaled", "weights", "context"}  # the names
 _PRODUCTS = {"matmul", "bmm", "mm", "einsum", "baddbmm"}
 _MASKS = {"masked_fill", "where", "setitem"}
 _SUMS = {"add", "iadd", "sub", "isub"}  # a mask may be added
-HIDDEN = -1e3  # scores below it are hidden: −∞, and −1e9 in its place
 _SCALES = {"div", "truediv", "itruediv", "mul", "imul", "rmul"}
 
 
@@ -122,7 +122,7 @@ def named_calls(calls: list[Step]) -> list[Step]:
 
 def _hides(scores: Tensor) -> bool:
     """Are some scores so low that softmax makes them 0?"""
-    return not scores.is_meta and bool((scores < HIDDEN).any())
+    return not scores.is_meta and bool(is_hidden(scores, HIDES_IN_EXAMPLE).any())
 
 
 def numbered(names: list[str]) -> list[str]:

@@ -13,7 +13,8 @@ from regard.gpt.generate.cpu_step import BlockedLinear, CPUStep
 
 GPT2 = GPTConfig(vocab_size=101, context_length=23, num_layers=2, d_model=24, num_heads=3)
 LLAMA = GPT2.with_(
-    num_heads=6, num_kv_heads=3, rotary=Rotary(), norm="rms", feed_forward="swiglu", bias=False, qkv_bias=False, tied=False
+    num_heads=6, num_kv_heads=3, rotary=Rotary(), norm="rms", feed_forward="swiglu", bias=False, qkv_bias=False,
+        tied=False
 )  # fmt: skip
 CONFIGS = {
     "gpt2": GPT2,

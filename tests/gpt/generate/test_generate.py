@@ -11,7 +11,7 @@ from helpers import says_it_ourselves
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import cpu_step
 from regard.gpt.generate.generate import Decoder, EagerDecoder, decode, decoder_for, prefill
-from regard.gpt.generate.sample import Sampling
+from regard.gpt.generate.options import SamplingOptions
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 V = 283
@@ -38,7 +38,8 @@ def both(request, tmp_path_factory):
         theirs = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.LlamaConfig(
-            max_position_embeddings=61, hidden_size=40, num_hidden_layers=2, num_attention_heads=10, intermediate_size=28,
+            max_position_embeddings=61, hidden_size=40, num_hidden_layers=2, num_attention_heads=10,
+                intermediate_size=28,
             num_key_value_heads=2, tie_word_embeddings=False, **options,
         )  # fmt: skip
         theirs = transformers.LlamaForCausalLM(config)
@@ -318,7 +319,7 @@ def test_many_rows_go_side_by_side(model):
 
 def test_a_decoder_makes_as_many_tokens_as_it_is_asked_for(model):
     with torch.inference_mode():
-        decoder = decoder_for(model, 2, 20, Sampling(0), None)
+        decoder = decoder_for(model, 2, 20, SamplingOptions(temperature=0), None)
         assert isinstance(decoder, Decoder)
         assert isinstance(decoder, EagerDecoder)
         decoder.prefill(torch.tensor([[5, 6], [0, 7]]), torch.tensor([0, 1]))
@@ -328,7 +329,7 @@ def test_a_decoder_makes_as_many_tokens_as_it_is_asked_for(model):
 
 def test_the_cache_is_set_aside_once(model):
     with torch.inference_mode():
-        decoder = EagerDecoder(model, 1, 20, Sampling(0), None)
+        decoder = EagerDecoder(model, 1, 20, SamplingOptions(temperature=0), None)
         decoder.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
         where = decoder.cache.keys.data_ptr(), decoder.cache.values.data_ptr()
         decoder.next_tokens(7)

@@ -16,7 +16,7 @@ from regard.attention.positions import Rotary, Stretch
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
 from regard.gpt.generate.generate import EagerDecoder, decoder_for
-from regard.gpt.generate.sample import Sampling
+from regard.gpt.generate.options import SamplingOptions
 from regard.gpt.generate.unmodified import fingerprint
 
 pytest.importorskip("triton")
@@ -33,7 +33,7 @@ LLAMA = GPT2.with_(
 CONFIGS = {"gpt2": GPT2, "llama": LLAMA, "mistral": LLAMA.with_(window=37, qk_norm=False, rotary=Rotary())}
 PROMPTS = [list(range(67)), [251, 3, 99], [17], list(range(44, 103))]
 SAMPLED = {"temperature": 1.3, "top_k": 41, "top_p": 0.9}
-GREEDY = Sampling(temperature=0)
+GREEDY = SamplingOptions(temperature=0)
 
 
 def model_of(config=GPT2, device="cuda", dtype=torch.float32):

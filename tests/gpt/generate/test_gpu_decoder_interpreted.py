@@ -17,7 +17,8 @@ from regard.attention.positions import Rotary
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
 from regard.gpt.generate.generate import EagerDecoder
-from regard.gpt.generate.sample import Sampling, noises
+from regard.gpt.generate.options import SamplingOptions
+from regard.gpt.generate.sample import noises
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpr
 GPT2 = GPTConfig(vocab_size=53, context_length=29, num_layers=1, d_model=16, num_heads=2, d_ff=19)
 QWEN = GPT2.with_(rotary=Rotary(), norm="rms", feed_forward="swiglu", num_kv_heads=1, qk_norm=True, tied=False)
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [51, 3], [17, 44, 45]]
-GREEDY = Sampling(temperature=0)
+GREEDY = SamplingOptions(temperature=0)
 
 
 class Replay:
@@ -237,8 +238,8 @@ def test_as_many_tokens_as_were_asked_for_and_never_more_than_there_is_room_for(
 def test_chance_is_asked_for_where_it_has_a_part():
     model = model_of()
     with pytest.raises(ValueError, match="needs noise, a number from 0 to 1 for each token"):
-        decoder.graph_decoder_for(model, 1, 7, Sampling(), None)
-    maker = decoder.graph_decoder_for(model, 1, 7, Sampling(), noises(3, 2))
+        decoder.graph_decoder_for(model, 1, 7, SamplingOptions(), None)
+    maker = decoder.graph_decoder_for(model, 1, 7, SamplingOptions(), noises(3, 2))
     del model  # the decoder needs it as long as it lives
     maker.prefill(torch.tensor([[5, 6]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="3 tokens were asked for, but this decoder can make 2"):

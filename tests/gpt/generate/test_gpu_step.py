@@ -24,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpr
 V = 53
 GPT2 = GPTConfig(vocab_size=V, context_length=97, num_layers=1, d_model=24, num_heads=3, d_ff=37)
 LLAMA = GPT2.with_(
-    num_heads=2, num_kv_heads=1, d_model=48, d_ff=29, rotary=Rotary(), norm="rms", feed_forward="swiglu", qkv_bias=False,
+    num_heads=2, num_kv_heads=1, d_model=48, d_ff=29, rotary=Rotary(), norm="rms", feed_forward="swiglu",
+        qkv_bias=False,
     bias=False, tied=False,
 )  # fmt: skip
 CONFIGS = {

@@ -39,7 +39,7 @@ def train(out):
 
 
 def child(out, dies_at=0):
-    """A process that trains. It kills itself at this write of a temporary file, of which some bytes are missing then."""
+    """A process that trains. It kills itself at this write of a temporary file, some bytes of which are missing."""
     pid = os.fork()
     if pid == 0:
         code = 1

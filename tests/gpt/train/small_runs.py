@@ -23,7 +23,8 @@ def as_earlier_version(out, without=()):
     """Rewrite a run as regard wrote it before there were hashes, and before some options."""
     for path in state.checkpoints(out):
         with safe_open(path, framework="pt") as file:
-            tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = dict(file.metadata())
         settings = {name: value for name, value in json.loads(metadata["told"]).items() if name not in without}
         old = {"form": "1", "step": metadata["step"], "told": json.dumps(settings), "best": metadata["best"]}
         save_file(tensors, path, old)

@@ -1,4 +1,4 @@
-"""kill −9 at 20 random moments, ten of them in the midst of a write: every run goes on, and none can be told from the unbroken one."""
+"""kill −9 at 20 random moments, ten of them in the midst of a write: every run goes on like the unbroken one."""
 
 import json
 import os

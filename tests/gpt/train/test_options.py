@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.gpt import fit
+from regard.gpt.option_table import table
 from regard.gpt.train.options import (
     FINE_TUNING,
     GPT2,
@@ -20,7 +21,6 @@ from regard.gpt.train.options import (
     Recipe,
     command_table,
     for_command,
-    table,
 )
 
 RECIPE = {"steps": 100, "batch": 3, "learning_rate": 1e-3}

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from gpt.train import many_processes as processes
 from gpt.train.many_processes import CONFIGS, MORE, STEPS
 from regard.gpt.train.parallel import Parallel, init_parallel
-from regard.gpt.train.processes import SingleProcess
+from regard.gpt.train.processes import Processes
 from regard.gpt.train.state import read_log
 
 PLANS = {"fsdp=2": 2, "tp=2": 2, "fsdp=4": 4, "fsdp=2,tp=2": 4}
@@ -40,9 +40,9 @@ def alone():
     """The same runs in one process: the first steps, what they left, and the steps after it."""
     found = {}
     for name, config in CONFIGS.items():
-        _, run = processes.trained(SingleProcess(), config)
+        _, run = processes.trained(Processes(), config)
         state = {key: value for key, value in run.items() if key not in ("losses", "lengths")}
-        found[name] = run | {"state": state, "resumed": processes.resumed(SingleProcess(), config, state)}
+        found[name] = run | {"state": state, "resumed": processes.resumed(Processes(), config, state)}
     return found
 
 
@@ -100,7 +100,7 @@ def test_weights_and_the_optimizers_memory_end_as_those_of_one_process(plan, nam
 def test_what_many_have_saved_one_takes_up(plan, name, runs, alone):
     prefix = f"{name}/"
     state = {key.removeprefix(prefix): value for key, value in runs[plan].items() if key.startswith(prefix)}
-    losses = processes.resumed(SingleProcess(), CONFIGS[name], state)
+    losses = processes.resumed(Processes(), CONFIGS[name], state)
     assert len(losses) == MORE
     torch.testing.assert_close(losses, alone[name]["resumed"], **CLOSE)
 
@@ -129,9 +129,9 @@ def test_what_tp_does_not_split_stays_the_same_to_the_bit(plan, name, runs):
 
 @each_plan
 def test_in_bfloat16_losses_stay_near_and_weights_stay_float32_and_shared_out(plan, runs):
-    model, optimizer = processes.fresh(CONFIGS["gpt2"], SingleProcess(), dtype=torch.float32)
+    model, optimizer = processes.fresh(CONFIGS["gpt2"], Processes(), dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        losses, _ = processes.train(SingleProcess(), model, optimizer, range(2))
+        losses, _ = processes.train(Processes(), model, optimizer, range(2))
     torch.testing.assert_close(runs[plan]["narrow"], losses, rtol=1e-2, atol=0.0)
     whole = sum(p.nbytes for p in model.parameters())
     largest = int(runs[plan]["bytes"].max())
@@ -194,7 +194,8 @@ def test_a_text_that_cannot_be_says_what_can(text, world_size, message):
 @pytest.mark.parametrize(
     "plan, changes, message",
     [
-        (Parallel(tp=3), {}, r"^tp \(3\) must divide num_heads \(4\) and num_kv_heads \(4\) and d_ff \(46\); try tp=1 or 2$"),
+        (Parallel(tp=3), {},
+            r"^tp \(3\) must divide num_heads \(4\) and num_kv_heads \(4\) and d_ff \(46\); try tp=1 or 2$"),
         (Parallel(tp=4), {}, r"^tp \(4\) must divide d_ff \(46\); try tp=1 or 2$"),
         (Parallel(tp=4), {"d_ff": 48, "num_kv_heads": 2}, r"^tp \(4\) must divide num_kv_heads \(2\); try tp=1 or 2$"),
         (Parallel(tp=2), {"num_kv_heads": 1}, r"^tp \(2\) must divide num_kv_heads \(1\); try tp=1$"),

@@ -7,7 +7,7 @@ from regard.gpt import GPT, GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train.options import ModelOptions, for_command
 from regard.gpt.train.prepare import prepare
-from regard.gpt.train.processes import SingleProcess
+from regard.gpt.train.processes import Processes
 
 TEXT = "".join(f"The {a} cat sat on the {b} mat.\n" for a in ("old", "red", "shy") for b in ("new", "wet", "big")) * 9
 
@@ -30,7 +30,7 @@ def prepared(files, out, tokenizer=None, **flags):
         tokenizer=tokenizer, **{name: flags.pop(name) for name in ("model", "dropout") if name in flags}
     )
     options = for_command(source, cuda=False, out=out, context_length=11, **flags)
-    return prepare(files, source, options, SingleProcess())
+    return prepare(files, source, options, Processes())
 
 
 def test_a_new_model_has_the_vocabulary_and_the_end_of_its_tokenizer(files, tmp_path, tokenizer):

@@ -8,7 +8,8 @@ import torch
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.optimizer import adamw
 from regard.gpt.train.options import Recipe
-from regard.gpt.train.processes import Processes, SingleProcess, check_full_state, find_device
+from regard.gpt.train.parallel import ParallelProcesses
+from regard.gpt.train.processes import Processes, check_full_state, find_device
 
 CONFIG = GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2)
 RECIPE = Recipe(steps=9, batch=3, learning_rate=1e-2)
@@ -23,8 +24,9 @@ def stepped(model, optimizer, times=1):
 
 
 def test_a_single_process_has_the_interface_of_many():
-    assert isinstance(SingleProcess(), Processes)
-    alone = SingleProcess()
+    assert issubclass(ParallelProcesses, Processes)
+    assert (Processes.is_single, ParallelProcesses.is_single) == (True, False)
+    alone = Processes()
     assert (alone.is_main, alone.data_rank, alone.data_ranks) == (True, 0, 1)
 
 
@@ -46,7 +48,7 @@ def test_a_gpu_beyond_the_last_is_refused(monkeypatch):
 
 
 def test_a_full_state_given_back_goes_on_bit_for_bit():
-    alone, model = SingleProcess("cpu"), GPT(CONFIG)
+    alone, model = Processes("cpu"), GPT(CONFIG)
     alone.prepare(model)
     optimizer = adamw(model, RECIPE)
     stepped(model, optimizer, 2)
@@ -68,15 +70,15 @@ def test_a_full_state_given_back_goes_on_bit_for_bit():
 def test_before_the_first_step_there_are_weights_alone():
     model = GPT(CONFIG)
     optimizer = adamw(model, RECIPE)
-    state = SingleProcess().full_state(model, optimizer)
+    state = Processes().full_state(model, optimizer)
     assert all(name.startswith("model.") for name in state)
-    SingleProcess().load_full_state(GPT(CONFIG), adamw(model, RECIPE), state)
+    Processes().load_full_state(GPT(CONFIG), adamw(model, RECIPE), state)
 
 
 def test_gradients_are_clipped_by_their_length_together():
     one, other = (torch.zeros(3, requires_grad=True) for _ in range(2))
     one.grad, other.grad = torch.full((3,), 3.0), torch.full((3,), 4.0)
-    length = SingleProcess().clip_gradients([one, other], 1.0)
+    length = Processes().clip_gradients([one, other], 1.0)
     torch.testing.assert_close(length, torch.tensor(75.0).sqrt())
     torch.testing.assert_close(torch.cat([one.grad, other.grad]).norm(), torch.tensor(1.0))
 
@@ -92,7 +94,7 @@ def test_gradients_are_clipped_by_their_length_together():
     ],
 )
 def test_a_full_state_has_the_models_names_shapes_and_dtypes_and_no_others(name, value, message):
-    alone, model = SingleProcess(), GPT(CONFIG)
+    alone, model = Processes(), GPT(CONFIG)
     optimizer = adamw(model, RECIPE)
     check_full_state(model, alone.full_state(model, optimizer), Path("x"))  # before the first step: weights alone
     stepped(model, optimizer)

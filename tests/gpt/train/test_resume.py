@@ -191,7 +191,8 @@ def test_a_run_without_hashes_resumes_says_so_and_has_them_from_then_on(tmp_path
     with pytest.warns(UserWarning, match="earlier version") as warned:
         resumed = train(out)
     assert [str(warning.message) for warning in warned] == [
-        "checkpoint-00000006.safetensors is of an earlier version of regard, without hashes: its content, log.jsonl, best "
+        "checkpoint-00000006.safetensors is of an earlier version of regard, without hashes: its content, log.jsonl, "
+        "best "
         "are not checked; the next checkpoint has hashes"
     ]
     assert (losses(resumed), resumed.best) == (losses(unbroken), unbroken.best)

@@ -153,7 +153,7 @@ def test_a_checkpoint_belongs_to_the_log_that_it_was_written_with(tmp_path):
     log.path.write_bytes(right.replace(b"0.5", b"0.4")[:30])
     with pytest.raises(
         ValueError,
-        match=r"log.jsonl is damaged, or of another run: log.jsonl has 30 bytes, but had .* when checkpoint-00000006.saf"
+        match=r"log.jsonl is damaged, or of another run: log.jsonl has 30 bytes, but had .* when checkpoint-00000006.s"
         r".*remove it: the run then resumes from checkpoint-00000006.safetensors, and the log begins after it",
     ):
         state.newest(tmp_path)

@@ -195,7 +195,8 @@ def test_the_last_tokens_are_for_validation_at_least_one_context():
         (
             15,
             0.1,
-            r"the data has 15 tokens, but context_length=7 needs 16, 8 for training and 8 for validation; give more text, or a shorter context: context_length=6",
+            r"the data has 15 tokens, but context_length=7 needs 16, 8 for training and 8 for validation; "
+            r"give more text, or a shorter context: context_length=6",
         ),
         (
             7,

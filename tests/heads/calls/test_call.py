@@ -1,34 +1,24 @@
-"""A watched call: an attention call, and what is known about its text."""
+"""A watched call: an attention, and what is known about where it came from."""
 
 from dataclasses import replace
 
 import torch
 
 from helpers import random_qkv
-from regard.attention.call import HIDES
-from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
+from regard.attention.call import QK, Call
+from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed
+from regard.support.hidden_scores import HIDES
 
 
 def test_a_query_is_not_at_the_keys_that_were_appended():
     q, k, _ = random_qkv(B=2, H=3, T=5, S=7, D=4)
-    assert WatchedCall("", q=q, k=k).shift == 2
-    assert WatchedCall("", q=q, k=k, extra=2).shift == 0
+    assert WatchedCall(QK(q=q, k=k)).shift == 2
+    assert WatchedCall(QK(q=q, k=k), Origin(extra=2)).shift == 0
 
 
-def test_every_tensor_moves_and_nothing_else_changes():
-    q, k, _ = random_qkv(B=2, H=3, T=5, S=7, D=4)
-    tensors = {"bias": torch.zeros(5, 7), "alibi": torch.ones(3), "lse": torch.zeros(2, 3, 5)}
-    tensors |= {
-        "real": torch.ones(2, 5, dtype=torch.bool),
-        "tokens": torch.zeros(2, 7, dtype=torch.long),
-        "context": torch.zeros(2, 3, 5, 4),
-    }
-    call = WatchedCall("h.0", q=q, k=k, mask=causal(), scale=0.5, across=True, extra=1, **tensors)
-    moved = call.moved("meta")
-    assert all(getattr(moved, name).is_meta for name in ("q", "k", *tensors))
-    same = ("module", "mask", "scale", "across", "extra", "sizes")
-    assert [getattr(moved, name) for name in same] == [getattr(call, name) for name in same]
+def test_sizes_come_from_the_weights_where_a_model_computed_them():
+    call = WatchedCall(OwnWeights(torch.rand(2, 3, 5, 7)))
+    assert (call.sizes, call.shift) == ((2, 3, 5, 7), 2)
 
 
 def test_the_lowest_number_of_every_dtype_hides_a_key_and_no_real_score_does():
@@ -38,14 +28,18 @@ def test_the_lowest_number_of_every_dtype_hides_a_key_and_no_real_score_does():
 
 def test_a_detached_call_has_no_gradients_and_no_values():
     q, k, v = (t.requires_grad_() for t in random_qkv(B=2, H=3, T=5, S=7, D=4))
-    call = WatchedCall("h.0", q=q, k=k, v=v, bias=torch.zeros(5, 7, requires_grad=True)).detached()
-    assert call.v is None
-    assert not any(t.requires_grad for t in (call.q, call.k, call.bias))
+    bias = torch.zeros(5, 7, requires_grad=True)
+    call = WatchedCall(Call(q=q, k=k, v=v, bias=bias, scale=0.5, dropout=0.1), Origin("h.0")).detached()
+    assert type(call.attention) is QK
+    assert not any(t.requires_grad for t in (call.attention.q, call.attention.k, call.attention.bias))
+    assert (call.attention.scale, call.origin.module) == (0.5, "h.0")
     assert call.detached() is call
 
 
 def test_changed_replaces_fields_and_nothing_else():
     q = torch.randn(2, 3, 5, 7)
-    call = WatchedCall("a", q=q, k=q, scale=0.5)
-    assert call.changed(module="b", scale=0.25) == replace(call, module="b", scale=0.25)
-    assert (call.module, call.scale) == ("a", 0.5)
+    call = WatchedCall(QK(q=q, k=q, scale=0.5), Origin("a"))
+    assert changed(call, lse=q) == replace(call, lse=q)
+    new = call.with_origin(module="b").with_attention(scale=0.25)
+    assert new == WatchedCall(replace(call.attention, scale=0.25), replace(call.origin, module="b"))
+    assert (call.origin.module, call.attention.scale) == ("a", 0.5)

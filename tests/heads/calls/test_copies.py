@@ -18,7 +18,7 @@ def test_a_bias_used_in_every_layer_is_kept_once_and_one_that_changed_in_between
     before = bias.clone()
     bias[0, 0].add_(1)
     seen.add(0, 2, random_call(bias=bias))
-    first, second, third = (seen[i].record.steps[0].call.bias for i in range(3))
+    first, second, third = (seen[i].record.steps[0].call.attention.bias for i in range(3))
     assert first.data_ptr() == second.data_ptr()
     assert first.untyped_storage().nbytes() == 5 * 5 * 4
     assert_close(first, before)
@@ -62,16 +62,16 @@ def test_lists_and_dictionaries_keep_their_kind():
 
 def test_token_ids_of_all_layers_are_copied_once_and_again_after_a_change():
     ids, copies = torch.tensor([[3, 5, 7, 5, 3]]), Copies()
-    first, second = (copies.of_call(random_call(tokens=ids), False).tokens for _ in range(2))
+    first, second = (copies.of_call(random_call(tokens=ids), False).origin.tokens for _ in range(2))
     ids[0, 0] = 2
-    third = copies.of_call(random_call(tokens=ids), False).tokens
+    third = copies.of_call(random_call(tokens=ids), False).origin.tokens
     assert first is second
     assert (first.tolist(), third.tolist()) == ([[3, 5, 7, 5, 3]], [[2, 5, 7, 5, 3]])
 
 
 def test_texts_of_cross_attention_are_copied_with_their_padding():
     ids, real = torch.tensor([[3, 5]]), torch.tensor([[True, False]])
-    text = Copies().of_call(random_call(key_text=TextIds(ids, real)), False).key_text
+    text = Copies().of_call(random_call(key_text=TextIds(ids, real)), False).origin.key_text
     ids.zero_()
     real.fill_(True)
     assert (text.ids.tolist(), text.real.tolist()) == ([[3, 5]], [[True, False]])

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from heads.made_calls import made_call
 from helpers import random_qkv
 from regard import attend_in_steps, causal
 from regard.heads.calls import edits
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import CallEdit, LayerEdit, PlacedEdit, Positions, RemovedEdges
 
 B, H, T, S, D = 2, 3, 5, 7, 4
@@ -15,7 +15,7 @@ B, H, T, S, D = 2, 3, 5, 7, 4
 def made(values=None, edges=(), heads=None, **options):
     """A call with values, and the edit of it; edges: (text, row, column)."""
     q, k, v = random_qkv(B=B, H=H, T=T, S=S, D=D)
-    call = WatchedCall("h.0", q=q, k=k, v=v, scale=0.5, **options)
+    call = made_call("h.0", q=q, k=k, v=v, scale=0.5, **options)
     edit = LayerEdit(0, values or {}, (lambda *_: edges) if edges else None, heads)
     return call, CallEdit([PlacedEdit(edit, call, Positions(2, 0))])
 
@@ -40,12 +40,13 @@ def test_only_the_rows_of_removed_edges_are_computed_again(weights_at_a_time, mo
     monkeypatch.setattr(edits, "_WEIGHTS", weights_at_a_time)
     call, edit = made(edges=[(None, 1, 0), (None, 1, 3), (None, 4, 6)], mask=causal())
     whole = torch.full((B, H, T, D), 7.0, dtype=torch.float64)
-    rows = edit.replace_rows(whole, call)
-    context, weights = attend_in_steps(*call.qkv, mask=causal() & edit.removed, scale=0.5)
+    rows = edit.replace_rows(whole, call.attention)
+    context, weights = attend_in_steps(*call.attention.qkv, mask=causal() & edit.removed, scale=0.5)
     torch.testing.assert_close(rows[:, :, [1, 4]], context[:, :, [1, 4]])
     assert (rows[:, :, [0, 2, 3]] == 7).all()
     torch.testing.assert_close(
-        edit.replace_weights(torch.zeros(B, H, T, S, dtype=torch.float64), call)[:, :, [1, 4]], weights[:, :, [1, 4]]
+        edit.replace_weights(torch.zeros(B, H, T, S, dtype=torch.float64), call.attention)[:, :, [1, 4]],
+        weights[:, :, [1, 4]],
     )
 
 
@@ -53,11 +54,11 @@ def test_a_bias_and_slopes_count_in_the_rows_that_are_computed_again():
     bias, slopes = torch.randn(B, 1, T, S, dtype=torch.float64), torch.rand(H, dtype=torch.float64)
     bias[..., 5] = torch.finfo(torch.float32).min  # hidden
     call, edit = made(edges=[(None, 2, 4)], bias=bias, alibi=slopes)
-    q, k, v = call.qkv
+    q, k, v = call.attention.qkv
     distance = (torch.arange(T)[:, None] + S - T - torch.arange(S)).abs()
     scores = 0.5 * q @ k.mT + bias - slopes[:, None, None] * distance
     scores[:, :, 2, 4] = -torch.inf
-    out = edit.replace_rows(torch.zeros(B, H, T, D, dtype=torch.float64), call)
+    out = edit.replace_rows(torch.zeros(B, H, T, D, dtype=torch.float64), call.attention)
     torch.testing.assert_close(out[:, :, 2], (scores.softmax(-1) @ v)[:, :, 2])
 
 
@@ -65,8 +66,8 @@ def test_without_edges_nothing_is_computed():
     call, edit = made({1: 0})
     context = torch.randn(B, H, T, D)
     assert edit.removed is None
-    assert edit.replace_rows(context, call) is context
-    assert edit.replace_weights(context, call) is context
+    assert edit.replace_rows(context, call.attention) is context
+    assert edit.replace_weights(context, call.attention) is context
 
 
 def test_values_take_the_place_of_heads_and_other_heads_stay():
@@ -91,7 +92,7 @@ def test_a_broken_head_that_is_cut_breaks_nothing():
 def test_the_mean_is_over_the_real_tokens_of_all_texts():
     q, k, _ = random_qkv(B=B, H=H, T=T, S=T, D=D)
     real = torch.tensor([[True] * 5, [False] * 3 + [True] * 2])
-    call = WatchedCall("h.0", q=q, k=k, real=real)
+    call = made_call("h.0", q=q, k=k, real=real)
     edit = CallEdit([PlacedEdit(LayerEdit(0, {1: "mean"}), call, Positions(0, 0))])
     context = torch.randn(B, H, T, D)
     mean = context[:, 1][real].mean(0)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from heads.made_calls import made_call
 from regard.heads.calls import same_keys
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.same_keys import fingerprint, fingerprint_of, fingerprint_of_values, texts_of_before
 
 
@@ -37,7 +37,7 @@ def test_keys_that_are_written_out_for_each_query_head_are_the_same_keys():
 
 
 def test_keys_that_were_not_kept_have_no_fingerprint_unless_it_was_computed():
-    call = WatchedCall("", q=torch.empty(2, 3, 1, 0), k=torch.empty(2, 1, 5, 0))
+    call = made_call("", q=torch.empty(2, 3, 1, 0), k=torch.empty(2, 1, 5, 0))
     assert fingerprint_of(call) is None
     assert texts_of_before(call, call, 4) is None
 

@@ -5,10 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from heads import dense
+from heads.made_calls import made_call
 from regard.attention.masks import causal, documents, padding, window
 from regard.heads.calls import visibility
-from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see, visible_key_counts
+from regard.heads.calls.visibility import visible_key_counts
+from regard.support.hidden_scores import may_see
 
 KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
 
@@ -36,7 +37,7 @@ def test_what_the_mask_alone_decides_is_what_a_dense_mask_says(rule, T, tile, mo
         pytest.skip("documents name every query")
     monkeypatch.setattr(visibility, "_TILE", tile)
     real = torch.rand(B, T) < 0.7
-    call = WatchedCall("", q=torch.empty(B, H, T, 0), k=torch.empty(B, H, S, 0), mask=rule, real=real)
+    call = made_call("", q=torch.empty(B, H, T, 0), k=torch.empty(B, H, S, 0), mask=rule, real=real)
     seen = dense.visible(call) & dense.counted(call)[..., None]
     count, distance = visibility.visible_key_counts(call)
     many = torch.where(seen.any(-1), seen.sum(-1), torch.nan)
@@ -54,11 +55,11 @@ def test_the_lowest_number_in_a_bias_hides_as_minus_infinity_does():
 
 def test_weights_that_leave_out_the_future_are_taken_for_causal():
     weights = dense.pattern(lambda i: 0, 7, weight=0.2)
-    count, distance = visible_key_counts(WatchedCall("", weights=weights))
+    count, distance = visible_key_counts(made_call("", weights=weights))
     assert_close(count, torch.arange(1.0, 8)[None, None])
     assert_close(distance, torch.arange(7.0)[None, None] / 2)
     weights[0, 0, 2, 5] = 0.1
-    assert_close(visible_key_counts(WatchedCall("", weights=weights))[0], torch.full((1, 1, 7), 7.0))
+    assert_close(visible_key_counts(made_call("", weights=weights))[0], torch.full((1, 1, 7), 7.0))
 
 
 def test_scores_of_minus_infinity_and_lowest_numbers_are_hidden_and_nan_is_not():

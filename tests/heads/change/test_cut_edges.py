@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from heads.made_calls import made_call
 from helpers import random_qkv
 from regard import causal
-from regard.heads.calls.call import TextIds, WatchedCall
+from regard.heads.calls.call import TextIds
 from regard.heads.calls.edits import Positions
 from regard.heads.change.cut_edges import CutEdges
 from regard.heads.inputs.pieces import WordReader
@@ -17,7 +18,7 @@ def made(T=5, S=5, tokens=True, **options):
     q, k, _ = random_qkv(B=2, H=3, T=T, S=S, D=4)
     reader = WordReader(TEXTS)
     ids = torch.tensor(reader.ids) if tokens else None
-    return reader, WatchedCall("h.0", q=q, k=k, mask=causal(), tokens=ids, **options)
+    return reader, made_call("h.0", q=q, k=k, mask=causal(), tokens=ids, **options)
 
 
 def test_a_position_is_the_same_in_every_text():
@@ -54,7 +55,7 @@ def test_words_of_two_texts_are_found_in_their_own():
     reader, call = made(across=True, tokens=False)
     ids = torch.tensor(reader.ids)
     q, k, _ = random_qkv(B=2, H=3, T=5, S=5, D=4)
-    call = WatchedCall("h.0", q=q, k=k, across=True, query_text=TextIds(ids), key_text=TextIds(ids.flip(0)))
+    call = made_call("h.0", q=q, k=k, across=True, query_text=TextIds(ids), key_text=TextIds(ids.flip(0)))
     assert CutEdges([("sat", "cat")], reader).find(call, Positions(0, 0)) == [(0, 2, 4), (1, 2, 1)]
     with pytest.raises(ValueError, match=r"h.0 is cross-attention, whose queries and keys are different texts"):
         CutEdges([(1, 0)], reader, one_text=True).find(call, Positions(0, 0))

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from heads.measured import measured
 from regard.heads.change.effects import Effects, load_effects
@@ -73,9 +74,60 @@ def test_json_has_every_number_and_none_where_there_is_none():
     }
 
 
-def test_effects_are_saved_and_read_back(tmp_path):
-    effects = Effects(measured(texts=2, chosen=[1, 2]))
-    effects.save(tmp_path / "effects.safetensors")
-    again = load_effects(tmp_path / "effects.safetensors")
+def test_effects_are_saved_and_read_back_to_the_bit(tmp_path):
+    before = measured(texts=2, chosen=[1, 2])
+    before.changes[1][2, 1], before.changes[1][2, 2] = torch.inf, 0.1 + 0.2
+    effects = Effects(before)
+    effects.save(tmp_path / "new" / "effects.json")
+    again = load_effects(tmp_path / "new" / "effects.json")
+    after = again.measured
+    torch.testing.assert_close(list(after.changes), list(before.changes), equal_nan=True, atol=0, rtol=0)
+    torch.testing.assert_close(list(after.losses), list(before.losses), equal_nan=True, atol=0, rtol=0)
+    for name in ("cuts", "chosen", "heads", "roles", "texts", "to"):
+        assert getattr(after, name) == getattr(before, name), name
     assert again.to_json() == effects.to_json()
     assert repr(again) == repr(effects)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cuts": [[[0, 2]]]}, r"there is no head 0\.2"),
+        ({"cuts": [[]]}, "there are no cuts, or one has no heads"),
+        ({"cuts": []}, "there are no cuts, or one has no heads"),
+        ({"cuts": [[[0, 1]]]}, "text 0 has changes for 4 of 1 cuts"),
+        ({"losses": []}, "this is no JSON text that describes effects"),
+        ({"losses": [], "changes": []}, "there are no layers or no texts"),
+        ({"losses": [[None, 1.0]] * 2}, "this is no JSON text that describes effects"),
+        ({"losses": [[None, 1e30, 1.0]] * 2}, r"text 0 has 1e\+30, which is not"),
+        ({"losses": [["a", "b", "c"]] * 2}, "this is no JSON text that describes effects"),
+        ({"chosen": [[7], [0]]}, "no such token"),
+        ({"chosen": [[1]]}, "this is no JSON text that describes effects"),
+        ({"texts": []}, "the texts do not have as many tokens as the losses"),
+        ({"roles": 3}, "this is no JSON text that describes effects"),
+        ({"version": 7}, "the effects have version 7 and this regard reads 2"),
+        ({"format": "regard.seen"}, "holds no effects"),
+        ({"heads": [10**9, 2]}, "heads is 1000000000, no size"),
+        ({"to": "\x1b[2J"}, "a role, or what was handed over, is no short text"),
+        ({"roles": [[0, 0, "x" * 501]]}, "a role, or what was handed over, is no short text"),
+        ({"more": [[]] * 200_000}, "it has too many values"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(change, message, tmp_path):
+    path = tmp_path / "effects.json"
+    Effects(measured(texts=2, chosen=[2])).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=rf"effects.json: .*{message}.*Nothing was loaded"):
+        load_effects(path)
+
+
+def test_a_missing_damaged_or_old_file_says_so(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a file; effects\.save"):
+        load_effects(tmp_path / "none.json")
+    for raw in (b"no", b"\xff\xfe", b"", b"[" * 100_000):
+        (tmp_path / "bad.json").write_bytes(raw)
+        with pytest.raises(ValueError, match=r"bad\.json: this is no JSON text that describes effects"):
+            load_effects(tmp_path / "bad.json")
+    save_file({"losses.0": torch.zeros(3)}, tmp_path / "old.safetensors", {"format": "regard.effects", "version": "1"})
+    with pytest.raises(ValueError, match=r"an earlier regard wrote these effects, as safetensors; measure them again"):
+        load_effects(tmp_path / "old.safetensors")

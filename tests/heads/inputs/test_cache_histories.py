@@ -15,6 +15,7 @@ from torch.testing import assert_close
 import regard
 from heads import models
 from heads.dense import ROWS
+from regard.heads.calls.call import OwnWeights
 
 close = partial(assert_close, rtol=0, atol=2e-5, equal_nan=True)
 
@@ -165,11 +166,13 @@ def expect_plain(seen, history, model):
             _, _, T, S = layer.record.sizes
             dropped = text.shape[1] - S
             step = layer.record.steps[-1]
-            assert torch.equal(step.call.tokens, text[:, -step.keys :])
+            assert torch.equal(step.call.origin.tokens, text[:, -step.keys :])
             for name in ROWS:
                 if name == "largest_key":
                     continue  # of equal weights, any
-                if layer.record.has(name) and not (name == "lse" and layer.record.steps[0].call.weights is not None):
+                if layer.record.has(name) and not (
+                    name == "lse" and isinstance(layer.record.steps[0].call.attention, OwnWeights)
+                ):
                     close(getattr(layer, name), getattr(whole, name)[:, :, -T:], msg=lambda m, n=name: f"{n}: {m}")
             exact = whole.weights()[:, :, -T:]
             if layer.record.kept:
@@ -233,7 +236,7 @@ def test_beam_search_is_reported_as_the_texts_that_are_left(how):
     hook.remove()
     assert len(seen.forwards) == 1
     assert len(read) == 9
-    text = seen[0].record.steps[-1].call.tokens
+    text = seen[0].record.steps[-1].call.origin.tokens
     with regard.watch(model) as plain:
         model(text)
     for layer, whole in zip(seen, plain, strict=True):

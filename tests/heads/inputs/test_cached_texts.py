@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from heads.made_calls import made_call
 from regard.attention.masks import dense, padding
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.same_keys import fingerprint
 from regard.heads.inputs import cached_texts
 from regard.heads.inputs.cached_texts import CachedText, CachedTexts, text_read, total_length, without_unused_slots
@@ -110,7 +110,7 @@ def test_fingerprints_are_computed_when_a_text_goes_on_or_when_its_keys_are_larg
     monkeypatch.setattr(cached_texts, "fingerprint", lambda keys: computed.append(keys) or fingerprint(keys))
     cached, keys = CachedTexts(), torch.randn(3, 2, 2, 4, 5)
     for k in keys:
-        call = WatchedCall("a", q=k, k=k)
+        call = made_call("a", q=k, k=k)
         cached.remember("a", text_read(call, IDS, FIRST))
     assert len(computed) == (0 if held else 3)
     kept = keys[1].clone()
@@ -123,8 +123,8 @@ def test_slots_of_a_static_cache_that_no_query_may_see_are_left_out():
     q, k = torch.randn(2, 3, 2, 5), torch.randn(2, 3, 11, 5)
     keep = torch.arange(11) < 7
     for mask in (padding(keep.expand(2, 11)), dense(keep.expand(2, 1, 2, 11))):
-        call = without_unused_slots(WatchedCall("", q=q, k=k, mask=mask), 7)
+        call = without_unused_slots(made_call("", q=q, k=k, mask=mask), 7)
         assert call.sizes == (2, 3, 2, 7)
-        assert torch.equal(call.k, k[:, :, :7])
+        assert torch.equal(call.attention.k, k[:, :, :7])
         for length in (1, 6, 11):  # shorter than the queries; a query sees the key after it; all slots are used
-            assert without_unused_slots(WatchedCall("", q=q, k=k, mask=mask), length).sizes == (2, 3, 2, 11)
+            assert without_unused_slots(made_call("", q=q, k=k, mask=mask), length).sizes == (2, 3, 2, 11)

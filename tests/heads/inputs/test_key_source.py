@@ -31,12 +31,12 @@ def test_cross_attention_has_the_decoders_ids_as_queries_and_the_encoders_as_key
         x, y = ids(2, 7), ids(2, T)
         mask = torch.ones_like(x).index_fill(1, torch.tensor([6]), 0)
         _, reports = watched(model, input_ids=x, attention_mask=mask, decoder_input_ids=y)
-        across = [call for call in calls(reports) if call.across]
+        across = [call for call in calls(reports) if call.origin.across]
         assert len(across) == 2
         for call in across:
-            assert torch.equal(call.query_text.ids, y)
-            assert torch.equal(call.key_text.ids, x)
-            assert torch.equal(call.key_text.real, mask.bool())
+            assert torch.equal(call.origin.query_text.ids, y)
+            assert torch.equal(call.origin.key_text.ids, x)
+            assert torch.equal(call.origin.key_text.real, mask.bool())
 
 
 @torch.no_grad()
@@ -44,6 +44,6 @@ def test_keys_that_are_a_copy_of_the_encoders_output_are_of_no_known_text():
     model, x, y = models.t5(), ids(2, 7), ids(2, 5)
     states = model.encoder(input_ids=x).last_hidden_state
     _, reports = watched(model, encoder_outputs=(states.clone(),), decoder_input_ids=y)
-    across = [call for call in calls(reports) if call.across]
-    assert [call.key_text for call in across] == [None, None]
-    assert all(torch.equal(call.query_text.ids, y) for call in across)
+    across = [call for call in calls(reports) if call.origin.across]
+    assert [call.origin.key_text for call in across] == [None, None]
+    assert all(torch.equal(call.origin.query_text.ids, y) for call in across)

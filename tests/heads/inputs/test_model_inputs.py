@@ -7,9 +7,9 @@ from torch.testing import assert_close
 
 import regard
 from heads import models
+from heads.made_calls import made_call
 from heads.models import assert_weights, calls, eager, ids, random_x, textbook, watched
 from regard.attention.masks import Padding
-from regard.heads.calls.call import WatchedCall
 from regard.heads.inputs.model_inputs import InputTracker
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -22,9 +22,9 @@ def test_tokens_and_padding_of_the_user_come_first():
     embedded = model.transformer.wte(x)
     keep = torch.tensor([[True] * 7, [False] * 2 + [True] * 5])
     _, reports = watched(model, inputs_embeds=embedded)
-    assert all((call.tokens, call.real) == (None, None) for call in calls(reports))
+    assert all((call.origin.tokens, call.origin.real) == (None, None) for call in calls(reports))
     _, reports = watched(model, inputs_embeds=embedded, tokens=x, padding=keep)
-    assert all(torch.equal(call.tokens, x) and torch.equal(call.real, keep) for call in calls(reports))
+    assert all(torch.equal(call.origin.tokens, x) and torch.equal(call.origin.real, keep) for call in calls(reports))
 
 
 def test_tokens_of_a_wrong_shape_are_refused():
@@ -37,7 +37,7 @@ def test_cross_attention_is_known_by_name_where_both_texts_are_as_long():
     x, y = ids(2, 7), ids(2, 7)
     for name in ("bart", "t5"):
         _, reports = watched(getattr(models, name)(), input_ids=x, decoder_input_ids=y)
-        read = [call.tokens is not None and call.tokens.tolist() for call in calls(reports)]
+        read = [call.origin.tokens is not None and call.origin.tokens.tolist() for call in calls(reports)]
         assert read == [x.tolist(), x.tolist(), *([y.tolist(), False] * 2)]
 
 
@@ -46,7 +46,10 @@ def test_a_decoder_whose_text_is_unknown_does_not_borrow_its_encoders():
     for name in ("bart", "t5"):
         inputs = {"input_ids": ids(), "attention_mask": LEFT.flip(1), "decoder_inputs_embeds": torch.randn(2, 7, 32)}
         _, reports = watched(getattr(models, name)(), **inputs)
-        known = [(call.tokens is not None, call.real is not None and not call.real.all()) for call in calls(reports)]
+        known = [
+            (call.origin.tokens is not None, call.origin.real is not None and not call.origin.real.all())
+            for call in calls(reports)
+        ]
         assert known == [(True, True)] * 2 + [(False, False)] * 4
 
 
@@ -66,7 +69,7 @@ def test_generation_with_a_cache_has_the_ids_of_all_keys(name, padding, cache):
         size = 7 + forward
         window = 3 if name == "mistral" and forward else size  # its cache keeps no more
         assert call.sizes[2:] == (1 if forward else 7, window)
-        assert torch.equal(call.tokens, out[:, size - window : size])
+        assert torch.equal(call.origin.tokens, out[:, size - window : size])
         places = (mask[:, :size].cumsum(-1) - 1).clamp(min=0)  # as generate() counts them
         whole = eager(model, input_ids=out[:, :size], attention_mask=mask[:, :size], position_ids=places)
         weights = whole.attentions[layer]
@@ -83,7 +86,7 @@ def test_a_prompt_may_be_read_in_pieces():
         model(x[:, :6])
     expected = eager(model, input_ids=x).attentions
     for call, start, end in zip(calls(reports)[::2], (0, 6, 0), (6, 11, 6), strict=True):
-        assert torch.equal(call.tokens, x[:, :end])
+        assert torch.equal(call.origin.tokens, x[:, :end])
         assert_weights(call, expected[0][:, :, start:end, :end])
 
 
@@ -123,7 +126,7 @@ X = torch.tensor([[3, 4, 5, 6, 7]])
 
 def annotated(tracker, T, S, module="attention", B=1, **call):
     parts = {"q": torch.zeros(B, 2, T, 3), "k": torch.zeros(B, 2, S, 3)}
-    return tracker.annotate(WatchedCall("", **(parts | call)), module)
+    return tracker.annotate(made_call("", **(parts | call)), module)
 
 
 def entered(*modules):
@@ -160,16 +163,16 @@ class Holder(nn.Module):
 )
 def test_ids_are_the_argument_of_that_name_or_the_first_if_it_holds_integers(args, kwargs, expected):
     call = annotated(entered((nn.Identity(), args, kwargs)), 5, 5)
-    assert (call.tokens is None) if expected is None else torch.equal(call.tokens, expected)
+    assert (call.origin.tokens is None) if expected is None else torch.equal(call.origin.tokens, expected)
 
 
 def test_ids_are_found_in_modules_inside_but_neither_in_leaves_nor_deep_down():
     embedded = torch.zeros(1, 5, 2)
     outer = (Holder(), (embedded,), {})
-    assert torch.equal(annotated(entered(outer, (Holder(), (X,), {})), 5, 5).tokens, X)
-    assert annotated(entered(outer, (nn.Identity(), (X,), {})), 5, 5).tokens is None
-    assert torch.equal(annotated(entered(outer, outer, (Holder(), (X,), {})), 5, 5).tokens, X)
-    assert annotated(entered(outer, outer, outer, (Holder(), (X,), {})), 5, 5).tokens is None
+    assert torch.equal(annotated(entered(outer, (Holder(), (X,), {})), 5, 5).origin.tokens, X)
+    assert annotated(entered(outer, (nn.Identity(), (X,), {})), 5, 5).origin.tokens is None
+    assert torch.equal(annotated(entered(outer, outer, (Holder(), (X,), {})), 5, 5).origin.tokens, X)
+    assert annotated(entered(outer, outer, outer, (Holder(), (X,), {})), 5, 5).origin.tokens is None
 
 
 @pytest.mark.parametrize(
@@ -185,25 +188,25 @@ def test_ids_are_found_in_modules_inside_but_neither_in_leaves_nor_deep_down():
 def test_an_attention_mask_is_padding_where_it_has_two_axes_and_no_negative_numbers(mask, expected):
     for args, kwargs in (((X, mask), {}), ((X,), {"attention_mask": mask})):
         call = annotated(entered((Reader(), args, kwargs)), 5, 5)
-        assert (None if call.real is None else call.real.tolist()) == expected
+        assert (None if call.origin.real is None else call.origin.real.tolist()) == expected
 
 
 def test_a_padding_mask_of_earlier_and_new_keys_is_cut_to_the_queries():
     mask = torch.tensor([[0, 1, 1, 1, 0, 1, 1]])
     tracker = entered((Reader(), (X[:, :3],), {"attention_mask": mask}))
-    assert annotated(tracker, 3, 7).real.tolist() == [[False, True, True]]
-    assert annotated(tracker, 2, 7).real is None  # of other queries
+    assert annotated(tracker, 3, 7).origin.real.tolist() == [[False, True, True]]
+    assert annotated(tracker, 2, 7).origin.real is None  # of other queries
 
 
 def test_a_module_inside_with_only_a_padding_mask_reads_the_ids_around_it():
     outer = (Reader(), (X,), {})
     hidden = torch.tensor([[False, False, False, False, True]])
     call = annotated(entered(outer, (Holder(), (), {"src_key_padding_mask": hidden})), 5, 5)
-    assert torch.equal(call.tokens, X)
-    assert torch.equal(call.real, ~hidden)
+    assert torch.equal(call.origin.tokens, X)
+    assert torch.equal(call.origin.real, ~hidden)
     call = annotated(entered(outer, (Holder(), (), {"src_key_padding_mask": hidden[:, :4]})), 4, 4)
-    assert call.tokens is None
-    assert torch.equal(call.real, ~hidden[:, :4])
+    assert call.origin.tokens is None
+    assert torch.equal(call.origin.real, ~hidden[:, :4])
 
 
 KEYS = torch.randn(1, 2, 9, 3, generator=torch.Generator().manual_seed(0))
@@ -213,10 +216,10 @@ def test_keys_of_a_cache_have_the_ids_of_earlier_calls():
     tracker, model = InputTracker(None, None), Reader()
     for new, keys, expected in ((3, 3, [3, 4, 5]), (1, 4, [3, 4, 5, 6]), (1, 5, [3, 4, 5, 6, 7])):
         tracker.enter(model, (X[:, keys - new : keys],), {})
-        assert annotated(tracker, new, keys, k=KEYS[:, :, :keys]).tokens.tolist() == [expected]
+        assert annotated(tracker, new, keys, k=KEYS[:, :, :keys]).origin.tokens.tolist() == [expected]
         tracker.leave()
     tracker.enter(model, (X[:, :2],), {})  # a new text
-    assert annotated(tracker, 2, 2, k=KEYS[:, :, :2]).tokens.tolist() == [[3, 4]]
+    assert annotated(tracker, 2, 2, k=KEYS[:, :, :2]).origin.tokens.tolist() == [[3, 4]]
 
 
 def test_keys_that_no_earlier_call_had_have_no_ids():
@@ -224,7 +227,7 @@ def test_keys_that_no_earlier_call_had_have_no_ids():
     for keys, known in ((KEYS[:, :, :3], True), (KEYS[:, :, 1:5], False)):
         tracker.enter(model, (X[:, : 3 if known else 1],), {})
         call = annotated(tracker, 3 if known else 1, keys.shape[2], k=keys)
-        assert (call.tokens is not None) is known
+        assert (call.origin.tokens is not None) is known
         tracker.leave()
 
 
@@ -235,18 +238,18 @@ def test_a_cache_that_keeps_the_last_keys_has_their_ids_and_those_it_dropped():
     tracker.leave()
     tracker.enter(model, (X[:, 4:],), {})
     call = annotated(tracker, 1, 3, k=KEYS[:, :, 2:5])
-    assert call.tokens.tolist() == [[5, 6, 7]]
-    assert call.dropped.tolist() == [[3, 4]]
-    assert call.first.tolist() == [-2]
-    assert annotated(tracker, 1, 6).tokens is None  # more keys than ids
+    assert call.origin.tokens.tolist() == [[5, 6, 7]]
+    assert call.origin.dropped.tolist() == [[3, 4]]
+    assert call.origin.first.tolist() == [-2]
+    assert annotated(tracker, 1, 6).origin.tokens is None  # more keys than ids
 
 
 def test_slots_of_a_static_cache_that_no_query_may_see_are_left_out():
     allowed = torch.tensor([[True] * 5 + [False] * 2])
     call = annotated(entered((Reader(), (X,), {})), 5, 7, mask=Padding(allowed))
     assert call.sizes == (1, 2, 5, 5)
-    assert torch.equal(call.mask.keep, allowed[:, :5])
-    assert torch.equal(call.tokens, X)
+    assert torch.equal(call.attention.mask.keep, allowed[:, :5])
+    assert torch.equal(call.origin.tokens, X)
     visible = torch.tensor([[True] * 6 + [False]])
     assert annotated(entered((Reader(), (X,), {})), 5, 7, mask=Padding(visible)).sizes == (1, 2, 5, 7)
 
@@ -264,8 +267,8 @@ def test_slots_of_a_static_cache_that_no_query_may_see_are_left_out():
 def test_cross_attention_is_known_from_the_encoders_states_or_from_a_name(T, S, module, expected):
     tracker = entered((Reader(), (X,), {"encoder_hidden_states": torch.zeros(1, 4, 2)}), (Holder(), (), {}))
     call = annotated(tracker, T, S, module)
-    assert call.across is expected
-    assert (call.tokens is None) is (expected or T != 5)
+    assert call.origin.across is expected
+    assert (call.origin.tokens is None) is (expected or T != 5)
 
 
 @pytest.mark.parametrize("sizes, T, batch", [((2, 5, 3), 5, 2), ((5, 2, 3), 5, 2), ((5, 5, 3), 5, 5), ((7,), 5, 7)])
@@ -293,7 +296,7 @@ def test_padding_of_the_user_is_fitted_to_the_queries(padding, T, S, expected):
     tracker = InputTracker(None, torch.tensor(padding))
     tracker.enter(nn.Identity(), (torch.zeros(1, T, 2),), {})
     call = annotated(tracker, T, S)
-    assert (None if call.real is None else call.real.tolist()) == expected
+    assert (None if call.origin.real is None else call.origin.real.tolist()) == expected
     if expected is None:
         with pytest.raises(
             ValueError, match=rf"padding has shape \(1, {len(padding)}\) and is of none .*1 × {T} × {S}"

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
+from heads.made_calls import made_call
 from heads.models import calls, gpt2, ids, llama, mistral, t5, watched
 from regard.heads.calls import visibility
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import COLUMNS, ROWS
 
 RIGHT = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
 LEFT = RIGHT.flip(1)
@@ -38,7 +39,7 @@ class ExplicitSoftmax(nn.Module):
 
 def real_of(model, *args, **kwargs):
     (call,) = calls(watched(model, *args, **kwargs)[1])
-    return call.real
+    return call.origin.real
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -71,9 +72,9 @@ def test_padding_of_our_own_model_is_read_from_its_mask():
     config = regard.GPTConfig(vocab_size=53, context_length=16, num_layers=2, d_model=12, num_heads=3)
     model = regard.GPT(config).eval()
     for call in calls(watched(model, ids(), mask=[7, 4])[1]):
-        assert torch.equal(call.real, RIGHT)
+        assert torch.equal(call.origin.real, RIGHT)
     for call in calls(watched(model, ids(), mask=regard.padding(LEFT))[1]):
-        assert torch.equal(call.real, LEFT)
+        assert torch.equal(call.origin.real, LEFT)
 
 
 def test_a_mask_is_not_made_dense_to_find_padding(monkeypatch):
@@ -118,8 +119,8 @@ def test_a_key_that_is_only_never_looked_at_is_no_padding():
     scores = torch.zeros(1, 1, 7, 7)
     scores[..., 0] = 1000.0
     (call,) = calls(watched(Sharp(), scores)[1])
-    assert not call.weights[..., 1:].any()
-    assert torch.equal(call.real, torch.ones(1, 7, dtype=torch.bool))
+    assert not call.attention.weights[..., 1:].any()
+    assert torch.equal(call.origin.real, torch.ones(1, 7, dtype=torch.bool))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # on import
@@ -133,7 +134,7 @@ def test_padding_of_x_transformers_is_read_from_its_mask(flash, keep):
         inside = layers(dim=32, depth=2, heads=4, attn_dim_head=8, attn_flash=flash)
         model = TransformerWrapper(num_tokens=53, max_seq_len=64, attn_layers=inside).eval()
         for call in calls(watched(model, ids(), mask=keep)[1]):
-            assert torch.equal(call.real, keep)
+            assert torch.equal(call.origin.real, keep)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -173,8 +174,8 @@ def test_statistics_begin_at_the_first_key_that_no_lowest_number_hides(low):
     found = []
     for hidden in (-math.inf, LOW[low]):
         bias = torch.zeros(2, 1, 7, 7).masked_fill(~seen, hidden)
-        call = WatchedCall("", q=q, k=q, scale=0.3, bias=bias, real=LEFT, tokens=tokens)
-        found.append(statistics.measure(call, frozenset({*statistics.ROWS, *statistics.COLUMNS})))
+        call = made_call("", q=q, k=q, scale=0.3, bias=bias, real=LEFT, tokens=tokens)
+        found.append(statistics.measure(call, frozenset({*ROWS, *COLUMNS})))
     right, ours = found
     assert right.keys() == ours.keys()
     for name in right:
@@ -235,6 +236,6 @@ def test_padded_rows_do_not_make_a_causal_model_look_bidirectional():
     for call in calls(watched(model, x, attention_mask=LEFT.long())[1]):
         count, distance = visibility.visible_key_counts(call)
         right = visibility.visible_key_counts(
-            WatchedCall("", q=torch.empty(2, 4, 7, 0), k=torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
+            made_call("", q=torch.empty(2, 4, 7, 0), k=torch.empty(2, 4, 7, 0), mask=rule, real=LEFT)
         )
         torch.testing.assert_close((count, distance), right, equal_nan=True)

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
+from heads.made_calls import made_call
 from heads.models import calls, watched
 from regard.attention.masks import causal, padding, window
 from regard.attention.masks import dense as dense_mask
-from regard.heads.calls.call import WatchedCall
 from regard.heads.inputs.padded_queries import by_evidence, hides_keys, in_blocks, last_queries, real_queries
 
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -20,7 +20,7 @@ CAUSAL = torch.ones(5, 5).bool().tril()
 
 
 def call_with(mask, T=5, **options):
-    return WatchedCall("", q=torch.empty(2, 3, T, 0), k=torch.empty(2, 3, T, 0), mask=mask, **options)
+    return made_call("", q=torch.empty(2, 3, T, 0), k=torch.empty(2, 3, T, 0), mask=mask, **options)
 
 
 def never(columns):
@@ -115,7 +115,7 @@ def test_a_mask_of_keys_given_to_a_module_is_padding_in_eager_code_too():
 
     q, hidden = torch.randn(2, 3, 5, 7), ~KEEP[[1, 1]]
     (call,) = calls(watched(Inside(), q, hidden)[1])
-    assert torch.equal(call.real, ~hidden)
+    assert torch.equal(call.origin.real, ~hidden)
 
 
 @pytest.mark.parametrize("mask", [KEEP, ~KEEP, KEEP.long(), KEEP[:, None, None].float(), (KEEP.float() - 1) * 1e9])
@@ -145,14 +145,14 @@ def test_padding_of_a_text_beside_an_image_is_found_though_its_mask_is_shorter(h
 
 def test_blocks_of_a_text_have_the_padding_of_their_tokens():
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
-    call = WatchedCall("", weights=torch.rand(2 * 2, 1, 3, 7))
+    call = made_call("", weights=torch.rand(2 * 2, 1, 3, 7))
     expected = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]]).bool()
     assert torch.equal(in_blocks(mask, call), expected)
-    assert in_blocks(mask, WatchedCall("", weights=torch.rand(3, 1, 3, 7))) is None
+    assert in_blocks(mask, made_call("", weights=torch.rand(3, 1, 3, 7))) is None
 
 
 def test_the_padding_of_the_last_queries_is_that_of_the_whole_text():
     mask = torch.tensor([[1, 0, 1, 1, 0]]).bool()
-    call = WatchedCall("", weights=torch.rand(2, 1, 2, 5))
+    call = made_call("", weights=torch.rand(2, 1, 2, 5))
     assert last_queries(mask, 2, call).tolist() == [[True, False]] * 2
     assert last_queries(mask, 3, call) is None

@@ -6,9 +6,9 @@ from torch import nn
 
 import regard
 from heads import models
+from heads.made_calls import made_call
 from heads.models import ids
 from helpers import Textbook
-from regard.heads.calls.call import WatchedCall
 from regard.heads.inputs.user_texts import UserTexts
 
 E = 8
@@ -95,8 +95,8 @@ def test_a_dict_that_fits_nothing_is_refused(given, message):
 
 
 def test_padding_that_is_shorter_than_a_text_is_not_that_of_the_text():
-    call = WatchedCall("", weights=torch.rand(2, 1, 7, 7))
-    prompt = WatchedCall("", weights=torch.rand(2, 1, 2, 7))  # with a cache: 5 tokens before
+    call = made_call("", weights=torch.rand(2, 1, 7, 7))
+    prompt = made_call("", weights=torch.rand(2, 1, 2, 7))  # with a cache: 5 tokens before
     padding = UserTexts(torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]), "padding")
     assert padding.real(call, of_image=False) is None
     assert padding.real(prompt, of_image=False).tolist() == [[True, True], [True, True]]

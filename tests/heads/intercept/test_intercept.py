@@ -82,7 +82,7 @@ def test_other_models_in_the_block_are_not_reported():
         F.scaled_dot_product_attention(*[torch.randn(1, 1, 3, 4)] * 3)
         model(random_x())
         other(random_x())
-    assert [(f, i, call.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
+    assert [(f, i, call.origin.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
 
 
 def test_watches_may_be_nested():
@@ -98,7 +98,7 @@ def test_watches_may_be_nested():
         model(x)
     assert [(f, i) for f, i, _ in outer] == [(f, i) for f in range(3) for i in range(2)]
     assert [(f, i) for f, i, _ in inner] == [(0, 0), (0, 1)]
-    assert [(f, i, call.module) for f, i, call in part] == [(0, 0, "")]
+    assert [(f, i, call.origin.module) for f, i, call in part] == [(0, 0, "")]
     assert torch.equal(weights_of(outer[3][2]), weights_of(part[0][2]))
 
 
@@ -217,6 +217,6 @@ def test_compiled_models_run_and_are_seen_as_if_they_were_not(how):
         called = torch.compile(model, backend="eager")
     out, reports = watched(compiled, x, run=called)
     torch.testing.assert_close(out, expected)
-    assert [(f, i, call.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
+    assert [(f, i, call.origin.module) for f, i, call in reports] == [(0, 0, "layers.0"), (0, 1, "layers.1")]
     for ours, theirs in zip(calls(reports), calls(reports_before), strict=True):
         assert_weights(ours, weights_of(theirs))

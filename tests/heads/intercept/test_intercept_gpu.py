@@ -27,7 +27,7 @@ def test_the_lse_is_right_and_the_output_the_same(kernel, causal, T, D, dtype):
         unwatched = F.scaled_dot_product_attention(q, k, k, is_causal=causal)
         out, reports = watched(Sdpa(), q, k, is_causal=causal)
     assert torch.equal(out, unwatched)
-    call = reports[0][2].moved("cpu")
+    call = moved_call(reports[0][2], "cpu")
     assert call.lse is not None
     torch.testing.assert_close(call.lse.double(), lse_of(call), rtol=0, atol=2e-3 if kernel == "efficient" else 1e-4)
 
@@ -66,5 +66,5 @@ def test_the_fast_path_of_an_encoder(norm_first, padded):
             module.dropout = 0.0
     _, expected = watched(on_cpu, x.cpu().double(), src_key_padding_mask=None if hidden is None else hidden.cpu())
     for (_, _, call), (_, _, slow) in zip(reports, expected, strict=True):
-        assert call.module == slow.module
-        assert_weights(call.moved("cpu"), weights_of(slow))
+        assert call.origin.module == slow.origin.module
+        assert_weights(moved_call(call, "cpu"), weights_of(slow))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import regard
 from heads import models
 from heads.models import assert_weights, calls, eager, ids, lse_of, watched
 
@@ -22,9 +23,11 @@ def test_a_watched_model_computes_the_same_and_shows_its_eager_weights(name, pad
     assert [(forward, layer) for forward, layer, _ in reports] == [(0, 0), (0, 1)]
     for call, weights in zip(calls(reports), expected, strict=True):
         assert_weights(call, weights)
-        assert torch.equal(call.tokens, x)
-        assert call.real is None or torch.equal(call.real, torch.ones_like(x).bool() if mask is None else mask.bool())
-        assert mask is None or call.real is not None
+        assert torch.equal(call.origin.tokens, x)
+        assert call.origin.real is None or torch.equal(
+            call.origin.real, torch.ones_like(x).bool() if mask is None else mask.bool()
+        )
+        assert mask is None or call.origin.real is not None
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
@@ -40,9 +43,9 @@ def test_an_encoder_and_a_decoder_are_each_about_their_own_text(name):
     order = [*found.encoder_attentions, *(w for pair in zip(within, across, strict=True) for w in pair)]
     for call, weights in zip(calls(reports), order, strict=True):
         assert_weights(call, weights)
-    reading = [None if call.tokens is None else call.tokens.tolist() for call in calls(reports)]
+    reading = [None if call.origin.tokens is None else call.origin.tokens.tolist() for call in calls(reports)]
     assert reading == [x.tolist(), x.tolist(), *([y.tolist(), None] * 2)]
-    real = [[5, 5] if call.real is None else call.real.sum(-1).tolist() for call in calls(reports)]
+    real = [[5, 5] if call.origin.real is None else call.origin.real.sum(-1).tolist() for call in calls(reports)]
     assert real == [[7, 4], [7, 4], *([[5, 5]] * 4)]
 
 
@@ -54,7 +57,7 @@ def test_an_image_has_no_tokens():
     assert torch.equal(out[0], unwatched[0])
     for call, weights in zip(calls(reports), eager(model, pixel_values=pixels).attentions, strict=True):
         assert_weights(call, weights)
-        assert (call.tokens, call.real) == (None, None)
+        assert (call.origin.tokens, call.origin.real) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert", "t5"])
@@ -72,7 +75,7 @@ def test_eager_attention_is_seen_as_the_weights_it_writes_out(name):
     else:
         order = expected.attentions
     for call, weights in zip(calls(reports), order, strict=True):
-        assert torch.equal(call.weights, weights)
+        assert torch.equal(call.attention.weights, weights)
 
 
 def test_gradients_are_the_same_when_watched():
@@ -83,7 +86,7 @@ def test_gradients_are_the_same_when_watched():
     out, reports = watched(model, x, labels=x)
     out.loss.backward()
     assert all(torch.equal(p.grad, expected[name]) for name, p in model.named_parameters())
-    assert not any(t.requires_grad for call in calls(reports) for t in (call.q, call.k))
+    assert not any(t.requires_grad for call in calls(reports) for t in (call.attention.q, call.attention.k))
 
 
 def test_dropout_draws_the_same_numbers_and_weights_are_those_before_it():
@@ -123,4 +126,40 @@ def test_x_transformers_is_seen_fused_and_written_out():
         assert torch.equal(out, unwatched)
         for call, weights in zip(calls(reports), expected, strict=True):
             assert_weights(call, weights)
-            assert torch.equal(call.tokens, x)
+            assert torch.equal(call.origin.tokens, x)
+
+
+def test_a_watch_leaves_transformers_as_it_found_it():
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+    def registered():
+        return sorted(AttentionInterface()), sorted(AttentionMaskInterface()), dict(vars(PreTrainedModel))
+
+    before = registered()
+    model = models.gpt2()
+    with regard.watch(model):
+        model(ids())
+    assert registered() == before
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 53}
+CHOSEN = {  # models whose attention cannot be chosen freely: the implementation, and their sizes
+    "GptOss": (
+        "eager",
+        SMALL | {"num_key_value_heads": 2, "intermediate_size": 48, "head_dim": 8, "num_local_experts": 4},
+    ),
+    "Bloom": ("eager", SMALL),
+    "Falcon": ("sdpa", SMALL),
+    "GPTJ": ("eager", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "vocab_size": 53}),
+    "GPTNeo": ("eager", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]]}),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_models_that_choose_their_attention_by_themselves_are_seen(name):
+    import transformers
+
+    implementation, sizes = CHOSEN[name]
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    model = transformers.AutoModel.from_config(config, attn_implementation=implementation)
+    assert len(watched(model, ids())[1]) == 2

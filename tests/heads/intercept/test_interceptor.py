@@ -22,9 +22,9 @@ def test_modules_are_named_and_counted():
         assert (forwards.count, forwards.calls) == (1, 2)
         model(ids())
     assert (forwards.count, forwards.calls) == (2, 4)
-    names = [(forward, layer, call.module) for forward, layer, call in reports]
+    names = [(forward, layer, call.origin.module) for forward, layer, call in reports]
     assert names == [(f, i, f"transformer.h.{i}.attn") for f in (0, 1) for i in (0, 1)]
-    assert all(isinstance(call.mask, Causal) for call in calls(reports))
+    assert all(isinstance(call.attention.mask, Causal) for call in calls(reports))
 
 
 def test_a_failed_forward_is_counted():
@@ -42,7 +42,7 @@ def test_a_part_called_by_itself_is_a_forward_of_its_own():
     with intercept(model, lambda *report: reports.append(report)):
         model.layers[1](random_x())
         model(random_x())
-    assert [(f, i, call.module) for f, i, call in reports] == [
+    assert [(f, i, call.origin.module) for f, i, call in reports] == [
         (0, 0, "layers.1"),
         (1, 0, "layers.0"),
         (1, 1, "layers.1"),

@@ -97,3 +97,34 @@ def test_attention_in_a_hook_of_a_leaf_is_seen():
     with regard.watch(model) as seen:
         model(torch.randn(1, 5, 8))
     assert seen.layers == ["", "attention"]
+
+
+class Counting(nn.Module):
+    """Counts how often its leaf runs, by a function that the leaf calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf = nn.Embedding(7, 5)
+
+    def forward(self, x):
+        return self.leaf(x)
+
+
+def test_a_leaf_that_fails_runs_once_and_its_error_is_raised(monkeypatch):
+    runs, model = [], Counting()
+
+    def embedding(*args, **kwargs):
+        runs.append(args)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(F, "embedding", embedding)
+    with pytest.raises(RuntimeError, match="out of memory"), regard.watch(model):
+        model(torch.tensor([[1, 2, 3]]))
+    assert len(runs) == 1
+
+
+def test_an_error_of_a_linear_layer_is_explained_though_the_mode_is_off():
+    model = Model()
+    message = "x has width 9 but this linear layer takes 8"
+    with pytest.raises(RuntimeError, match=message), regard.watch(model):
+        model(torch.randn(1, 5, 9))

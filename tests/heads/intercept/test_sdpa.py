@@ -52,7 +52,7 @@ def test_a_row_of_only_the_lowest_number_is_uniform_as_in_the_model():
 def test_keys_shared_by_heads_stay_shared():
     q, k = torch.randn(2, 6, 7, 8), torch.randn(2, 3, 7, 8)
     call = seen(q, k, enable_gqa=True, scale=0.3)
-    assert call.k.shape[1] == 3
+    assert call.attention.k.shape[1] == 3
     assert_weights(call, (0.3 * q @ k.repeat_interleave(2, 1).mT).softmax(-1))
 
 
@@ -81,7 +81,7 @@ def test_axes_are_brought_to_four(q, k, shape):
 def test_the_lse_is_that_of_the_scores(T, causal):
     q, k = torch.randn(2, 3, T, 16), torch.randn(2, 3, 65, 16)
     call = seen(q, k, is_causal=causal)
-    assert call.mask is (CAUSAL if causal else EVERYTHING)
+    assert call.attention.mask is (CAUSAL if causal else EVERYTHING)
     torch.testing.assert_close(call.lse.double(), lse_of(call), rtol=0, atol=1e-5)
 
 
@@ -96,8 +96,8 @@ def test_there_is_no_lse_where_a_row_may_see_nothing():
 def test_a_key_that_nobody_sees_is_padding():
     q = torch.randn(2, 3, 7, 16)
     call = seen(q, q, attn_mask=~(HIDDEN[:, None, None] | FUTURE))
-    assert torch.equal(call.real, ~HIDDEN)
-    assert torch.equal(seen(q, q, attn_mask=~HIDDEN[:, None, None]).real, ~HIDDEN)
+    assert torch.equal(call.origin.real, ~HIDDEN)
+    assert torch.equal(seen(q, q, attn_mask=~HIDDEN[:, None, None]).origin.real, ~HIDDEN)
 
 
 def test_the_masks_of_torch_nn_attention_bias():
@@ -115,7 +115,7 @@ def test_autocast_is_part_of_what_the_model_computes():
     q = torch.randn(2, 3, 7, 16)
     with torch.autocast("cpu", torch.bfloat16):
         call = seen(q, q)
-    assert call.q.dtype is torch.bfloat16
+    assert call.attention.q.dtype is torch.bfloat16
     assert_weights(call, (q.bfloat16().double() @ q.bfloat16().double().mT / 4).softmax(-1))
 
 
@@ -129,7 +129,7 @@ def test_texts_of_different_lengths_without_padding():
         n = text.shape[1]
         expected[b, :, :n, :n] = (text @ text.mT / 4).softmax(-1)
     assert_weights(call, expected)
-    assert call.real.sum(-1).tolist() == [7, 4]
+    assert call.origin.real.sum(-1).tolist() == [7, 4]
 
 
 def test_the_operator_itself_is_seen():

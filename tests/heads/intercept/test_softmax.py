@@ -50,16 +50,18 @@ def test_masks_that_are_compared_with_zero_are_seen():
     _, reports = watched(fast, x, TRIL)
     q, k, _ = (t.unflatten(-1, (3, 4)).transpose(1, 2) for t in fast.qkv_proj(x).chunk(3, -1))
     hidden = torch.ones(7, 7).triu(1).bool()
-    torch.testing.assert_close(calls(reports)[0].weights, (q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1))
+    torch.testing.assert_close(
+        calls(reports)[0].attention.weights, (q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1)
+    )
     (_, attention), reports = watched(assignment, x, TRIL)
-    assert torch.equal(calls(reports)[0].weights, attention)
+    assert torch.equal(calls(reports)[0].attention.weights, attention)
     torch.testing.assert_close(attention, causal_weights(assignment, 3, ("W_q", "W_k")))
 
 
 def test_heads_in_a_list_are_reported_one_by_one():
     wrapper = multi_head.MultiHeadAttentionWrapper(12, 5, 11, 0.0, 3)
     _, reports = watched(wrapper, x)
-    assert [call.module for call in calls(reports)] == ["heads.0", "heads.1", "heads.2"]
+    assert [call.origin.module for call in calls(reports)] == ["heads.0", "heads.1", "heads.2"]
     for call, head in zip(calls(reports), wrapper.heads, strict=True):
         assert_weights(call, causal_weights(head, 1))
 
@@ -116,7 +118,7 @@ def test_softmax_followed_by_a_product_is_attention(softmax, after):
     out, reports = watched(model, q, k, v)
     assert torch.equal(out, unwatched)
     (call,) = calls(reports)
-    assert torch.equal(call.weights, (q @ k.mT).softmax(-1))
+    assert torch.equal(call.attention.weights, (q @ k.mT).softmax(-1))
 
 
 FUTURE = torch.ones(5, 5).triu(1).bool()
@@ -187,9 +189,9 @@ def test_weights_changed_after_softmax_are_those_that_multiply_the_values(change
     assert torch.equal(out, unwatched)
     (call,) = calls(reports)
     expected = CHANGES[change]((q @ q.mT).softmax(-1))
-    torch.testing.assert_close(call.weights, expected, rtol=0, atol=0, check_dtype=False)
+    torch.testing.assert_close(call.attention.weights, expected, rtol=0, atol=0, check_dtype=False)
     if not training:
-        torch.testing.assert_close(call.weights.float() @ v, out)
+        torch.testing.assert_close(call.attention.weights.float() @ v, out)
 
 
 def test_heads_folded_into_the_batch_are_masked_after_softmax():
@@ -200,7 +202,7 @@ def test_heads_folded_into_the_batch_are_masked_after_softmax():
     q = torch.randn(2, 5, 12)
     heads = q.unflatten(-1, (3, 4)).transpose(1, 2)
     expected = (heads @ heads.mT).masked_fill(FUTURE, -torch.inf).softmax(-1)
-    torch.testing.assert_close(calls(watched(Model(fold), q)[1])[0].weights, expected)
+    torch.testing.assert_close(calls(watched(Model(fold), q)[1])[0].attention.weights, expected)
 
 
 def test_statistics_are_of_the_weights_after_the_mask():
@@ -228,7 +230,7 @@ def test_heads_that_part_after_softmax_are_reported_one_by_one(cut):
     q = torch.randn(2, 3, 5, 8)
     model = Model(lambda q: [part @ torch.ones_like(part) for part in PARTS[cut]((q @ q.mT).softmax(-1))])
     reports = calls(watched(model, q)[1])
-    assert torch.equal(torch.cat([call.weights for call in reports], 1), (q @ q.mT).softmax(-1))
+    assert torch.equal(torch.cat([call.attention.weights for call in reports], 1), (q @ q.mT).softmax(-1))
     assert len(reports) == 3
 
 
@@ -237,13 +239,13 @@ def test_a_sink_that_is_split_off_is_none_of_the_weights():
     scores = torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1)
     model = Model(lambda scores, v: F.dropout(scores.softmax(-1), 0.5).split([5, 1], -1)[0] @ v)
     (call,) = calls(watched(model, scores, q)[1])
-    assert torch.equal(call.weights, scores.softmax(-1)[..., :-1])
+    assert torch.equal(call.attention.weights, scores.softmax(-1)[..., :-1])
 
 
 def test_one_query_a_text_is_seen_as_that():
     scores, v = torch.randn(3, 7), torch.randn(3, 7, 11)
     (call,) = calls(watched(Model(lambda s, v: torch.bmm(s.softmax(1).unsqueeze(1), v)), scores, v)[1])
-    assert torch.equal(call.weights, scores.softmax(-1)[:, None, None])
+    assert torch.equal(call.attention.weights, scores.softmax(-1)[:, None, None])
 
 
 def test_the_difference_of_two_softmaxes_is_not_reported_and_this_is_said():
@@ -269,7 +271,7 @@ def test_weights_masked_after_dropout_are_those_without_dropout(change):
     q = torch.randn(2, 3, 5, 8)
     model = Model(lambda q: AFTER_DROPOUT[change](F.dropout((q @ q.mT).softmax(-1), 0.5)) @ q)
     (call,) = calls(watched(model, q)[1])
-    assert torch.equal(call.weights, AFTER_DROPOUT[change]((q @ q.mT).softmax(-1)))
+    assert torch.equal(call.attention.weights, AFTER_DROPOUT[change]((q @ q.mT).softmax(-1)))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_weights_that_cannot_be_followed_are_not_reported_and_this_is_said(chang
     ):
         watched(model, q)
     (call,) = calls(watched(model.eval(), q)[1])
-    assert torch.equal(call.weights, change((q @ q.mT).softmax(-1)))
+    assert torch.equal(call.attention.weights, change((q @ q.mT).softmax(-1)))
 
 
 NOT_ATTENTION = {
@@ -329,9 +331,9 @@ def test_heads_folded_into_the_batch_are_unfolded():
 
     q = x.unflatten(-1, (3, 4)).transpose(1, 2)
     expected = (q @ q.mT).softmax(-1)
-    assert torch.equal(calls(watched(Model(fold), x)[1])[0].weights, expected)
+    assert torch.equal(calls(watched(Model(fold), x)[1])[0].attention.weights, expected)
     turned = Model(lambda x: fold(x, True))
-    assert torch.equal(calls(watched(turned, x.transpose(0, 1))[1])[0].weights, expected)
+    assert torch.equal(calls(watched(turned, x.transpose(0, 1))[1])[0].attention.weights, expected)
 
 
 def test_heads_are_known_from_a_view_by_the_model():
@@ -341,7 +343,7 @@ def test_heads_are_known_from_a_view_by_the_model():
         return weights @ v
 
     w, v = torch.randn(10, 7, 7), torch.randn(10, 7, 3)
-    assert calls(watched(Model(view), w, v)[1])[0].weights.shape == (5, 2, 7, 7)
+    assert calls(watched(Model(view), w, v)[1])[0].attention.weights.shape == (5, 2, 7, 7)
 
 
 def test_a_sink_beside_the_keys_is_cut_off_as_the_model_does():
@@ -351,7 +353,7 @@ def test_a_sink_beside_the_keys_is_cut_off_as_the_model_does():
 
     q = torch.randn(2, 3, 5, 8)
     (call,) = calls(watched(Model(with_sink), q, q)[1])
-    assert torch.equal(call.weights, torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1).softmax(-1)[..., :-1])
+    assert torch.equal(call.attention.weights, torch.cat([q @ q.mT, torch.zeros(2, 3, 5, 1)], -1).softmax(-1)[..., :-1])
 
 
 def test_a_softmax_that_is_not_attention_is_freed():
@@ -391,5 +393,5 @@ def test_our_own_layer_with_padding_and_a_cache():
     keep = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
     expected = layer(x, mask=regard.padding(keep), return_weights=True)[1]
     _, reports = watched(layer, x, mask=regard.padding(keep), padding=keep)
-    assert torch.equal(calls(reports)[0].real, keep)
+    assert torch.equal(calls(reports)[0].origin.real, keep)
     assert_weights(calls(reports)[0], expected)

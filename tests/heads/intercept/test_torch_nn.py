@@ -73,10 +73,10 @@ def test_an_encoder_in_eval_keeps_its_path_and_shows_its_weights(masks, norm_fir
     out, reports = watched(model, given, **masks)
     assert torch.equal(out, unwatched)
     assert fast == before == ["_transformer_encoder_layer_fwd"] * (2 if batch_first else 0)
-    assert [call.module for call in calls(reports)] == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert [call.origin.module for call in calls(reports)] == ["layers.0.self_attn", "layers.1.self_attn"]
     layer, call = model.layers[0], reports[0][2]
     assert_weights(call, by_hand(layer.self_attn, layer.norm1(x) if norm_first else x, hidden_by(masks)))
-    real = torch.ones(B, T, dtype=torch.bool) if call.real is None else call.real
+    real = torch.ones(B, T, dtype=torch.bool) if call.origin.real is None else call.origin.real
     assert torch.equal(real, ~masks.get("src_key_padding_mask", torch.zeros(B, T, dtype=torch.bool)))
 
 
@@ -91,7 +91,7 @@ def test_an_encoder_in_training_shows_its_weights(masks, norm_first, batch_first
     torch.manual_seed(3)
     out, reports = watched(model, given, **masks)
     assert torch.equal(out, unwatched)
-    assert [call.module for call in calls(reports)] == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert [call.origin.module for call in calls(reports)] == ["layers.0.self_attn", "layers.1.self_attn"]
     layer, call = model.layers[0], reports[0][2]
     assert_weights(call, by_hand(layer.self_attn, layer.norm1(x) if norm_first else x, hidden_by(masks)))
 
@@ -115,7 +115,7 @@ def test_multihead_attention_is_seen_on_all_its_paths(returned, padded, batch_fi
     assert out[1] is None or torch.equal(out[1], unwatched[1])
     (call,) = calls(reports)
     assert_weights(call, by_hand(model, x, hidden_by({"src_key_padding_mask": HIDDEN} if padded else {})))
-    real = torch.ones(B, T, dtype=torch.bool) if call.real is None else call.real
+    real = torch.ones(B, T, dtype=torch.bool) if call.origin.real is None else call.origin.real
     assert torch.equal(real, ~HIDDEN if padded else torch.ones_like(HIDDEN))
     if out[1] is not None:
         shown = weights_of(call) if out[1].dim() == 4 else weights_of(call).mean(1)
@@ -148,9 +148,9 @@ def test_a_whole_transformer_is_seen_in_order():
     out, reports = watched(model, x, y, src_key_padding_mask=HIDDEN, **masks)
     assert torch.equal(out, unwatched)
     decoder = [f"decoder.layers.{i}.{name}" for i in (0, 1) for name in ("self_attn", "multihead_attn")]
-    assert [call.module for call in calls(reports)] == ["encoder.layers.0.self_attn", *decoder]
+    assert [call.origin.module for call in calls(reports)] == ["encoder.layers.0.self_attn", *decoder]
     assert [call.sizes[2:] for call in calls(reports)] == [(7, 7), (5, 5), (5, 7), (5, 5), (5, 7)]
-    assert [call.real.sum(-1).tolist() for call in calls(reports)] == [[7, 4], *([[5, 3]] * 4)]
+    assert [call.origin.real.sum(-1).tolist() for call in calls(reports)] == [[7, 4], *([[5, 3]] * 4)]
 
 
 @torch.no_grad()
@@ -158,7 +158,7 @@ def test_a_decoder_without_padding_does_not_borrow_its_encoders():
     model, x = nn.Transformer(E, H, 1, 1, 41, 0.0, batch_first=True).eval(), torch.randn(B, T, E)
     for given, expected in (("src", [True, False, False]), ("tgt", [False, True, True])):
         _, reports = watched(model, x, x, **{f"{given}_key_padding_mask": HIDDEN})
-        assert [call.real is not None for call in calls(reports)] == expected
+        assert [call.origin.real is not None for call in calls(reports)] == expected
 
 
 def test_an_own_attention_inside_an_encoder_layer_is_seen():
@@ -173,5 +173,5 @@ def test_an_own_attention_inside_an_encoder_layer_is_seen():
     layer, x = nn.TransformerEncoderLayer(E, H, 41, 0.0, batch_first=True), torch.randn(B, T, E)
     layer.self_attn = Own(E, H, batch_first=True)
     (call,) = calls(watched(layer, x)[1])
-    assert call.module == "self_attn"
+    assert call.origin.module == "self_attn"
     assert_weights(call, by_hand(layer.self_attn, x))

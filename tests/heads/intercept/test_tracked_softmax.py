@@ -128,19 +128,20 @@ def test_a_slice_of_a_view_after_dropout_is_unknown(weights):
 )
 def test_a_call_has_texts_and_heads(shape, axis, expected):
     weights = torch.randn(shape).softmax(-1)
-    call = TrackedSoftmax(weights).call(axis)
-    assert torch.equal(call.weights, weights.reshape(expected))
-    assert call.mask is EVERYTHING
+    own, _ = TrackedSoftmax(weights).as_own(axis)
+    assert torch.equal(own.weights, weights.reshape(expected))
+    assert own.mask is EVERYTHING
 
 
 def test_the_mask_of_a_call_hides_keys_that_no_head_sees():
     visible = torch.zeros(2, 3, 1, 7, dtype=torch.bool)
     visible[0, 1, 0, 2] = visible[0, 2, 0, 5] = visible[1, 0, 0, 6] = True
-    call = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1)).call(HeadAxis(split=(2, 3)))
-    assert torch.equal(call.mask.dense(5, 7), visible.any(1)[:, None])
+    own, _ = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1)).as_own(HeadAxis(split=(2, 3)))
+    assert torch.equal(own.mask.dense(5, 7), visible.any(1)[:, None])
 
 
 def test_visible_keys_of_another_shape_say_nothing():
     assert (
-        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).call(HeadAxis()).mask is EVERYTHING
+        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).as_own(HeadAxis())[0].mask
+        is EVERYTHING
     )

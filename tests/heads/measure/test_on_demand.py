@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from regard.attention.masks import causal, padding
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure import on_demand
 from regard.heads.measure.kernels import exact_weights
 
@@ -59,7 +59,7 @@ def test_cells_without_a_row_that_counts_are_nan(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_results_are_float64_for_a_float64_model_and_else_float32(dtype):
-    call = WatchedCall("", q=torch.zeros(1, 1, 2, 3, dtype=dtype), k=torch.zeros(1, 1, 2, 3, dtype=dtype))
+    call = made_call("", q=torch.zeros(1, 1, 2, 3, dtype=dtype), k=torch.zeros(1, 1, 2, 3, dtype=dtype))
     weights = on_demand.weights(call, lse_of(call), 0, torch.arange(2), torch.arange(2))
     assert weights.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
     assert_close(weights, torch.full((1, 2, 2), 0.5), check_dtype=False)
@@ -67,6 +67,6 @@ def test_results_are_float64_for_a_float64_model_and_else_float32(dtype):
 
 def test_rows_that_do_not_count_carry_nothing():
     real = torch.tensor([[True, False, True]])
-    call = WatchedCall("", weights=torch.rand(1, 2, 3, 5).softmax(-1), real=real)
+    call = made_call("", weights=torch.rand(1, 2, 3, 5).softmax(-1), real=real)
     carried = on_demand.carry(call, lse_of(call), torch.tensor([[[0.0, 5.0, 0.0], [1.0, 0.0, 2.0]]]))
     assert_close(carried.sum(-1), torch.tensor([[0.0, 3.0]]))

@@ -35,7 +35,7 @@ def test_names_of_statistics_and_of_their_tensors_are_different():
 @pytest.mark.parametrize("one", STATISTICS, ids=lambda one: one.name)
 def test_what_is_measured_has_the_axes_and_the_kind_of_number_that_the_registry_says(one):
     B, H, T, S = 2, 3, 5, 7
-    call = random_call(B, H, T, S, tokens=random_call(B, T=T, S=S).k[:, 0, :, 0].mul(3).long())
+    call = random_call(B, H, T, S, tokens=random_call(B, T=T, S=S).attention.k[:, 0, :, 0].mul(3).long())
     measured = statistics.measure(call, frozenset({one.name, "received"}))
     for tensor in one.stored:
         sizes = {"B": B, "H": H, "T": T, "S": S}

@@ -1,7 +1,6 @@
 """Every statistic against its definition in float64, over masks, heads, types and shapes."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,14 +9,16 @@ import torch.nn.functional as F
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from regard import alibi_slopes, causal, documents, padding, window
 from regard.attention.masks import EVERYTHING
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
+from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
 from sampled import quick_only
 
-ALL = frozenset({*statistics.ROWS, *statistics.COLUMNS, "histogram"})
+ALL = frozenset({*ROWS, *COLUMNS, "histogram"})
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
 
@@ -107,8 +108,13 @@ def test_every_statistic_is_its_definition(T, S, name):
 def test_types_and_shared_keys(dtype, H, Hkv, D):
     call = random_call(2, H, 17, 17, D, Hkv, mask=causal(), tokens=torch.randint(0, 5, (2, 17)))
     check(
-        statistics.WatchedCall(
-            "", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal(), tokens=call.tokens
+        made_call(
+            "",
+            q=call.attention.q.to(dtype),
+            k=call.attention.k.to(dtype),
+            scale=call.attention.scale,
+            mask=causal(),
+            tokens=call.origin.tokens,
         )
     )
 
@@ -136,13 +142,13 @@ def test_padded_queries_do_not_count():
 def test_weights_that_came_written_out(T, S):
     seen = causal().dense(T, S)
     p = torch.randn(2, 3, T, S).masked_fill(~seen, -math.inf).softmax(-1)
-    check(statistics.WatchedCall("", weights=p, tokens=torch.randint(0, 5, (2, S))))
-    check(statistics.WatchedCall("", weights=p, real=torch.rand(2, T) > 0.3))
+    check(made_call("", weights=p, tokens=torch.randint(0, 5, (2, S))))
+    check(made_call("", weights=p, real=torch.rand(2, T) > 0.3))
 
 
 @pytest.mark.parametrize("B, T, S", [(0, 5, 5), (2, 0, 5), (2, 0, 0)], ids=str)
 def test_nothing_gives_nothing(B, T, S):
-    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(statistics.DEFAULT))
+    found = statistics.measure(random_call(B, 3, T, S, 7, mask=causal()), frozenset(DEFAULT))
     assert found["entropy"].shape == (B, 3, T)
     assert torch.equal(found["received"], torch.zeros(B, 3, S))
 
@@ -154,7 +160,7 @@ def test_one_sharp_key_at_a_long_distance_keeps_its_digits():
     k = torch.zeros(1, 1, T, 4)
     k[0, 0, :, 0] = -1.0
     k[0, 0, 3, 0] = 1.0
-    found = statistics.measure(statistics.WatchedCall("", q=q, k=k, scale=1.0, mask=causal()), frozenset({"distance"}))
+    found = statistics.measure(made_call("", q=q, k=k, scale=1.0, mask=causal()), frozenset({"distance"}))
     torch.testing.assert_close(found["distance"][0, 0, 3:], torch.arange(T - 3.0))
 
 
@@ -162,14 +168,16 @@ def test_torchs_own_kernel_agrees_by_four_identities():
     """entropy = lse − scale · q · attention(values = keys); received is the gradient of the values; and so on."""
     T, D = 67, 16
     call = random_call(2, 3, T, T, D, mask=causal())
-    q, k = call.q.double(), call.k.double()
+    q, k = call.attention.q.double(), call.attention.k.double()
     found = statistics.measure(call, frozenset({"entropy", "received", "distance", "lse"}))
 
     def attended(values):
         return F.scaled_dot_product_attention(q, k, values, is_causal=True)
 
     mixed = attended(k)
-    torch.testing.assert_close(found["entropy"], (found["lse"] - call.scale * (q * mixed).sum(-1)).float(), **CLOSE)
+    torch.testing.assert_close(
+        found["entropy"], (found["lse"] - call.attention.scale * (q * mixed).sum(-1)).float(), **CLOSE
+    )
     values = torch.randn(2, 3, T, D, dtype=torch.float64, requires_grad=True)
     (grad,) = torch.autograd.grad(attended(values).sum(), values)
     torch.testing.assert_close(found["received"], grad[..., 0].float(), **CLOSE)
@@ -198,8 +206,8 @@ def test_a_text_that_changes_in_place_is_looked_at_again():
 def test_next_is_the_weight_on_the_following_token_and_zero_where_nobody_may_look_ahead():
     T = 7
     k = torch.eye(T).view(1, 1, T, T)
-    call = statistics.WatchedCall("", q=k.roll(-1, dims=2), k=k, scale=100.0)  # each query is the key after its own
+    call = made_call("", q=k.roll(-1, dims=2), k=k, scale=100.0)  # each query is the key after its own
     ahead = statistics.measure(call, frozenset({"next"}))["next"]
     torch.testing.assert_close(ahead, torch.tensor([[[1.0] * 6 + [math.nan]]]), equal_nan=True)
-    hidden = statistics.measure(replace(call, mask=causal()), frozenset({"next"}))["next"]
+    hidden = statistics.measure(call.with_attention(mask=causal()), frozenset({"next"}))["next"]
     torch.testing.assert_close(hidden, torch.tensor([[[0.0] * 6 + [math.nan]]]), equal_nan=True)

@@ -1,13 +1,16 @@
 """Target keys: one key for each query, or none."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.measure.test_statistics import masks
 from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.registry import Start, Target
 from regard.heads.measure.target_keys import (
     NONE,
@@ -66,7 +69,7 @@ def test_weights_and_biases_that_hide_the_first_keys_move_it():
     assert first_visible(call, dense.counted(call)).tolist() == [3, 3]
     weights = torch.rand(1, 2, 5, 7)
     weights[..., :4] = 0
-    call = WatchedCall("", weights=weights)
+    call = made_call("", weights=weights)
     assert first_visible(call, dense.counted(call)).tolist() == [4]
 
 
@@ -89,3 +92,21 @@ def test_earlier_occurrences_are_computed_once_for_all_layers_and_again_for_othe
     assert earlier_from_first_key(two).tolist() == earlier_occurrence(two, 0).tolist()
     later = earlier_from_first_key(random_call(B=1, T=2, S=5, tokens=ids))
     assert later.tolist() == [[2, NONE]]
+
+
+def test_threads_that_watch_two_models_at_once_never_read_each_others_text():
+    texts = [torch.tensor([[5, 7, 5, 5, 7]]), torch.tensor([[1, 1, 2, 2, 1]])]
+    right = [torch.tensor([[NONE, NONE, 0, 2, 1]]), torch.tensor([[NONE, 0, NONE, 2, 1]])]
+    both_read, kept = Barrier(2), [False, False]
+
+    def read(number):
+        call = random_call(B=1, T=5, tokens=texts[number])
+        first = earlier_from_first_key(call)
+        for _ in range(200):
+            both_read.wait(timeout=60)  # the other thread has read its own text by now
+            assert torch.equal(earlier_from_first_key(call), right[number])
+        kept[number] = earlier_from_first_key(call) is first
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(read, range(2)))
+    assert kept == [True, True]  # also computed once in each

@@ -11,6 +11,7 @@ import regard
 from heads.dense import random_call
 from regard.attention.masks import causal, padding, window
 from regard.heads.calls.basis import Basis, unknown
+from regard.heads.calls.call import changed
 from regard.heads.measure import statistics, together
 from regard.heads.measure.kernels.exact_weights import FEW
 from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
@@ -47,7 +48,7 @@ def test_calls_of_one_form_are_measured_as_they_would_be_alone(sizes, known):
 
 def test_each_call_has_its_own_ids_and_lse():
     waiting, calls = WaitingCalls(), [random_call(mask=causal(), tokens=ids) for ids in (IDS, IDS.flip(1), IDS % 3)]
-    calls = [call.changed(lse=statistics.measure(call, frozenset({"lse"}))["lse"]) for call in calls]
+    calls = [changed(call, lse=statistics.measure(call, frozenset({"lse"}))["lse"]) for call in calls]
     assert all(waiting.add(call) for call in calls)
     for call, measured in waiting.measured(frozenset()):
         right = statistics.measure(call, frozenset())
@@ -70,9 +71,9 @@ def test_each_call_has_its_own_ids_and_lse():
         random_call(mask=causal(), alibi=torch.ones(3)),
         random_call(mask=causal(), dropped=IDS, first=torch.tensor([-1, 0])),
         random_call(mask=causal(), extra=1),
-        random_call(mask=causal()).changed(scale=3.0),
+        random_call(mask=causal()).with_attention(scale=3.0),
         random_call(mask=causal(), basis=Basis(positions=unknown("blocks"))),
-        random_call(mask=causal()).changed(q=torch.randn(2, 3, 5, 7).double()),
+        random_call(mask=causal()).with_attention(q=torch.randn(2, 3, 5, 7).double()),
     ],
 )
 def test_a_call_of_another_form_does_not_wait_with_the_others(other):
@@ -90,7 +91,7 @@ def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
 
 def test_on_a_gpu_calls_are_joined_while_launching_takes_longer_than_computing():
     call = random_call(mask=causal())
-    form = form_of(call)._replace(device=torch.device("cuda"), dtypes=(torch.bfloat16, torch.bfloat16))
+    form = form_of(call)._replace(device=torch.device("cuda"), dtype=torch.bfloat16)
 
     def most_calls(B, H, T):
         sizes = torch.Size((B, H, T, 64))

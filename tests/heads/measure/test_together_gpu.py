@@ -20,7 +20,7 @@ EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS})
 def test_calls_of_one_form_are_measured_as_they_would_be_alone(B, dtype, D):
     ids = torch.randint(9, (B, 131), device="cuda")
     calls = [random_call(B, 4, 131, D=D, Hkv=2, mask=causal(), tokens=ids).moved("cuda") for _ in range(3)]
-    calls = [call.changed(q=call.q.to(dtype), k=call.k.to(dtype)) for call in calls]
+    calls = [call.with_attention(q=call.attention.q.to(dtype), k=call.attention.k.to(dtype)) for call in calls]
     waiting = WaitingCalls()
     assert all(waiting.add(call) for call in calls)
     for call, measured in waiting.measured(EVERY):

@@ -7,8 +7,8 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.reports import seen_of, two_layers
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.compare import HeadSummary, compare
 from regard.heads.report.roles import Role
 
@@ -27,8 +27,8 @@ def test_comparing_a_report_with_itself_finds_no_change():
 
 def test_comparing_names_the_head_that_changed_first():
     even, previous = (dense.pattern(lambda i: max(i - 1, 0), 17, weight=w) for w in (0.0, 0.9))
-    before = seen_of(WatchedCall("a", weights=torch.cat([even, even], 1)))
-    after = seen_of(WatchedCall("a", weights=torch.cat([even, previous], 1)))
+    before = seen_of(made_call("a", weights=torch.cat([even, even], 1)))
+    after = seen_of(made_call("a", weights=torch.cat([even, previous], 1)))
     first, second = before.compare(after)
     assert (first.layer, first.head, first.role) == (0, 1, "broad → previous token")
     gained = after[0, 1].summary["previous"] - before[0, 1].summary["previous"]

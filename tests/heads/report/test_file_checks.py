@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from regard.heads.report.file_checks import (
     Unfit,
@@ -12,7 +13,7 @@ from regard.heads.report.file_checks import (
     check_range,
     check_sizes,
     damage_refused,
-    opened,
+    file_named,
     plain_text,
     require,
     short_text,
@@ -105,7 +106,7 @@ def test_tensors_of_a_call_have_their_types():
 def test_a_damaged_header_is_unfit_whatever_failed(error):
     with (
         pytest.raises(Unfit, match=rf"the header does not describe a report \({type(error).__name__}: "),
-        damage_refused("a report"),
+        damage_refused("the header does not describe a report"),
     ):
         raise error
 
@@ -113,8 +114,10 @@ def test_a_damaged_header_is_unfit_whatever_failed(error):
 def test_what_is_wrong_with_a_file_names_it(tmp_path):
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"\xff" * 9)
-    with pytest.raises(ValueError, match=r"x\.safetensors is damaged or no safetensors file"), opened(path):
-        pass
+    with pytest.raises(ValueError, match=r"x\.safetensors is damaged or no safetensors file"), file_named(path):
+        load_file(path)
+    with pytest.raises(ValueError, match=r"x\.safetensors: too few\. Nothing was loaded"), file_named(path):
+        raise Unfit("too few")
 
 
 def test_a_tensor_that_is_named_often_is_read_once(monkeypatch):

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import generation, random_call
+from heads.made_calls import made_call
 from regard.attention.masks import Mask, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.registry import NAMES as EVERY
 from regard.heads.report.report import Seen, load_seen
 
@@ -86,7 +86,7 @@ def test_a_generation_and_other_forwards_come_back(tmp_path):
     seen = Seen(collect=(*dense.ROWS, "received_mean"))
     _, steps = generation([5, 1, 1], tokens=torch.randint(0, 3, (2, 7)))
     for forward, call in enumerate(
-        [*steps, random_call(T=11), WatchedCall("w", weights=torch.rand(2, 3, 5, 7).softmax(-1))]
+        [*steps, random_call(T=11), made_call("w", weights=torch.rand(2, 3, 5, 7).softmax(-1))]
     ):
         seen.add(forward, 0, call)
     seen.save(tmp_path / "seen")
@@ -101,10 +101,10 @@ def test_a_generation_and_other_forwards_come_back(tmp_path):
 def test_every_precision_is_kept(dtype, tmp_path):
     seen = Seen()
     q, k = (torch.randn(1, 2, 3, 5, dtype=dtype) for _ in range(2))
-    seen.add(0, 0, WatchedCall("a", q=q, k=k, alibi=torch.tensor([0.5, 0.25]), bias=torch.randn(2, 3, 3)[None]))
+    seen.add(0, 0, made_call("a", q=q, k=k, alibi=torch.tensor([0.5, 0.25]), bias=torch.randn(2, 3, 3)[None]))
     seen.save(tmp_path / "seen")
     again = load_seen(tmp_path / "seen")
-    same(again[0].record.call(0).q, q)
+    same(again[0].record.call(0).attention.q, q)
     same_weights(seen, again)
 
 
@@ -308,7 +308,7 @@ def test_a_mask_that_a_hundred_layers_name_is_one_tensor_and_none_before_it_is_a
 
     edited(tmp_path / "seen", named_often)
     again = load_seen(tmp_path / "seen")
-    masks = [again[layer].record.call(0).mask for layer in range(100)]
+    masks = [again[layer].record.call(0).attention.mask for layer in range(100)]
     assert all(one is masks[0] for one in masks)
     assert "seen" not in vars(masks[0])  # not unpacked yet
     torch.testing.assert_close(masks[0].seen, mask)

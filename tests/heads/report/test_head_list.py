@@ -5,8 +5,8 @@ import torch
 
 from heads import dense
 from heads.dense import pattern
+from heads.made_calls import made_call
 from heads.reports import seen_of, steps_seen, two_layers
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.views import Head
 
 
@@ -20,8 +20,8 @@ def seen():
     previous, broad = pattern(lambda i: max(i - 1, 0), 17, weight=0.8), pattern(lambda i: 0, 17, weight=0.0)
     clearer, first = pattern(lambda i: max(i - 1, 0), 17, weight=0.95), pattern(lambda i: 0, 17, weight=0.9)
     return seen_of(
-        WatchedCall("h.0", weights=torch.cat([broad, previous], 1)),
-        WatchedCall("h.1", weights=torch.cat([clearer, first], 1)),
+        made_call("h.0", weights=torch.cat([broad, previous], 1)),
+        made_call("h.1", weights=torch.cat([clearer, first], 1)),
     )
 
 
@@ -67,7 +67,7 @@ def test_what_does_not_exist_is_refused_with_what_does(options, message):
 
 def test_of_several_forwards_one_is_chosen():
     weights = pattern(lambda i: 0, 5, weight=0.9)
-    twice = steps_seen([WatchedCall("h", weights=weights), WatchedCall("h", weights=weights)])
+    twice = steps_seen([made_call("h", weights=weights), made_call("h", weights=weights)])
     with pytest.raises(ValueError, match=r"2 forwards were seen; choose one: seen\.forwards\[0\]\.heads\(…\)"):
         twice.heads()
     assert len(two_layers().heads()) == 6

@@ -1,16 +1,14 @@
 """Records: what is kept of a call, and how the steps of a generation are joined."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import generation, random_call
+from heads.made_calls import made_call
 from heads.reports import seen_of, steps_seen, two_layers
 from regard.attention.masks import causal, window
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.report import Seen
 
 STEPS = [5, 1, 1, 3, 1]
@@ -56,8 +54,8 @@ def test_what_is_kept_is_a_copy_that_later_changes_do_not_reach():
     call = random_call()
     seen = seen_of(call)
     before = seen[0, 0].weights()
-    call.q.zero_()
-    call.k.zero_()
+    call.attention.q.zero_()
+    call.attention.k.zero_()
     assert_close(seen[0, 0].weights(), before)
 
 
@@ -78,19 +76,19 @@ def test_of_keys_that_only_grow_the_newest_are_kept():
     _, steps = generation([5, 1, 1, 1])
     record = steps_seen(steps)[0].record
     assert record.shared.shape[2] == 8
-    assert all(step.call.k.numel() == 0 for step in record.steps)
+    assert all(step.call.attention.k.numel() == 0 for step in record.steps)
 
 
 def test_keys_that_were_turned_again_prove_nothing_and_stay_apart():
     _, steps = generation([5, 1, 1])
-    turned = [WatchedCall("a", q=c.q, k=c.k * (n + 1), scale=c.scale, mask=c.mask) for n, c in enumerate(steps)]
+    turned = [c.with_attention(k=c.attention.k * (n + 1)) for n, c in enumerate(steps)]
     seen = steps_seen(turned)
     assert [one[0].record.sizes for one in seen.forwards] == [call.sizes for call in turned]
 
 
 def test_keys_that_are_shared_no_longer_are_kept_for_each_step():
     whole, steps = generation([4, 1, 1, 1, 1], mask=causal() & window(4))
-    kept = [replace(c, k=c.k[:, :, -4:]) if n > 1 else c for n, c in enumerate(steps)]
+    kept = [c.with_attention(k=c.attention.k[:, :, -4:]) if n > 1 else c for n, c in enumerate(steps)]
     seen = steps_seen(kept)
     assert len(seen.forwards) == 1
     assert_close(seen[0].weights(), dense.probabilities(whole))
@@ -98,9 +96,7 @@ def test_keys_that_are_shared_no_longer_are_kept_for_each_step():
 
 def test_a_window_that_lets_old_keys_go_is_still_one_text():
     whole, steps = generation([5, 1, 1], mask=causal() & window(3))
-    kept = [steps[0]] + [
-        WatchedCall("attention", q=c.q, k=c.k[:, :, -3:], scale=c.scale, mask=causal() & window(3)) for c in steps[1:]
-    ]
+    kept = [steps[0]] + [c.with_attention(k=c.attention.k[:, :, -3:], mask=causal() & window(3)) for c in steps[1:]]
     seen = steps_seen(kept)
     expected = dense.measure(whole, ALL)
     for name in ("entropy", "distance", "largest_key", "received", "previous", "self", "sink"):
@@ -115,8 +111,8 @@ def test_rows_that_give_most_of_their_weight_away_are_in_the_map_of_a_generation
     whole = 0.3 * torch.randn(1, 2, 6, 6, dtype=torch.float64).masked_fill(future, -torch.inf).softmax(-1)
     seen = Seen()
     marks = torch.arange(6)[None]
-    seen.add(0, 0, WatchedCall("", weights=whole[:, :, :5, :5], fingerprint=marks[:, :5]))
-    seen.add(1, 0, WatchedCall("", weights=whole[:, :, 5:], fingerprint=marks))
+    seen.add(0, 0, made_call("", weights=whole[:, :, :5, :5], fingerprint=marks[:, :5]))
+    seen.add(1, 0, made_call("", weights=whole[:, :, 5:], fingerprint=marks))
     assert len(seen.forwards) == 1
     assert_close(seen[0, 1].map(6), whole[:, 1])
     assert_close(seen[0, 0].map(1)[:, 0, 0], whole[:, 0].mean((1, 2)))
@@ -128,10 +124,10 @@ def test_padding_before_a_text_stays_the_first_key_of_a_window_that_lets_it_go()
     q, k = torch.randn(1, 2, 6, 3), torch.randn(1, 2, 6, 3)
     mask = causal() & window(3)
     seen = Seen()
-    seen.add(0, 0, WatchedCall("a", q=q[:, :, :5], k=k[:, :, :5], mask=mask, real=keep[:, :5]))
-    seen.add(1, 0, WatchedCall("a", q=q[:, :, 5:], k=k[:, :, 3:], mask=mask, real=keep[:, 5:]))
+    seen.add(0, 0, made_call("a", q=q[:, :, :5], k=k[:, :, :5], mask=mask, real=keep[:, :5]))
+    seen.add(1, 0, made_call("a", q=q[:, :, 5:], k=k[:, :, 3:], mask=mask, real=keep[:, 5:]))
     assert len(seen.forwards) == 1
-    right = dense.measure(WatchedCall("a", q=q, k=k, mask=mask, real=keep), {"sink", "previous", "self"})
+    right = dense.measure(made_call("a", q=q, k=k, mask=mask, real=keep), {"sink", "previous", "self"})
     # Of the whole text, the first key that a real token sees is the first of its window, not the first real one.
     assert_close(seen[0].sink[..., -1], torch.zeros(1, 2, dtype=torch.float64))
     for name in ("previous", "self"):

@@ -9,9 +9,9 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.reports import WORDS, seen_of, two_layers
 from regard.attention.masks import causal, padding
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.report import Seen
 
 
@@ -44,11 +44,11 @@ def test_the_summary_is_plain_numbers_that_leave_out_rows_without_a_value():
 
 def test_rows_of_padding_change_no_mean():
     call = random_call(B=1, T=5, mask=causal())
-    longer = WatchedCall(
+    longer = made_call(
         "attention",
-        q=torch.nn.functional.pad(call.q, (0, 0, 3, 0), value=9.0),
-        k=torch.nn.functional.pad(call.k, (0, 0, 3, 0), value=-9.0),
-        scale=call.scale,
+        q=torch.nn.functional.pad(call.attention.q, (0, 0, 3, 0), value=9.0),
+        k=torch.nn.functional.pad(call.attention.k, (0, 0, 3, 0), value=-9.0),
+        scale=call.attention.scale,
         mask=causal() & padding(torch.tensor([[False] * 3 + [True] * 5])),
         real=torch.tensor([[False] * 3 + [True] * 5]),
     )

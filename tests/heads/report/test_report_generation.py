@@ -7,9 +7,9 @@ from torch.testing import assert_close
 import regard
 from heads import dense, models
 from heads.dense import generation, random_call
+from heads.made_calls import made_call
 from heads.reports import steps_seen
 from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.report import Seen
 
 ALL = (*dense.ROWS, "received", "received_mean", "histogram")
@@ -44,7 +44,7 @@ def test_cross_attention_goes_on_with_keys_that_stay():
     _, steps = generation([1, 1, 1])
     k = torch.randn(2, 3, 7, 5)
     q = torch.randn(2, 3, 3, 5)
-    cross = [WatchedCall("cross", q=q[:, :, i : i + 1], k=k) for i in range(3)]
+    cross = [made_call("cross", q=q[:, :, i : i + 1], k=k) for i in range(3)]
     seen = steps_seen(steps, cross)
     assert len(seen.forwards) == 1
     rows = [dense.probabilities(call) for call in cross]

@@ -5,7 +5,7 @@ import torch
 
 from heads import dense
 from heads.dense import pattern
-from regard.heads.calls.call import WatchedCall
+from heads.made_calls import made_call
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import NAMES, Role
 
@@ -23,7 +23,7 @@ def twice():
 
 def head_of(weights, tokens=None, **options):
     seen = Seen(**options)
-    seen.add(0, 0, WatchedCall("attention", weights=weights, tokens=tokens))
+    seen.add(0, 0, made_call("attention", weights=weights, tokens=tokens))
     return seen[0, 0]
 
 

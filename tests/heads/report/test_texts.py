@@ -98,7 +98,7 @@ def test_after_beam_search_the_tokens_are_those_of_the_texts_that_are_left():
     model, x = models.gpt2(), ids(2, 5)
     with torch.no_grad(), regard.watch(model, tokenizer=Names()) as seen:
         model.generate(x, max_new_tokens=9, num_beams=3, do_sample=False, eos_token_id=None, pad_token_id=0)
-    text = seen[0].record.steps[-1].call.tokens
+    text = seen[0].record.steps[-1].call.origin.tokens
     assert torch.equal(text[:, :5], x.repeat_interleave(3, 0))
     assert stripped(seen.tokens) == named(text)
 

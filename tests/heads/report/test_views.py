@@ -8,10 +8,10 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.reports import WORDS, seen_of, two_layers
 from helpers import says_it_ourselves
 from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS
 from regard.heads.measure.registry import NAMES as EVERY
 from regard.heads.report.report import Seen
@@ -107,7 +107,7 @@ def test_a_layer_goes_by_number_from_either_end_and_by_name():
 
 def test_gradients_end_at_the_watcher():
     q, k = (torch.randn(1, 2, 3, 5, requires_grad=True) for _ in range(2))
-    seen = seen_of(WatchedCall("a", q=q, k=k))
+    seen = seen_of(made_call("a", q=q, k=k))
     assert not seen[0].entropy.requires_grad
     assert not seen[0, 1].weights().requires_grad
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import regard
 from heads import dense
+from heads.made_calls import made_call
 from heads.zoo.classes import Animal, Stack
 from regard.heads.calls.basis import How
-from regard.heads.calls.call import WatchedCall
 from regard.heads.measure.registry import NEED_TOKENS, STATISTICS
 
 CLOSE = {"atol": 2e-4, "rtol": 1e-3}
@@ -165,7 +165,7 @@ def _match(truth: Truth, layers: list[Any]) -> Any:
 
 
 def _compare(truth: Truth, layer: Any, result: Result) -> None:
-    call = WatchedCall("", weights=truth.weights, real=truth.real, tokens=truth.tokens, across=truth.across)
+    call = made_call("", weights=truth.weights, real=truth.real, tokens=truth.tokens, across=truth.across)
     expected = dense.measure(call, frozenset(COMPARED))
     positional = {*POSITIONAL, *(() if truth.has_positions or truth.across else ("sink",))}
     unknown = positional if layer.basis.positions.how is How.UNKNOWN else set()

@@ -8,10 +8,10 @@ import torch
 
 import regard
 from heads import dense
+from heads.made_calls import made_call
 from heads.zoo.measure import COMPARED, NEED_TOKENS, POSITIONAL
 from heads.zoo.packages import PACKAGES, is_installed
 from regard.heads.calls.basis import How
-from regard.heads.calls.call import WatchedCall
 
 QUICK = ("vision_transformer", "cait", "xcit", "hiera", "plain", "signed weights")
 CLOSE = {"atol": 2e-4, "rtol": 1e-3}
@@ -65,8 +65,8 @@ def test_a_model_of_another_package(animal, fused):
 
 def compare(layer, weights):
     """Every statistic, by its definition in float64; those that need positions only where they are known."""
-    ids = layer.record.steps[0].call.tokens
-    call = WatchedCall("", weights=weights, tokens=ids, across=layer.record.across)
+    ids = layer.record.steps[0].call.origin.tokens
+    call = made_call("", weights=weights, tokens=ids, across=layer.record.across)
     known = layer.record.has_positions
     for name, right in dense.measure(call, frozenset(COMPARED)).items():
         if (name in NEED_TOKENS and ids is None) or not layer.record.has(name):

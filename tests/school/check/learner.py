@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.bench.check_cases import right_layers, wrong_layers
+from benchmarks.check.cases import right_layers, wrong_layers
 from regard.school.check.check import check_subject
 from regard.school.check.source import load
 from regard.school.check.values import Request

@@ -1,6 +1,6 @@
 import pytest
 
-from regard.bench.check_cases import right_layers, wrong_layers
+from benchmarks.check.cases import right_layers, wrong_layers
 from school.check.learner import checked, edited
 
 NAME = "wrong causal offset with a cache"

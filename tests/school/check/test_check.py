@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import regard
-from regard.bench.check import GROUPED_SIZES, SEEDS, SIZES
-from regard.bench.check_cases import pairs, right_layers, wrong_layers
+from benchmarks.check.cases import pairs, right_layers, wrong_layers
+from benchmarks.check.run import GROUPED_SIZES, SEEDS, SIZES
 from regard.school.check.building import shares_key_heads
 from regard.school.check.check import check_subject
 from regard.school.check.subject import LocalSubject

@@ -1,10 +1,10 @@
 import pytest
 
-from regard.bench.check_cases import wrong_layers
+from benchmarks.check.cases import wrong_layers
 from sampled import quick_every
 from school.check.learner import checked, edited
 
-# All of them by `regard bench check`. Of these two, the step beside the right one is told, or the line above.
+# All of them by `python -m benchmarks check`. Of these two, the step beside the right one is told, or the line above.
 HARD = ("exponentials without a sum", "context divided")
 UNKNOWN = [case for case in wrong_layers("unknown.txt") if not case.names[0].startswith(HARD)]
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from benchmarks.check.cases import wrong_layers
 from mistakes.cases import mistake, random_case
-from regard.bench.check_cases import wrong_layers
 from regard.mistakes.formula import Formula
 from regard.mistakes.search import MISTAKES
 from regard.school.check.locating import holds, steps_of

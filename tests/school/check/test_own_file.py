@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.bench.check_cases import right_layers, wrong_layers
+from benchmarks.check.cases import right_layers, wrong_layers
 from regard.school.check.own_file import check_file, check_here, read_verdicts, write_verdicts
 from regard.school.check.values import Request
 from regard.school.check.verdict import Example, Finding, Verdict

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_course import write_course
+from tiny_course import FILES, write_course
 
 from regard.school.course.courses import files_in, read_course, read_lessons
 
@@ -30,8 +30,13 @@ def test_the_texts_of_an_exercise_are_read_without_running_it(course):
         "why": "A sum of equal parts.",
         "almost": "Use + once, and x on both sides.",
     }
-    assert [path.name for path in lesson.wrong] == ["method.py", "same.py", "square.py"]
-    assert [path.name for path in lesson.ways] == ["by_product.py", "by_sum_of_list.py"]
+    assert [(one.name, one.expected) for one in lesson.wrong] == [
+        ("same", "not doubled"), ("square", "squared"), ("method", "no tensor method"),
+    ]  # fmt: skip
+    assert lesson.ways == {
+        "by product": "def twice(x):\n    return 2 * x", "by sum of list": "def twice(x):\n    return sum([x, x])",
+    }  # fmt: skip
+    assert lesson.after == "2·x = x + x.\n\nNext: a question."
 
 
 @pytest.mark.parametrize("typed", ["twice", "Twice", "2", "02", "02_twice", "02_twice.py", "answers/02_twice.py"])
@@ -92,15 +97,12 @@ def test_a_missing_text_and_one_that_is_no_python_say_which_file(tmp_path):
         _ = lesson.task
 
 
-def test_the_hash_is_that_of_all_files_and_their_names(tmp_path):
+def test_the_hash_is_that_of_all_files_and_their_names_but_not_of_wrong_answers(tmp_path):
     first, same, other, renamed = (tmp_path / name for name in ("a", "b", "c", "d"))
-    changes = {"twice/after.md": "2·x is x + x.\n\nNext: a question.\n"}
-    write_course(other, changes)
-    write_course(
-        renamed, {"twice/ways/by_product.py": None, "twice/ways/by_products.py": "def twice(x):\n    return 2 * x\n"}
-    )
-    for folder in (first, same):
-        write_course(folder)
+    write_course(first)
+    write_course(same, {"twice/wrong.txt": None})
+    write_course(other, {"twice/after.md": "2·x is x + x.\n\nNext: a question.\n"})
+    write_course(renamed, {"twice/after.md": None, "twice/afterwards.md": FILES["twice/after.md"]})
     (same / "twice" / "__pycache__").mkdir()
     (same / "twice" / "__pycache__" / "exercise.pyc").write_bytes(b"made by Python")
     (same / ".hidden").write_text("an editor's")
@@ -121,7 +123,8 @@ def test_a_course_is_read_without_torch(course):
     code = (
         "import sys; from pathlib import Path; from regard.school.course.courses import read_course; "
         "import regard.school.course.learner, regard.school.drawing.lessons, regard.commands.learn; "
-        "course = read_course(Path(sys.argv[1])); print(course.lesson('twice').title, len(course.hash), 'torch' in sys.modules)"
+        "course = read_course(Path(sys.argv[1])); print(course.lesson('twice').title, len(course.hash), 'torch' in "
+        "sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(course.folder)], capture_output=True, text=True, check=True)
     assert done.stdout == "Double a tensor 64 False\n"

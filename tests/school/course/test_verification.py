@@ -1,7 +1,7 @@
 """A course that checks itself: each fault is found."""
 
 import pytest
-from tiny_course import FILES, write_course
+from tiny_course import BY_PRODUCT, FILES, write_course
 
 from regard.school.course.answers import AnswerChecker
 from regard.school.course.courses import read_course
@@ -25,7 +25,7 @@ def test_nothing_is_wrong_with_the_tiny_course(course, checker):
     assert verify_course(course) == []
 
 
-EXERCISE = FILES["twice/exercise.py"]
+EXERCISE, WRONG, AFTER = (FILES[f"twice/{file}"] for file in ("exercise.py", "wrong.txt", "after.md"))
 CASES = {
     "start passes": (
         {"twice/start.py": f'"""Double."""\n{FILES["twice/solution.py"]}'},
@@ -33,28 +33,53 @@ CASES = {
     ),
     "solution fails": (
         {"twice/solution.py": "def twice(x):\n    result = x\n    return result\n"},
-        ["solution.py must pass, but: not doubled"],
+        ["solution.py must pass, but: not doubled", "wrong.txt, same: solution.py does not have: x + x"],
     ),
     "wrong has another name": (
-        {"twice/wrong/same.py": "# named: squared\ndef twice(x):\n    return x\n"},
-        ["wrong/same.py must be named 'squared', but: not doubled"],
+        {"twice/wrong.txt": WRONG.replace("# not doubled", "# squared")},
+        ["wrong.txt, same must be named 'squared', but: not doubled"],
     ),
     "wrong is right": (
-        {"twice/wrong/same.py": "# named: not doubled\ndef twice(x):\n    return x + x\n"},
-        ["wrong/same.py must be named 'not doubled', but: right"],
+        {"twice/wrong.txt": WRONG.replace("\n+ x\n", "\n+ 2 * x\n")},
+        ["wrong.txt, same must be named 'not doubled', but: right"],
     ),
     "wrong has no name": (
-        {"twice/wrong/same.py": "def twice(x):\n    return x\n"},
-        ["wrong/same.py must begin with a line: # named: NAME (here it is: not doubled)"],
+        {"twice/wrong.txt": WRONG.replace("# not doubled", "#")},
+        ["wrong.txt, same has no name above it; write a line: # NAME"],
     ),
-    "few wrong": ({"twice/wrong/same.py": None}, ["wrong/ has 2 files; at least 3"]),
+    "an edit does not fit": (
+        {"twice/wrong.txt": WRONG.replace("- x + x", "- x + y")},
+        ["wrong.txt, same: solution.py does not have: x + y"],
+    ),
+    "few wrong": (
+        {"twice/wrong.txt": WRONG.replace("# not doubled\n\n@ same\n- x + x\n+ x\n\n", "")},
+        ["wrong.txt has 2 wrong answers; at least 3"],
+    ),
+    "no wrong": ({"twice/wrong.txt": None}, ["wrong.txt has 0 wrong answers; at least 3"]),
     "a way fails": (
-        {"twice/ways/by_product.py": "def twice(x):\n    return 3 * x\n"},
-        ["ways/by_product.py must pass, but: Its result differs."],
+        {"twice/after.md": AFTER.replace("2 * x", "3 * x")},
+        ["after.md, by product must pass, but: Its result differs."],
     ),
-    "few ways": ({"twice/ways/by_product.py": None}, ["ways/ has 1 files; at least 2"]),
+    "few ways": (
+        {"twice/after.md": AFTER.replace(BY_PRODUCT, "")},
+        ["after.md has 1 other ways; at least 2"],
+    ),
+    "a way has no name": (
+        {"twice/after.md": AFTER.replace("Another way, by product:", "And:")},
+        [
+            'after.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"',
+            "after.md has 1 other ways; at least 2",
+        ],
+    ),
+    "files of before": (
+        {"twice/wrong/same.py": "# named: not doubled\n", "twice/ways/by_product.py": ""},
+        [
+            "wrong/: wrong answers are edits in wrong.txt now; see docs/learn.md",
+            "ways/: other ways are code blocks in after.md now; see docs/learn.md",
+        ],
+    ),
     "stray file": ({"twice/notes.txt": "x"}, ["stray file: notes.txt"]),
-    "stray file below": ({"twice/wrong/notes.txt": "x"}, ["stray file: wrong/notes.txt"]),
+    "stray file below": ({"twice/more/notes.txt": "x"}, ["stray file: more/notes.txt"]),
     "missing file": ({"twice/after.md": None}, ["missing: after.md"]),
     "hint too long": (
         {"twice/hints.md": FILES["twice/hints.md"].replace("Line 8.", "Line\n8\nis\nit.")},
@@ -72,9 +97,10 @@ CASES = {
         {"twice/hints.md": "# where\nLine 8.\n\n# why\nBecause.\n"},
         ["hints.md has where, why; it needs where, why, almost, in this order"],
     ),
-    "no next": ({"twice/after.md": "2·x = x + x.\n"}, ['after.md must end with a line "Next: …"']),
+    "no next": ({"twice/after.md": AFTER.replace("\nNext: a question.\n", "")}, ['after.md must end with a line '
+    '"Next: …"']),
     "long explanation": (
-        {"twice/after.md": "x\n" * 13 + "\nNext: a question.\n"},
+        {"twice/after.md": "x\n" * 13 + AFTER},
         ["after.md explains in more than 12 lines"],
     ),
     "other names": (
@@ -87,18 +113,20 @@ CASES = {
     ),
     "wrong equals right": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 2 * x")},
-        ["exercise.py, twice: squared: it is right for these arguments", "wrong/square.py must be named 'squared', but: "
+        ["exercise.py, twice: squared: it is right for these arguments", "wrong.txt, square must be named 'squared', "
+        "but: "
          "Its result differs."],
     ),
     "wrong equals wrong": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: 1 * x")},
-        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or leave one out", "wrong/square.py must be named 'squared', but: "
+        ["exercise.py, twice: not doubled and squared are the same function for these arguments; choose others, or "
+        "leave one out", "wrong.txt, square must be named 'squared', but: "
          "Its result differs."],
     ),
     "right fails": (
         {"twice/exercise.py": EXERCISE.replace("lambda x: x * x", "lambda x: x.nothing")},
         ["exercise.py, twice: squared: act fails: AttributeError: 'Tensor' object has no attribute 'nothing'",
-         "wrong/square.py must be named 'squared', but: Its result differs."],
+         "wrong.txt, square must be named 'squared', but: Its result differs."],
     ),
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ def learner(tmp_path, monkeypatch):
 
 
 def checked(verdict):
-    return CheckedAnswer(verdict, ("twice",), 0.05)
+    return CheckedAnswer(verdict, 0.05)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -96,14 +96,11 @@ def test_after_success_come_the_explanation_other_ways_and_the_weights(learner):
     assert "Another way" not in result_text(learner.course.lesson("twice"), checked(verdict), 80, with_ways=False)
 
 
-def test_of_another_way_only_what_is_not_as_in_the_solution_is_shown(tmp_path):
-    files = {
-        "twice/solution.py": "def helper(x):\n    return x\n\n\ndef twice(x):\n    return helper(x) + x\n",
-        "twice/ways/by_product.py": "def helper(x):\n    return x\n\n\ndef twice(x):\n    # no helper\n    return 2 * x\n",
-        "twice/ways/by_sum_of_list.py": "def helper(x):\n    return x\n\n\ndef twice(x):\n    return helper(x) + x\n",
-    }
-    lesson = read_course(write_course(tmp_path, files)).lesson("twice")
-    assert ways_text(lesson, ["helper", "twice"], 80) == (
+def test_another_way_is_shown_as_it_is_written(tmp_path):
+    way = "Another way, by product:\n\n```python\ndef twice(x):\n    # no helper\n    return 2 * x\n```\n\n"
+    after = f"It is a sum.\n\n{way}Next: a question.\n"
+    lesson = read_course(write_course(tmp_path, {"twice/after.md": after})).lesson("twice")
+    assert ways_text(lesson, 80) == (
         "  Another way, by product:\n\n    def twice(x):\n        # no helper\n        return 2 * x"
     )
 

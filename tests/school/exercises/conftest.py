@@ -2,8 +2,11 @@
 
 import pytest
 
-from regard.school.exercises.answer import own_worker
+from regard.school.check.sandboxed import own_limits
+from regard.school.exercises.answer import SECONDS
 from regard.school.exercises.exercise import load_exercise
+from regard.school.sandbox.protection import Protection
+from regard.school.sandbox.worker import Worker
 from school.exercises.exercises_for_tests import EXERCISE
 
 
@@ -17,5 +20,5 @@ def exercise(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def worker():
-    with own_worker() as one:
+    with Worker(own_limits(SECONDS), Protection.for_own_file(imported=("regard.public",))) as one:
         yield one

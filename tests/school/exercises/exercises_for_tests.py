@@ -21,7 +21,9 @@ parts = [
         arguments,
         right=lambda scores, head_dim: scores / head_dim**0.5,
         wrong=[
-            Wrong("missing root", "The scores are divided by {1}; it is √{1}.", lambda s, d: s / d, why="Variances add."),
+            Wrong(
+                "missing root", "The scores are divided by {1}; it is √{1}.", lambda s, d: s / d, why="Variances add."
+            ),
             Wrong("no scale", "The scores are not divided.", lambda s, d: s),
             Wrong("an integer root", "isqrt() takes whole numbers.", raises="cannot be interpreted as an integer"),
         ],

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard.school.check.sandboxed import Submission, SubmissionStopped
-from regard.school.exercises.calling import arguments_of, call_learner, call_own, read_learner
+from regard.school.exercises.calling import arguments_of, call_learner, call_own
 from regard.school.exercises.parts import Judged
 from regard.school.sandbox.outcome import Outcome
 
@@ -57,9 +57,9 @@ def test_random_numbers_of_the_learner_are_those_of_the_seed(worker, tmp_path):
 def test_a_value_is_read_and_not_called(worker, tmp_path):
     path = tmp_path / "answer.py"
     path.write_text("n = 7\ndef f(): raise ValueError\n")
-    assert read_learner("n", Submission(path, worker, 20.0)).results == [7]
-    assert read_learner("f", Submission(path, worker, 20.0)).results[0].kind == "function"
-    assert read_learner("m", Submission(path, worker, 20.0)).is_missing
+    assert call_learner("n", [()], Submission(path, worker, 20.0), 0, read=True).results == [7]
+    assert call_learner("f", [()], Submission(path, worker, 20.0), 0, read=True).results[0].kind == "function"
+    assert call_learner("m", [()], Submission(path, worker, 20.0), 0, read=True).is_missing
 
 
 FAILED = {"type": "E", "message": "m", "line": 1, "function": "f"}

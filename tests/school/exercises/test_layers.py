@@ -7,7 +7,7 @@ import torch
 from regard.school.check.own_file import read_verdicts
 from regard.school.check.sandboxed import Submission
 from regard.school.exercises.exercise import load_exercise
-from regard.school.exercises.layers import check_layer, drive_here
+from regard.school.exercises.layers import check_layer, drive_layer
 
 EXERCISE = '''"""Attention."""
 from regard.school.exercises import Layer, Question
@@ -68,6 +68,6 @@ def test_a_layer_that_is_not_there_has_no_verdict(checked, own):
 def test_only_layers_are_checked_here(own):
     values = {"exercise": str(own.path), "part": 0, "source": "", "file": "", "seed": 0}
     with pytest.raises(TypeError, match="part 0 is no Layer"):
-        drive_here(ModuleType("answer"), values)
-    tensors, written = drive_here(ModuleType("answer"), {**values, "part": 1})
+        drive_layer(ModuleType("answer"), values)
+    tensors, written = drive_layer(ModuleType("answer"), {**values, "part": 1})
     assert read_verdicts(written, tensors) == []

@@ -80,5 +80,8 @@ def test_after_a_call_that_fails_there_are_no_more():
 
 
 def test_it_stands_alone():
-    code = f"exec(open({plain_calls.__file__!r}).read(), {{'__name__': 'driver'}}); import sys; print('regard' in sys.modules)"
+    code = (
+        f"exec(open({plain_calls.__file__!r}).read(), {{'__name__': 'driver'}}); import sys; print('regard' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

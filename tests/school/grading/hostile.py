@@ -16,7 +16,8 @@ from school.grading.hostile_layers import LAYERS, layer
 from school.grading.submissions import NO_MASK, NO_SCALE, RIGHT, WRONG_AXIS
 from school.sandbox.attacks import aim, variants, with_f
 
-HONEST = {"right": (RIGHT, "right"), "no scale": (NO_SCALE, "wrong"), "no mask": (NO_MASK, "wrong"), "wrong axis": (WRONG_AXIS, "wrong")}  # fmt: skip
+HONEST = {"right": (RIGHT, "right"), "no scale": (NO_SCALE, "wrong"), "no mask": (NO_MASK, "wrong"), "wrong "
+"axis": (WRONG_AXIS, "wrong")}  # fmt: skip
 
 
 def of_attack(source: str) -> str:

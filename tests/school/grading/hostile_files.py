@@ -10,11 +10,14 @@ from pathlib import Path
 from school.grading.hostile_layers import layer, thief
 
 NAMES = [
-    "=cmd|'-c calc'!A1", "+1+1", "-1+1", "@SUM(A1)", "a;=1+1", 'a",=1+1', "a\t=1+1", "a\r=1+1", "a\n=1+1", "\t=1", " =1",
-    "\x1b[2J\x1b[31mred", "\x1b]0;title\x07", "\x9b31m", "<script>alert(1)<!--", "<img src=x onerror=alert(1)>", "&lt;b&gt;",
+    "=cmd|'-c calc'!A1", "+1+1", "-1+1", "@SUM(A1)", "a;=1+1", 'a",=1+1', "a\t=1+1", "a\r=1+1", "a\n=1+1", "\t=1", " "
+    "=1",
+    "\x1b[2J\x1b[31mred", "\x1b]0;title\x07", "\x9b31m", "<script>alert(1)<!--", "<img src=x onerror=alert(1)>",
+    "&lt;b&gt;",
     "\u202egpj", "e" + "\u0301" * 90, "\ufeffbom", "\u2028line", "long" * 60, "%s%n{0}{x!r}", "$(touch x)", "`touch x`",
     "a'; drop table", "--csv=x", "-rf", "a b  c", "ünïcödé-ß-中文", "\udcff\udcfe", "regard", "torch", "con", "a..b",
-    "a\\b", "*", "?", "[a-z]", "~", "null\\0", "a.py", "__init__x", "\uff1d1+1", "'=1+1", '"=1+1"', "a\x00b".replace("\x00", "%00"),
+    "a\\b", "*", "?", "[a-z]", "~", "null\\0", "a.py", "__init__x", "\uff1d1+1", "'=1+1", '"=1+1"',
+    "a\x00b".replace("\x00", "%00"),
 ]  # fmt: skip
 
 
@@ -128,7 +131,8 @@ ODD_FILES: dict[str, Callable[[Path, Path], None]] = {
     "two": _folder("two", {"a.py": layer(), "b.py": layer()}),
     "package": _folder("package", {"__init__.py": layer()}),
     "torch_inside": _folder("torch_inside", {"torch/__init__.py": "", "homework.py": layer()}),
-    "modules_inside": _folder("modules_inside", {"json/__init__.py": "raise SystemExit", "homework.py": "import json\n" + layer()}),
+    "modules_inside": _folder("modules_inside", {"json/__init__.py": "raise SystemExit", "homework.py": "import json\n"
+    "" + layer()}),
     "entry_is_a_link": _entry("entry_is_a_link", lambda path, victim: path.symlink_to(victim / "right.py")),
     "entry_is_a_loop": _entry("entry_is_a_loop", lambda path, _: path.symlink_to("homework.py")),
     "entry_is_a_fifo": _entry("entry_is_a_fifo", lambda path, _: os.mkfifo(path)),

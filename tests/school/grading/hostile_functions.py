@@ -14,7 +14,10 @@ parts = [
         "scale",
         lambda random: (torch.randn(2, 5, 5, generator=random), 7),
         right=lambda scores, head_dim: scores / head_dim**0.5,
-        wrong=[Wrong("missing root", "It is √{1}.", lambda scores, D: scores / D), Wrong("fails so", "So.", raises="so")],
+        wrong=[
+            Wrong("missing root", "It is √{1}.", lambda scores, D: scores / D),
+            Wrong("fails so", "So.", raises="so"),
+        ],
     ),
     Layer("CausalAttention", causal=True),
 ]
@@ -78,10 +81,13 @@ FUNCTIONS = {
             "a huge text": "seen['calls'] = [{'result': {'value': 'x' * 10**6}}] * 3",
             "many values": "seen['calls'] = [{'result': {'list': [{'value': 1}] * 60000}}] * 3",
             "NaN": "seen['calls'] = [{'result': {'value': float('nan')}}] * 3",
-            "a failure": f"seen['calls'] = [{{'failed': {{'type': '{TEXT}', 'message': 'so {TEXT}', 'line': 3, 'function': ''}}}}]",
-            "failures": "seen['calls'] = seen.get('calls', []) + [{'failed': {'type': 'E', 'message': '', 'line': 3, 'function': ''}}]",
+            "a failure": f"seen['calls'] = [{{'failed': {{'type': '{TEXT}', 'message': 'so {TEXT}', 'line': 3, "
+            f"'function': ''}}}}]",
+            "failures": "seen['calls'] = seen.get('calls', []) + [{'failed': {'type': 'E', 'message': '', 'line': 3, "
+            "'function': ''}}]",
             "a failure of no kind": "seen['calls'] = [{'failed': {'type': 7}}]",
-            "a line": "seen['calls'] = [{'failed': {'type': 'E', 'message': 'm', 'line': float('nan'), 'function': ''}}]",
+            "a line": "seen['calls'] = [{'failed': {'type': 'E', 'message': 'm', 'line': float('nan'), 'function': "
+            "''}}]",
             "an empty message": "seen['calls'] = [{'failed': {'type': '', 'message': '', 'line': 0, 'function': ''}}]",
         }.items()
     },

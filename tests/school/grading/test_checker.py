@@ -1,7 +1,7 @@
 import pytest
 
 from regard.school.exercises.exercise import load_exercise
-from regard.school.grading.checker import check_submission, read_source
+from regard.school.grading.checker import check_submission, submission_source
 from regard.school.grading.key import GradeKey
 from school.grading.submissions import FIRST_LINE, NO_SCALE, RIGHT
 
@@ -87,13 +87,13 @@ def test_links_and_huge_files_are_not_read(tmp_path):
     (tmp_path / "secret.py").write_text("answer = 7")
     (tmp_path / "link.py").symlink_to(tmp_path / "secret.py")
     with pytest.raises(ValueError, match=r"link\.py is a symbolic link"):
-        read_source(tmp_path / "link.py", None)
+        submission_source(tmp_path / "link.py", None)
     (tmp_path / "large.py").write_bytes(b"#" * 1_100_000)
     with pytest.raises(ValueError, match=r"large\.py has 1100000 bytes; at most 1048576"):
-        read_source(tmp_path / "large.py", None)
+        submission_source(tmp_path / "large.py", None)
     (tmp_path / "latin.py").write_bytes(b"# \xff")
     with pytest.raises(ValueError, match=r"latin\.py is not UTF-8 text"):
-        read_source(tmp_path / "latin.py", None)
+        submission_source(tmp_path / "latin.py", None)
 
 
 def test_a_file_that_cannot_be_read_is_not_wrong(tmp_path, worker):

@@ -139,7 +139,10 @@ def test_a_checker_imports_nothing_from_the_folder_or_the_current_one(tmp_path, 
 
 
 def test_a_checker_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
-    code = "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, file=open(line[1:-2], 'w'), flush=True); input()"
+    code = (
+        "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, "
+        "file=open(line[1:-2], 'w'), flush=True); input()"
+    )
     scripted(monkeypatch, f"import sys; sys.path[:] = sys.argv[1:]\n{READY}{code}\n")
     note = tmp_path / "note"
     checker = Checker({"seconds": 5.0}, tmp_path)

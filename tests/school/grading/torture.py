@@ -1,8 +1,8 @@
-"""Grade a class of hostile submissions by `regard grade` itself: python tests/grading/torture.py --count 500
+"""Grade a class of hostile submissions by `regard grade` itself: python tests/school/grading/torture.py --count 500
 
-Each must get a verdict within its limits, and none of the wrong ones "right". Nothing outside may change, no process may
-be left, the grader must live, and what it writes must hold no escape, no formula and no markup of a submission's. Exit
-code 1 names what was broken. `--nobody` does it as an ordinary user, which only root can.
+Each must get a verdict within its limits, and none of the wrong ones "right". Nothing outside may change, no process
+may be left, the grader must live, and what it writes must hold no escape, no formula and no markup of a submission's.
+Exit code 1 names what was broken. `--nobody` does it as an ordinary user, which only root can.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ def as_nobody(command: list[str], base: Path) -> list[str]:
     closed = closed_to_others(prefix)
     mounts = "set -e\n"
     if closed:
-        mounts += f'mount --bind "{prefix}" "{stash}"; mount -t tmpfs -o mode=755 tmpfs "{closed}"; mkdir -p "{prefix}"; mount --bind "{stash}" "{prefix}"\n'
+        mounts += (
+            f'mount --bind "{prefix}" "{stash}"; mount -t tmpfs -o mode=755 tmpfs "{closed}"; mkdir -p "{prefix}"; '
+            f'mount --bind "{stash}" "{prefix}"\n'
+        )
     mounts += 'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"\n'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts, "sh", *command]
 

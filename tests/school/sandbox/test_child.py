@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from regard.school.sandbox.child import NothingOfRegard, describe, load_submission
+from regard.school.sandbox.child import NothingOfRegard, describe_failure, load_submission
 
 
 @pytest.fixture(autouse=True)
@@ -20,11 +20,12 @@ def failure(path, stage="run", entry=None):
     try:
         load_submission(str(path), entry, alone=True)
     except BaseException as error:
-        return describe(error, stage, str(path))
+        return describe_failure(error, stage, str(path))
     raise AssertionError("it did not fail")
 
 
-@pytest.mark.parametrize(("file", "name"), [("homework.py", "homework"), ("torch.py", "submission"), ("my-layer.py", "submission"), ("json.py", "submission")])  # fmt: skip
+@pytest.mark.parametrize(("file", "name"), [("homework.py", "homework"), ("torch.py", "submission"), ("my-layer.py",
+"submission"), ("json.py", "submission")])  # fmt: skip
 def test_a_submission_hides_no_module_that_it_has_the_name_of(tmp_path, file, name):
     (tmp_path / file).write_text("x = 7")
     module = load_submission(str(tmp_path / file), None, alone=True)
@@ -85,7 +86,7 @@ def test_an_exception_that_cannot_be_printed_is_described_all_the_same(tmp_path)
 
 def test_torchs_lack_of_memory_is_a_memory_error():
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes")
-    assert describe(error, "run", "homework.py")["type"] == "MemoryError"
+    assert describe_failure(error, "run", "homework.py")["type"] == "MemoryError"
 
 
 def test_importing_regard_says_why_not():

@@ -81,7 +81,10 @@ def test_a_folder_that_is_gone_has_nothing_in_it(tmp_path):
 
 
 def test_the_folder_of_a_process_that_was_killed_can_be_removed():
-    code = "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, flush=True); input()"
+    code = (
+        "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, "
+        "flush=True); input()"
+    )
     with temporary_folder() as mine:
         with subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""Landlock: what is granted can be read or written, and nothing else, with every version of it that a kernel may have."""
+"""Landlock: what is granted can be read or written, and nothing else, with every version that a kernel may have."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from regard.school.sandbox.landlock import READ, READ_DIR, landlock_version, readable
+from regard.school.sandbox.landlock import READ, READ_DIR, landlock_version, read_grants
 
 try:
     VERSION = landlock_version()
@@ -26,7 +26,7 @@ def house(tmp_path):
 
 def run(house, code: str, version: int | None = None) -> str:
     """What a restricted process prints: it may read lib without lib/regard, and write work."""
-    grants = [*readable([house / "lib", sys.base_prefix], [house / "lib" / "regard"]), (str(house / "work"), 0x7FFF)]
+    grants = [*read_grants([house / "lib", sys.base_prefix], [house / "lib" / "regard"]), (str(house / "work"), 0x7FFF)]
     text = f"""
 import os
 from regard.school.sandbox.landlock import restrict_files
@@ -43,19 +43,19 @@ print({code})
 
 
 def test_a_folder_with_nothing_hidden_is_granted_whole(house):
-    assert readable([house / "lib"]) == [(str(house / "lib"), READ)]
-    assert readable([house / "lib"], [house / "outside"]) == [(str(house / "lib"), READ)]
+    assert read_grants([house / "lib"]) == [(str(house / "lib"), READ)]
+    assert read_grants([house / "lib"], [house / "outside"]) == [(str(house / "lib"), READ)]
 
 
 def test_a_folder_with_something_hidden_is_granted_entry_by_entry(house):
     lib = house / "lib"
-    assert sorted(readable([lib], [lib / "regard"])) == sorted(
+    assert sorted(read_grants([lib], [lib / "regard"])) == sorted(
         [(str(lib), READ_DIR), (str(lib / "numbers"), READ), (str(lib / "words.py"), READ)]
     )
 
 
 def test_a_hidden_folder_inside_several_roots_stays_hidden(house):
-    grants = dict(readable([house, house / "lib", house / "lib" / "regard"], [house / "lib" / "regard"]))
+    grants = dict(read_grants([house, house / "lib", house / "lib" / "regard"], [house / "lib" / "regard"]))
     assert grants[str(house / "lib")] == READ_DIR
     assert not any(path.startswith(str(house / "lib" / "regard")) for path in grants)
 
@@ -64,7 +64,7 @@ def test_a_link_does_not_grant_what_it_leads_to(house):
     lib = house / "lib"
     (lib / "link").symlink_to(house / "outside")
     (lib / "again").symlink_to(lib / "regard")
-    assert {path for path, _ in readable([lib], [lib / "regard"])} == {
+    assert {path for path, _ in read_grants([lib], [lib / "regard"])} == {
         str(lib),
         str(lib / "numbers"),
         str(lib / "words.py"),
@@ -73,7 +73,7 @@ def test_a_link_does_not_grant_what_it_leads_to(house):
 
 def test_a_hidden_path_by_way_of_a_link_is_hidden(house):
     (house / "alias").symlink_to(house / "lib" / "regard")
-    assert str(house / "lib" / "regard") not in dict(readable([house / "lib"], [house / "alias"]))
+    assert str(house / "lib" / "regard") not in dict(read_grants([house / "lib"], [house / "alias"]))
 
 
 @needs_landlock

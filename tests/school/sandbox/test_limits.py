@@ -25,7 +25,8 @@ def test_a_limit_of_nothing_is_refused(name):
 @linux
 def test_limits_are_those_of_the_process_afterwards():
     out = run(
-        "before = used_memory(); set_limits(RunLimits(cpu_seconds=7, file_bytes=11, open_files=13, memory_bytes=17 * MiB))\n"
+        "before = used_memory(); set_limits(RunLimits(cpu_seconds=7, file_bytes=11, open_files=13, memory_bytes=17 * "
+        "MiB))\n"
         "print([r.getrlimit(n) for n in (r.RLIMIT_CPU, r.RLIMIT_FSIZE, r.RLIMIT_NOFILE, r.RLIMIT_CORE)])\n"
         "print((r.getrlimit(r.RLIMIT_AS)[0] - before) // MiB)"
     )

@@ -20,9 +20,9 @@ from regard.school.sandbox.seccomp import (
     LOAD,
     RETURN,
     program,
-    refused,
+    refused_calls,
 )
-from regard.school.sandbox.system import MACHINES, NUMBERS, machine, number
+from regard.school.sandbox.system import MACHINES, NUMBERS, call_number, machine
 
 PID = 4242
 both = pytest.mark.parametrize("processor", MACHINES)
@@ -52,23 +52,23 @@ def answer(processor: str, code: int, *arguments: int, audit: int | None = None)
 
 def says(processor: str, call: str, *arguments: int) -> object:
     """True if a call is allowed, otherwise its error."""
-    code = number(call, processor)
+    code = call_number(call, processor)
     result = None if code is None else answer(processor, code, *arguments)
     return True if result == ALLOW else None if result is None else errno.errorcode[result & ~ERROR]
 
 
 @both
 def test_calls_of_the_list_are_refused_whatever_their_arguments(processor):
-    assert len(refused()) > 90
-    for call in refused():
+    assert len(refused_calls()) > 90
+    for call in refused_calls():
         assert says(processor, call) in ("EPERM", None), call
         assert says(processor, call, 1, 2, 3) == says(processor, call)
 
 
 @both
 def test_most_calls_are_allowed(processor):
-    listed = {number(call, processor) for call in NUMBERS}
-    last = number(LAST, processor)
+    listed = {call_number(call, processor) for call in NUMBERS}
+    last = call_number(LAST, processor)
     allowed = [code for code in range(last + 1) if answer(processor, code) == ALLOW]
     assert set(range(last + 1)) - listed <= set(allowed)
     assert len(allowed) > 200
@@ -76,7 +76,7 @@ def test_most_calls_are_allowed(processor):
 
 @both
 def test_calls_newer_than_the_list_do_not_exist(processor):
-    for code in (number(LAST, processor) + 1, 1000, 0x40000000 + 41, 0xFFFFFFFF):  # the third is a socket by x32
+    for code in (call_number(LAST, processor) + 1, 1000, 0x40000000 + 41, 0xFFFFFFFF):  # the third is a socket by x32
         assert answer(processor, code) == ERROR | errno.ENOSYS
     for call in ABSENT:
         assert says(processor, call) == "ENOSYS"
@@ -159,7 +159,7 @@ for code in map(int, sys.argv[1:]):
         "bpf",
         "chroot",
     ]
-    numbers = [str(number(call, here)) for call in calls]
+    numbers = [str(call_number(call, here)) for call in calls]
     done = subprocess.run([sys.executable, "-c", code, *numbers], capture_output=True, text=True)
     if "Invalid argument" in done.stderr:
         pytest.skip("this kernel has no seccomp filters")

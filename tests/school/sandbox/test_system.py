@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.school.sandbox.system import MACHINES, NUMBERS, machine, number, system_call
+from regard.school.sandbox.system import MACHINES, NUMBERS, call_number, machine, system_call
 
 HEADERS = {
     "x86_64": (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), r"#define __NR_(\w+)\s+(\d+)"),
@@ -23,7 +23,7 @@ def test_every_number_is_that_of_the_kernel_headers(name):
     if not header.is_file():
         pytest.skip("needs the kernel's headers")
     kernel = {call: int(code) for call, code in re.findall(pattern, header.read_text())}
-    assert {call: number(call, name) for call in NUMBERS} == {call: kernel.get(call) for call in NUMBERS}
+    assert {call: call_number(call, name) for call in NUMBERS} == {call: kernel.get(call) for call in NUMBERS}
 
 
 @pytest.mark.parametrize("column", range(len(MACHINES)))

@@ -64,7 +64,10 @@ def test_a_driver_can_be_a_file(worker, submit, tmp_path):
 
 
 def test_what_is_printed_is_kept_in_order(worker, submit):
-    source = "import sys, os\nprint('one')\nprint('two', file=sys.stderr)\nos.write(1, b'three \\xff\\n')\ndef f(x): print('four', end=''); return x"
+    source = (
+        "import sys, os\nprint('one')\nprint('two', file=sys.stderr)\nos.write(1, b'three \\xff\\n')\ndef f(x): "
+        "print('four', end=''); return x"
+    )
     assert worker.run(submit(source)).output == "one\ntwo\nthree \\xff\nfour"
 
 

@@ -1,4 +1,4 @@
-"""Run hundreds of hostile submissions and see that nothing breaks: python tests/sandbox/torture.py --count 500
+"""Run hundreds of hostile submissions and see that nothing breaks: python tests/school/sandbox/torture.py --count 500
 
 Every run must end within its limits, nothing outside its folder may change, and this process must live. Exit code 1
 names what was broken.
@@ -129,7 +129,8 @@ def main() -> int:
         if outcome.finished and (set(outcome.tensors) != {"out"} or not torch.equal(outcome.tensors["out"], x)):
             wrong.append(f"{name}: finished with other numbers")
     print(
-        f"\n\n  {len(jobs)} submissions of {len(ATTACKS)} attacks, uid {os.getuid()}, {time.monotonic() - begin:.0f} s\n"
+        f"\n\n  {len(jobs)} submissions of {len(ATTACKS)} attacks, uid {os.getuid()}, {time.monotonic() - begin:.0f} "
+        "s\n"
     )
     for word, count in Counter(outcome.word for outcome in outcomes).most_common():
         print(f"  {count:5}  {word}")

@@ -1,34 +1,10 @@
-"""The colours of figures are those of the page."""
-
-import re
-from pathlib import Path
+"""The colours of the page as scales of matplotlib."""
 
 import numpy as np
 import pytest
 from matplotlib import colors as mpl
 
-import regard
-from regard.heads.report.roles import NAMES
 from regard.show.figures import colors
-
-PAGE = Path(regard.__file__).parent / "show" / "page"
-
-
-def page_colors(block):
-    return {float(at): color for at, color in re.findall(r"\[?(-?[\d.]+)\]?: \"(#\w{6})\"", block)}
-
-
-def test_anchors_are_those_of_the_page():
-    script = (PAGE / "js" / "color.js").read_text()
-    assert f"const POWER = {colors.POWER};" in script
-    assert page_colors(re.search(r"ANCHORS = \{\s*light: \{(.*?)\}", script, re.DOTALL)[1]) == colors.WEIGHTS
-    assert page_colors(re.search(r"SIGNED = \{\s*light: \{(.*?)\}", script, re.DOTALL)[1]) == colors.SIGNED
-
-
-def test_colors_of_roles_are_those_of_the_page():
-    style = (PAGE / "page.css").read_text()
-    for role in NAMES:
-        assert f"--{role.split()[0]}: {colors.ROLES[role]};" in style
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def random_weights(T, S, causal, seed=7):
 
 
 def decode(content, T, S, encoding):
-    """What js/data.js reads, written again."""
+    """What js/data/page-data.js reads, written again."""
     cells = np.tril(np.ones((T, S), bool)) if encoding.triangle else np.ones((T, S), bool)
     values, count = np.full((T, S), np.nan), int(cells.sum())
     codes = np.frombuffer(content, np.uint8)

@@ -12,8 +12,9 @@ from chromium import chromium, needs_chromium, opened
 
 import regard
 from regard.show.page.payload import Titled
-from regard.show.page.write import steps_of, write_page
+from regard.show.page.write import write_page
 from regard.support.tokens import TextTokens
+from regard.traces.one_layer import trace_layers
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -42,7 +43,7 @@ def file(tmp_path_factory):
     for title in ("tiny", "halved"):
         with torch.no_grad(), regard.watch(model) as seen:
             model(torch.tensor([ids]))
-        steps = steps_of(model, {"ids": torch.tensor([ids])}, [LAYER])
+        steps = trace_layers(model, {"ids": torch.tensor([ids])}, [LAYER])
         reports.append(Titled(title, seen, tokens=TextTokens(model.tokenizer.pieces(ids)), steps=steps))
         next(one for name, one in model.named_modules() if name.endswith("out_proj")).weight.data *= 0.5
     path = tmp_path_factory.mktemp("pages") / "page.html"

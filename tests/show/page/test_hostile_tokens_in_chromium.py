@@ -9,8 +9,8 @@ from chromium import chromium, needs_chromium, opened
 import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
-from regard.show.page.steps import trace_layer
 from regard.support.tokens import TextTokens
+from regard.traces.one_layer import trace_layer
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

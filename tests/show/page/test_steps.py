@@ -8,8 +8,9 @@ import torch
 
 import regard
 from regard.show.page.payload import Titled, page_data
-from regard.show.page.steps import LayerSizes, describe_steps, to_planes, trace_layer
+from regard.show.page.steps import LayerSizes, describe_steps, to_planes
 from regard.support.tokens import TextTokens
+from regard.traces.one_layer import trace_layer
 
 ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
@@ -18,7 +19,7 @@ ALICE = (
 
 
 def read(document, blocks):
-    """The tensor of a step, as js/tensors.js reads it."""
+    """The tensor of a step, as js/data/step-tensors.js reads it."""
     content = np.frombuffer(gzip.decompress(blocks[document["block"]]), dtype=np.uint8)
     planes = content.reshape(document["bytes"], -1).astype(np.uint32)
     bits = sum(plane << np.uint32(24 - 8 * i) for i, plane in enumerate(planes))
@@ -109,26 +110,6 @@ def test_a_step_that_is_too_large_is_described_without_numbers(monkeypatch):
     steps, blocks = described(*grouped())
     assert steps["x"]["block"] in blocks
     assert steps["scores"]["block"] is None
-
-
-def test_tracing_one_layer_of_a_model_gives_its_weights():
-    model = regard.GPT.from_pretrained("tiny")
-    ids = torch.tensor([[5, 17, 23, 42, 7]])
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(ids)
-    for layer in (4, "blocks.4.attention"):
-        torch.testing.assert_close(trace_layer(model, layer, ids)["weights"], seen[4].weights())
-    assert not model.blocks[4].attention._forward_pre_hooks
-
-
-def test_a_layer_that_is_not_there_says_which_are():
-    model = regard.GPT("tiny")
-    with pytest.raises(ValueError, match="there is no layer 6; this model has layers 0 to 5"):
-        trace_layer(model, 6, torch.tensor([[1]]))
-    with pytest.raises(ValueError, match=r"no layer is called 'attn'; seen.layers has the names"):
-        trace_layer(model, "attn", torch.tensor([[1]]))
-    with pytest.raises(ValueError, match=r"Linear has no regard.MultiHeadAttention to count; give the layer's name"):
-        trace_layer(torch.nn.Linear(2, 3), 0, torch.ones(2))
 
 
 @pytest.fixture(scope="module")

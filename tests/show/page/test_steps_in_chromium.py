@@ -8,11 +8,11 @@ import torch
 from chromium import chromium, needs_chromium, opened
 
 import regard
+from regard.commands.ladder_page import ladder_reports
 from regard.show.page.html import page_html
-from regard.show.page.ladder import ladder_reports
 from regard.show.page.payload import Titled, page_data
-from regard.show.page.steps import trace_layer
 from regard.support.tokens import TextTokens
+from regard.traces.one_layer import trace_layer
 
 pytestmark = needs_chromium
 

@@ -8,8 +8,9 @@ import torch
 
 import regard
 from regard.heads.report.report import Seen
-from regard.show.page.write import steps_of, titled_texts, write_page
+from regard.show.page.write import titled_texts, write_page
 from regard.support.drawing import as_widget
+from regard.traces.one_layer import trace_layers
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_the_steps_of_chosen_layers_are_in_the_page(model, tmp_path):
     ids = torch.tensor([model.tokenizer.encode("The cat sat")])
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
-    write_page(tmp_path / "page.html", titled_texts(seen, "tiny", steps_of(model, {"ids": ids}, [1, 4])))
+    write_page(tmp_path / "page.html", titled_texts(seen, "tiny", trace_layers(model, {"ids": ids}, [1, 4])))
     layers = document(tmp_path / "page.html")["reports"][0]["layers"]
     assert [layer["steps"] is not None for layer in layers] == [False, True, False, False, True, False]
 

@@ -8,12 +8,11 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.reports import seen_of, two_layers
 from regard.attention.masks import causal
-from regard.heads.calls.call import WatchedCall
 from regard.heads.report.report import Seen
-from regard.heads.report.roles import NAMES, Role
-from regard.show.terminal import heads
+from regard.heads.report.roles import ROLES
 from regard.show.terminal.heads import print_heads
 from regard.show.terminal.table import text_table
 
@@ -73,7 +72,7 @@ def test_chosen_heads_are_a_table_in_their_order():
 def test_heads_with_a_clear_role_come_first():
     previous = dense.pattern(lambda i: max(i - 1, 0), 17, weight=0.9)
     even = dense.pattern(lambda i: 0, 17, weight=0.0)
-    seen = seen_of(WatchedCall("attention", weights=torch.cat([even, previous], 1)))
+    seen = seen_of(made_call("attention", weights=torch.cat([even, previous], 1)))
     assert [row[:2] for row in rows_of(repr(seen))] == [["0.1", "previous"], ["0.0", "broad"]]
 
 
@@ -113,7 +112,7 @@ def test_a_comparison_without_a_change_says_so():
 
 
 def test_every_role_that_says_what_a_head_does_has_a_colour():
-    assert set(heads._COLOURS) == {name for name in NAMES if Role(name, 1.0, 0.4, "").clear}
+    assert all(bool(role.terminal) == role.clear for role in ROLES.values())
 
 
 @pytest.mark.parametrize("role", ["induction", "first token", "local"])

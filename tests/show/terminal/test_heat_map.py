@@ -1,11 +1,13 @@
 """A head as a heat map in a terminal."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from rich.cells import cell_len
 
 import regard
-from regard.show.terminal.heat_map import head_picture, heat_map
+from regard.show.terminal.heat_map import head_picture, heat_map, means_in_lines
 
 
 def watched(T, causal=True, tokens=None, S=None, seed=5):
@@ -78,3 +80,13 @@ def test_a_picture_names_means_as_tables_do():
     numbers = head_picture(head, 200).splitlines()[2].split()
     assert numbers[numbers.index("first") + 1] == f"{head.summary['sink']:.2f}"
     assert "sink" not in numbers
+
+
+@pytest.mark.usefixtures("without_shape_checks")  # a stand-in is no Head
+def test_means_have_the_headings_of_tables_and_the_name_in_python_once():
+    head = SimpleNamespace(summary={"entropy": 0.211, "sink": 0.5, "next": 0.25, "induction": float("nan")})
+    assert means_in_lines(head, 40) == [
+        "  entropy 0.21  first 0.50  next 0.25",
+        "  first: weight on the first token; in",
+        "    Python: .sink",
+    ]

@@ -5,8 +5,8 @@ import torch
 
 import regard
 from heads.dense import pattern
+from heads.made_calls import made_call
 from heads.reports import seen_of
-from regard.heads.calls.call import WatchedCall
 from regard.heads.inputs.pieces import WordReader
 
 
@@ -16,7 +16,7 @@ def seen():
     words = ["the", "cat", "sat", "on", "the"]
     reader = WordReader([words])
     weights = torch.cat([pattern(lambda i: max(i - 1, 0), 5, weight=0.9), pattern(lambda i: 0, 5, weight=0.9)], 1)
-    return seen_of(WatchedCall("h", weights=weights, tokens=torch.tensor(reader.ids)), reader=reader)
+    return seen_of(made_call("h", weights=weights, tokens=torch.tensor(reader.ids)), reader=reader)
 
 
 def test_a_row_says_where_the_token_looks_and_who_looks_at_it(seen):

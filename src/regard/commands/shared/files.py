@@ -112,11 +112,12 @@ def write_runs(
     effects: Effects | None = None,
 ) -> None:
     """Write a page of one run or of two; start: what it shows first, with the layer and the head."""
-    from regard.show.page.write import steps_of, titled_texts, write_page
+    from regard.show.page.write import titled_texts, write_page
+    from regard.traces.one_layer import trace_layers
 
     reports = []
     for run in runs:
-        steps = steps_of(run.opened.model, run.opened.inputs, contents.layers(run, int(start["layer"])))
+        steps = trace_layers(run.opened.model, run.opened.inputs, contents.layers(run, int(start["layer"])))
         reports += titled_texts(run.seen, run.title, steps, contents.exact, effects)
     write_page(path, reports, start)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from regard.support.tokens import printable
+from regard.support.tokens import printable_token
 
 _TITLE = 32  # letters of a text that name it
 
@@ -19,13 +19,15 @@ def text_titles(names: Sequence[str | None], contents: Sequence[str]) -> list[st
     >>> text_titles([None, None], ["the cat " * 9 + "sat", "the cat " * 9 + "ran"])
     ['“… sat”', '“… ran”']
     """
-    texts = [printable(" ".join(one.split())) for one in contents]
+    texts = [printable_token(" ".join(one.split())) for one in contents]
     shown = [_beginning(one) for one in texts]
     if len(set(shown)) < len(set(texts)):
         same = next(i for i in range(len(texts[0]) + 1) if len({one[: i + 1] for one in texts}) > 1)
         first = texts[0].rfind(" ", 0, same) + 1
         shown = [_beginning(f"… {one[first:]}") for one in texts]
-    files = [printable(PurePath(name).name) if name is not None and os.path.isfile(name) else None for name in names]
+    files = [
+        printable_token(PurePath(name).name) if name is not None and os.path.isfile(name) else None for name in names
+    ]
     titles = [f"“{text}”" if file is None else file for file, text in zip(files, shown, strict=True)]
     return titles if len(set(titles)) == len(titles) else [f"“{text}”" for text in shown]
 

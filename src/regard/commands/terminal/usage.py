@@ -7,12 +7,17 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING
+from inspect import Parameter
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from regard.commands.shared.texts import is_model
+from regard.gpt.option_table import Spec
 
 # What typer says of a value, in the wordings of its versions, and what the value must be.
 _RULES = (
@@ -20,13 +25,21 @@ _RULES = (
     (r"valid (?:integer|int)\b", "must be a whole number"),
     (r"valid (?:number|float)\b", "must be a number"),
 )
-
-
+_ELSEWHERE = {
+    "No such command 'watch'": "regard see --model DIRECTORY shows what every head of a model does",  # Python's name
+    "No such command 'bench'": "the benchmarks are in the repository: in a clone of it, python -m benchmarks",
+}
+# The types of flags, where typer does not take those of Python's arguments.
+_FLAG_TYPES: dict[Any, Any] = {
+    **dict.fromkeys((Any, str | Path, str | Path | None), str),
+    **dict.fromkeys((float | int, float | int | None), float),
+    int | str | Sequence[int] | Sequence[str] | None: list[str],
+}
 NO_UTF8 = "the locale of this terminal is not UTF-8; set one: export LC_ALL=C.UTF-8"
 
 
 class RegardCommand(TyperCommand):
-    """A command whose help has the style of the benchmarks' help: <int>, [default: 50]."""
+    """A command whose help is in plain tables: <int>, [default: 50]."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the tables of arguments and options."""
@@ -41,6 +54,20 @@ class RegardGroup(TyperGroup):
         """Write the tables of options and commands."""
         with _plain_tables(formatter):
             super().format_options(ctx, formatter)
+
+
+def option_parameter(spec: Spec) -> Parameter:
+    """An option of a table as a parameter that typer reads: a flag with its type, default and help."""
+    required = spec.default is MISSING
+    shown = "" if required else f"  [default: {spec.default_text}]"
+    info = typer.Option(*filter(None, [spec.option.flag]), help=spec.option.help + shown, show_default=False)
+    kind = _FLAG_TYPES.get(spec.type, spec.type)
+    return Parameter(
+        spec.name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if required else spec.default,
+        annotation=Annotated[kind | None if spec.default is None else kind, info],
+    )
 
 
 @contextmanager
@@ -73,8 +100,8 @@ def explain_usage(error: Any, typed: Sequence[str], command: str) -> str:
         context = getattr(error, "ctx", None)
         options = [name for one in (context.command.params if context else ()) for name in one.opts]
         return _explain_words(message, typed, command, takes_model="--model" in options)
-    if message == "No such command 'watch'":  # what Python calls it
-        return f"{message}; regard see --model DIRECTORY shows what every head of a model does"
+    if (elsewhere := _ELSEWHERE.get(message)) is not None:
+        return f"{message}; {elsewhere}"
     if "requires an argument" in message:
         return f"{getattr(error, 'option_name', message)} needs a value"
     flags = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name.startswith("-")]

@@ -6,50 +6,50 @@ results.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from regard.attention.positions import Rotary, Stretch
+from regard.gpt.checkpoint.config_reader import ConfigReader, typed
 from regard.gpt.config import GPTConfig
-from regard.support.printable import readable
 
-KINDS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "regard")
-CLASSES = {
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "regard": "GPT",
-}
-LARGEST = 1 << 31  # no size of a model is as large
-# Default end-of-text tokens of transformers.
-ENDS = {"gpt2": 50256, "llama": 2, "mistral": 2}
 # transformers' names for the feed-forwards that its GPT-2 can have.
 GPT2_ACTIVATIONS = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu": "gelu_exact"}
+# Sizes by their names in config.json, and ours.
+GPT2_SIZES = {"n_positions": "context_length", "n_embd": "d_model", "n_layer": "num_layers", "n_head": "num_heads"}
+LLAMA_SIZES = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "d_ff",
+}
 
 
-def kind_of(config: GPTConfig) -> str:
+@dataclass(frozen=True)
+class Family:
+    """A model_type of config.json. Its weights are named in weight_names.LAYOUTS.
+
+    architecture: the class of transformers.
+    fits: does that class compute a model of this config?
+    read: the fields of GPTConfig from a config.json; what is not supported is refused.
+    write: what a config.json holds beside model_type and architectures.
+    """
+
+    architecture: str
+    fits: Callable[[GPTConfig], bool]
+    read: Callable[[ConfigReader], dict[str, Any]]
+    write: Callable[[GPTConfig], dict[str, Any]]
+
+
+def model_type_of(config: GPTConfig) -> str:
     """The model_type of transformers that computes this model; "regard" if there is none.
 
-    >>> kind_of(GPTConfig.preset("tiny")), kind_of(GPTConfig.preset("tiny", rotary=Rotary()))
+    >>> model_type_of(GPTConfig.preset("tiny")), model_type_of(GPTConfig.preset("tiny", rotary=Rotary()))
     ('gpt2', 'regard')
     """
-    c = config
-    if c.rotary is None:
-        plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
-        return "gpt2" if plain and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm else "regard"
-    if c.norm != "rms" or c.feed_forward != "swiglu" or c.rotary.interleaved:
-        return "regard"
-    if c.qk_norm:
-        return "qwen3" if not c.qkv_bias and not c.bias and c.norm_eps == 1e-6 else "regard"
-    if c.qkv_bias and not c.bias:
-        return "qwen2"
-    if c.window is not None:
-        return "mistral" if not c.qkv_bias and not c.bias else "regard"
-    return "llama" if c.qkv_bias == c.bias else "regard"
+    return next(kind for kind, family in FAMILIES.items() if family.fits(config))
 
 
 def config_to_transformers(config: GPTConfig) -> dict[str, Any]:
@@ -61,47 +61,9 @@ def config_to_transformers(config: GPTConfig) -> dict[str, Any]:
 
     A model that transformers has no class for has model_type "regard" and our own fields; transformers refuses it.
     """
-    kind, c = kind_of(config), config
-    content: dict[str, Any] = {"model_type": kind, "architectures": [CLASSES[kind]]}
-    if kind == "regard":
-        return content | asdict(c)
-    content |= {"vocab_size": c.vocab_size, "tie_word_embeddings": c.tied}
-    first, end = next(iter(c.ends), None), list(c.end) if isinstance(c.end, tuple) else c.end
-    content |= {"bos_token_id": first if kind == "gpt2" else None, "eos_token_id": end, "pad_token_id": None}
-    # transformers' Llama has only attention_dropout; the other two are ours, so that the config survives a round trip.
-    content |= {"resid_pdrop": c.dropout, "embd_pdrop": c.dropout}
-    if kind == "gpt2":
-        return content | {
-            "n_positions": c.context_length,
-            "n_embd": c.d_model,
-            "n_layer": c.num_layers,
-            "n_head": c.num_heads,
-            "n_inner": c.d_ff,
-            "activation_function": next(k for k, v in GPT2_ACTIVATIONS.items() if v == c.feed_forward),
-            "layer_norm_epsilon": c.norm_eps,
-            "attn_pdrop": c.dropout,
-        }
-    content |= {
-        "max_position_embeddings": c.context_length,
-        "hidden_size": c.d_model,
-        "num_hidden_layers": c.num_layers,
-        "num_attention_heads": c.num_heads,
-        "num_key_value_heads": c.kv_heads,
-        "head_dim": c.head_dim,
-        "intermediate_size": c.inner,
-        "hidden_act": "silu",
-        "rms_norm_eps": c.norm_eps,
-        "attention_dropout": c.dropout,
-        **_rope_of(c),
-    }
-    if kind == "llama":
-        content |= {"attention_bias": c.bias, "mlp_bias": c.bias}
-    elif kind == "mistral":
-        content |= {"sliding_window": c.window}
-    else:
-        content |= {"sliding_window": c.window, "use_sliding_window": c.window is not None, "max_window_layers": 0}
-        content |= {"layer_types": [_layer_type(c.window)] * c.num_layers}
-    return content
+    kind = model_type_of(config)
+    family = FAMILIES[kind]
+    return {"model_type": kind, "architectures": [family.architecture], **family.write(config)}
 
 
 def config_from_transformers(content: Mapping[str, Any], where: str = "config.json") -> GPTConfig:
@@ -114,18 +76,10 @@ def config_from_transformers(content: Mapping[str, Any], where: str = "config.js
     A setting that would change the results and is not supported is refused by name. `end` is all of its eos_token_ids
     that are in the vocabulary.
     """
-    reader = _ConfigReader(content, where)
-    kind = reader.one_of("model_type", KINDS, None, "these are the kinds that can be loaded")
+    reader = ConfigReader(content, where)
+    kind = reader.one_of("model_type", tuple(FAMILIES), None, "these are the kinds that can be loaded")
     try:
-        if kind == "regard":
-            return _regard_config(reader)
-        sizes = _gpt2_config(reader) if kind == "gpt2" else _llama_config(reader, kind)
-        reader.one_of("quantization_config", (None,), None, "only weights that are not quantised can be loaded")
-        sizes |= {
-            "vocab_size": reader.integer("vocab_size"),
-            "tied": reader.flag("tie_word_embeddings", kind == "gpt2"),
-        }
-        return GPTConfig(**sizes, end=reader.end(ENDS.get(kind), sizes["vocab_size"]))
+        return GPTConfig(**FAMILIES[kind].read(reader))
     except ValueError as error:
         if str(error).startswith(where):
             raise
@@ -140,130 +94,139 @@ def end_from_transformers(
     >>> end_from_transformers({"eos_token_id": [7, 9]}, GPTConfig.preset("tiny"))
     (7, 9)
     """
-    reader = _ConfigReader(content, where)
+    reader = ConfigReader(content, where)
     return config.end if content.get("eos_token_id") is None else reader.end(None, config.vocab_size)
 
 
-class _ConfigReader:
-    """Reads values of an untrusted config.json by name and type; a wrong one is refused by name."""
-
-    def __init__(self, content: Mapping[str, Any], where: str) -> None:
-        self.content, self.where = content, where
-
-    def refuse(self, key: str, why: str) -> NoReturn:
-        value = readable(repr(self.content[key])) if key in self.content else "missing"
-        raise ValueError(f"{self.where}: {readable(key)} is {value}; {why}. Nothing was loaded.")
-
-    def one_of(self, key: str, allowed: tuple[Any, ...], default: Any, why: str) -> Any:
-        value = self.content.get(key, default)
-        if not any(type(value) is type(one) and value == one for one in allowed):
-            known = ", ".join(map(repr, allowed))
-            self.refuse(key, f"it must be {'one of ' * (len(allowed) > 1)}{known}: {why}")
-        return value
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self.content.get(key, default)
-        if type(value) is not int or not 1 <= value < LARGEST:
-            self.refuse(key, "it must be a whole number of at least 1 and below 2³¹")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.content.get(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            self.refuse(key, "it must be a number")
-        return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.content.get(key, default)
-        if type(value) is not bool:
-            self.refuse(key, "it must be true or false")
-        return value
-
-    def table(self, key: str) -> dict[str, Any]:
-        value = self.content.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.refuse(key, "it must be a JSON object")
-        return value or {}
-
-    def end(self, default: int | None, vocab_size: int) -> int | tuple[int, ...] | None:
-        held = tuple(i for i in dict.fromkeys(self.ids("eos_token_id", default)) if 0 <= i < vocab_size)
-        return held if len(held) > 1 else next(iter(held), None)
-
-    def ids(self, key: str, default: int | None) -> tuple[int, ...]:
-        value = self.content.get(key, default)
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(type(i) is int for i in ids):
-            self.refuse(key, "it must be a token id, or a list of them")
-        return tuple(ids)
-
-    def dropout(self, *keys: str, default: float) -> float:
-        values = {key: self.number(key, default) for key in keys}
-        if len(set(values.values())) > 1:
-            listed = ", ".join(f"{key} is {value}" for key, value in values.items())
-            raise ValueError(
-                f"{self.where}: {listed}; there is one dropout for all three here, so set them to the same value "
-                "(they act in training only). Nothing was loaded."
-            )
-        return values[keys[0]]
+def _is_gpt2(c: GPTConfig) -> bool:
+    plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
+    return plain and c.rotary is None and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm
 
 
-def _gpt2_config(reader: _ConfigReader) -> dict[str, Any]:
+def _read_gpt2(reader: ConfigReader) -> dict[str, Any]:
     activation = reader.one_of("activation_function", tuple(GPT2_ACTIVATIONS), "gelu_new", "a GELU, exact or by tanh")
     reader.one_of("scale_attn_weights", (True,), True, "scores are always divided by √head_dim")
     reader.one_of("scale_attn_by_inverse_layer_idx", (False,), False, "scores are scaled alike in all layers")
     reader.one_of("reorder_and_upcast_attn", (False,), False, "attention is computed in the dtype of the weights")
     reader.one_of("add_cross_attention", (False,), False, "cross-attention is not supported")
     return {
-        "context_length": reader.integer("n_positions"),
-        "num_layers": reader.integer("n_layer"),
-        "d_model": reader.integer("n_embd"),
-        "num_heads": reader.integer("n_head"),
+        **reader.sizes(GPT2_SIZES),
         "d_ff": None if reader.content.get("n_inner") is None else reader.integer("n_inner"),
         "feed_forward": GPT2_ACTIVATIONS[activation],
         "norm_eps": reader.number("layer_norm_epsilon", 1e-5),
         "dropout": reader.dropout("resid_pdrop", "embd_pdrop", "attn_pdrop", default=0.1),
+        **_read_vocabulary(reader, tied=True, end=50256),
     }
 
 
-def _llama_config(reader: _ConfigReader, kind: str) -> dict[str, Any]:
-    layers, width, heads = (reader.integer(k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
-    head_dim = reader.content.get("head_dim", 128 if kind == "qwen3" else None)  # as transformers fills it in
-    if head_dim is not None and reader.integer("head_dim", 128) * heads != width:
+def _write_gpt2(c: GPTConfig) -> dict[str, Any]:
+    return {
+        **_write_vocabulary(c),
+        **{theirs: getattr(c, ours) for theirs, ours in GPT2_SIZES.items()},
+        "bos_token_id": next(iter(c.ends), None),
+        "n_inner": c.d_ff,
+        "activation_function": next(k for k, v in GPT2_ACTIVATIONS.items() if v == c.feed_forward),
+        "layer_norm_epsilon": c.norm_eps,
+        "attn_pdrop": c.dropout,
+    }
+
+
+def _read_vocabulary(reader: ConfigReader, tied: bool, end: int | None) -> dict[str, Any]:
+    """What all families of transformers have in common, with their defaults for a tied head and the end of text."""
+    reader.one_of("quantization_config", (None,), None, "only weights that are not quantised can be loaded")
+    size = reader.integer("vocab_size")
+    return {"vocab_size": size, "tied": reader.flag("tie_word_embeddings", tied), "end": reader.end(end, size)}
+
+
+def _write_vocabulary(c: GPTConfig) -> dict[str, Any]:
+    # transformers' Llama has only attention_dropout; the other two are ours, so that the config survives a round trip.
+    content = {"vocab_size": c.vocab_size, "tie_word_embeddings": c.tied, "bos_token_id": None, "pad_token_id": None}
+    end = list(c.end) if isinstance(c.end, tuple) else c.end
+    return content | {"eos_token_id": end, "resid_pdrop": c.dropout, "embd_pdrop": c.dropout}
+
+
+def _is_llama(c: GPTConfig, **same: object) -> bool:
+    """Is it a model of the Llama family, and has these fields?"""
+    is_rms = c.norm == "rms" and c.feed_forward == "swiglu" and c.rotary is not None and not c.rotary.interleaved
+    return is_rms and all(getattr(c, name) == value for name, value in same.items())
+
+
+def _read_llama_family(
+    reader: ConfigReader,
+    window: int | None,
+    end: int | None = None,
+    head_dim: int | None = None,
+    has_kv_heads: bool = True,
+    has_bias: bool = False,
+) -> dict[str, Any]:
+    """What Llama, Mistral and Qwen have in common.
+
+    end, head_dim: the defaults of transformers. has_kv_heads, has_bias: must num_key_value_heads be given, and may
+    there be biases?
+    """
+    sizes = reader.sizes(LLAMA_SIZES)
+    width, heads, kind = sizes["d_model"], sizes["num_heads"], reader.content["model_type"]
+    if reader.content.get("head_dim", head_dim) is not None and reader.integer("head_dim", 128) * heads != width:
         reader.refuse("head_dim", f"times num_attention_heads ({heads}) it must be hidden_size ({width})")
     reader.one_of("hidden_act", ("silu", "swish"), "silu", "the gate of the feed-forward")
-    attention_bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
-    if kind == "llama" and attention_bias != mlp_bias:
+    for name in ("attention_bias", "mlp_bias"):
+        if reader.flag(name, False) and not has_bias:
+            reader.refuse(name, f"{kind} is loaded without such biases")
+    _check_layer_types(reader, sizes["num_layers"], window)
+    return sizes | {
+        "num_kv_heads": _kv_heads(reader, heads, has_kv_heads),
+        "dropout": reader.dropout("attention_dropout", "resid_pdrop", "embd_pdrop", default=0.0),
+        "rotary": _rotary(reader),
+        "window": window,
+        "norm": "rms",
+        "norm_eps": reader.number("rms_norm_eps", 1e-6),
+        "feed_forward": "swiglu",
+        "qkv_bias": False,
+        "bias": False,
+        **_read_vocabulary(reader, tied=False, end=end),
+    }
+
+
+def _write_llama_family(c: GPTConfig, **more: Any) -> dict[str, Any]:
+    return {
+        **_write_vocabulary(c),
+        **{theirs: getattr(c, ours) for theirs, ours in LLAMA_SIZES.items()},
+        "intermediate_size": c.inner,
+        "num_key_value_heads": c.kv_heads,
+        "head_dim": c.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": c.norm_eps,
+        "attention_dropout": c.dropout,
+        **_rope_of(c),
+        **more,
+    }
+
+
+def _read_llama(reader: ConfigReader) -> dict[str, Any]:
+    bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
+    if bias != mlp_bias:
         reader.refuse(
             "attention_bias", f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
         )
-    if kind != "llama" and (attention_bias or mlp_bias):
-        reader.refuse("attention_bias" if attention_bias else "mlp_bias", f"{kind} is loaded without such biases")
-    eps = reader.number("rms_norm_eps", 1e-6)
-    if kind == "qwen3" and eps != 1e-6:
+    _sliding_window(reader)  # transformers' Llama ignores it
+    fields = _read_llama_family(reader, None, end=2, has_kv_heads=False, has_bias=True)
+    return fields | {"qkv_bias": bias, "bias": bias}
+
+
+def _read_qwen3(reader: ConfigReader) -> dict[str, Any]:
+    if reader.number("rms_norm_eps", 1e-6) != 1e-6:
         reader.refuse("rms_norm_eps", "norms of queries and keys have 1e-06 here")
-    return {
-        "context_length": reader.integer("max_position_embeddings"),
-        "num_layers": layers,
-        "d_model": width,
-        "num_heads": heads,
-        "num_kv_heads": _kv_heads(reader, kind, heads),
-        "d_ff": reader.integer("intermediate_size"),
-        "dropout": reader.dropout("attention_dropout", "resid_pdrop", "embd_pdrop", default=0.0),
-        "rotary": _rotary(reader),
-        "window": _window(reader, kind, layers),
-        "qk_norm": kind == "qwen3",
-        "norm": "rms",
-        "norm_eps": eps,
-        "feed_forward": "swiglu",
-        "qkv_bias": kind == "qwen2" or attention_bias,
-        "bias": mlp_bias,
-    }
+    return _read_llama_family(reader, _qwen_window(reader), head_dim=128) | {"qk_norm": True}
 
 
-def _kv_heads(reader: _ConfigReader, kind: str, heads: int) -> int | None:
-    if reader.content.get("num_key_value_heads") is None and (
-        kind == "llama" or "num_key_value_heads" in reader.content
-    ):
+def _write_qwen(c: GPTConfig) -> dict[str, Any]:
+    types = [_layer_type(c.window)] * c.num_layers
+    slides = {"use_sliding_window": c.window is not None, "max_window_layers": 0, "layer_types": types}
+    return _write_llama_family(c, sliding_window=c.window, **slides)
+
+
+def _kv_heads(reader: ConfigReader, heads: int, required: bool) -> int | None:
+    if reader.content.get("num_key_value_heads") is None and (not required or "num_key_value_heads" in reader.content):
         return None
     number = reader.integer("num_key_value_heads")
     if heads % number:
@@ -275,31 +238,38 @@ def _layer_type(window: int | None) -> str:
     return "full_attention" if window is None else "sliding_attention"
 
 
-def _window(reader: _ConfigReader, kind: str, layers: int) -> int | None:
-    """The sliding window of all layers, or None. Models whose layers differ are refused."""
-    # 4096 is the default of transformers.
-    window = reader.integer("sliding_window", 4096) if reader.content.get("sliding_window", 4096) is not None else None
+def _check_layer_types(reader: ConfigReader, layers: int, window: int | None) -> None:
+    """Models whose layers differ are refused."""
     types = reader.content.get("layer_types")
     if types is not None and not isinstance(types, list):
         reader.refuse("layer_types", "it must be a list")
-    if kind == "llama":
-        window = None  # transformers' Llama ignores it
-    elif kind != "mistral":
-        window = window if reader.flag("use_sliding_window", False) else None
-        # Qwen's first max_window_layers layers have full attention.
-        first = layers if window is None else max(0, min(layers, reader.number("max_window_layers", 28.0)))
-        if types is None and 0 < first < layers:
-            reader.refuse("max_window_layers", f"all {layers} layers must have the same window: 0 or {layers} of them")
-        slides = first == 0 if types is None else "sliding_attention" in types
-        window = window if slides else None
     if types is not None and (len(types) != layers or any(one != _layer_type(window) for one in types)):
         reader.refuse("layer_types", f"all {layers} layers must be {_layer_type(window)} in this model")
-    return window
 
 
-def _rotary(reader: _ConfigReader) -> Rotary:
+def _sliding_window(reader: ConfigReader) -> int | None:
+    default = 4096  # of transformers
+    given = reader.content.get("sliding_window", default)
+    return None if given is None else reader.integer("sliding_window", default)
+
+
+def _qwen_window(reader: ConfigReader) -> int | None:
+    """The sliding window; None where layer_types or max_window_layers gives all layers full attention."""
+    window, layers = _sliding_window(reader), reader.integer("num_hidden_layers")
+    if not reader.flag("use_sliding_window", False) or window is None:
+        return None
+    types = reader.content.get("layer_types")
+    first = max(0, min(layers, reader.number("max_window_layers", 28.0)))  # these layers have full attention
+    if isinstance(types, list):
+        return window if "sliding_attention" in types else None
+    if 0 < first < layers:
+        reader.refuse("max_window_layers", f"all {layers} layers must have the same window: 0 or {layers} of them")
+    return window if first == 0 else None
+
+
+def _rotary(reader: ConfigReader) -> Rotary:
     """transformers 5 writes rope_parameters; earlier versions wrote rope_theta and rope_scaling."""
-    rope = _ConfigReader(
+    rope = ConfigReader(
         reader.table("rope_scaling") or reader.table("rope_parameters"), f"{reader.where}: rope_parameters"
     )
     for table in (rope, reader):
@@ -312,21 +282,19 @@ def _rotary(reader: _ConfigReader) -> Rotary:
     base = rope.number("rope_theta", reader.number("rope_theta", 10_000.0))
     if kind == "default":
         return Rotary(base)
-    if "factor" not in rope.content:
-        rope.refuse("factor", f"{kind} needs one")
-    factor = rope.number("factor", 1.0)
+
+    def factor_of(name: str) -> float:
+        if name not in rope.content:
+            rope.refuse(name, f"{kind} needs one")
+        return rope.number(name, 1.0)
+
+    factor = factor_of("factor")
     if kind == "linear":
         return Rotary(base, stretch=Stretch(factor))
     key = "original_max_position_embeddings"
-    original = (
-        reader.integer(key)
-        if key in reader.content
-        else rope.integer(key, reader.content.get("max_position_embeddings"))
-    )
-    for name in ("low_freq_factor", "high_freq_factor"):
-        if name not in rope.content:
-            rope.refuse(name, f"{kind} needs one")
-    low, high = rope.number("low_freq_factor", 1.0), rope.number("high_freq_factor", 4.0)
+    longest = reader.content.get("max_position_embeddings")
+    original = reader.integer(key) if key in reader.content else rope.integer(key, longest)
+    low, high = factor_of("low_freq_factor"), factor_of("high_freq_factor")
     return Rotary(base, stretch=Stretch(factor, original, low, high))
 
 
@@ -348,40 +316,45 @@ def _rope_of(config: GPTConfig) -> dict[str, Any]:
     return {"rope_theta": base, "rope_scaling": scaling, "rope_parameters": {**scaling, "rope_theta": base}}
 
 
-def _regard_config(reader: _ConfigReader) -> GPTConfig:
-    names = {field.name for field in fields(GPTConfig)}
-    unknown = sorted(reader.content.keys() - names - {"model_type", "architectures", "dtype"})
-    if unknown:
-        reader.refuse(unknown[0], "this version of regard does not know it; get a newer one")
-    values = {name: reader.content[name] for name in reader.content if name in names}
+def _read_regard(reader: ConfigReader) -> dict[str, Any]:
+    others = ("model_type", "architectures", "dtype")
+    values = {name: value for name, value in reader.content.items() if name not in others}
     if isinstance(values.get("end"), list):  # JSON has no tuples
         values["end"] = reader.ids("end", None)
     if values.get("rotary") is not None:
-        rotary = _typed(Rotary, reader.table("rotary"), f"{reader.where}: rotary")
+        rotary = typed(Rotary, reader.table("rotary"), f"{reader.where}: rotary")
         if rotary.get("stretch") is not None:
-            rotary["stretch"] = Stretch(**_typed(Stretch, rotary["stretch"], f"{reader.where}: stretch"))
+            rotary["stretch"] = Stretch(**typed(Stretch, rotary["stretch"], f"{reader.where}: stretch"))
         values["rotary"] = Rotary(**rotary)
-    return GPTConfig(**_typed(GPTConfig, values, reader.where))
+    return typed(GPTConfig, values, reader.where)
 
 
-def _typed(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values, checked against the types of a dataclass."""
-    hints, reader = get_type_hints(kind), _ConfigReader(values, where)
-    for field in fields(kind):
-        if field.default is MISSING and field.name not in values:
-            reader.refuse(field.name, "it is required")
-    checked: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in hints:
-            reader.refuse(name, "this version of regard does not know it; get a newer one")
-        allowed = tuple(get_origin(t) or t for t in get_args(hints[name]) or (hints[name],))
-        if get_origin(hints[name]) is Literal:
-            reader.one_of(name, allowed, None, "these are the values that this version of regard supports")
-        elif int in allowed and type(value) is int and not -LARGEST < value < LARGEST:
-            reader.refuse(name, "it must be below 2³¹")
-        elif float in allowed and type(value) is int:
-            value = float(value)
-        elif type(value) not in allowed and not (Stretch in allowed and isinstance(value, dict)):
-            reader.refuse(name, f"it must be {' or '.join(t.__name__ for t in allowed)}")
-        checked[name] = value
-    return checked
+FAMILIES = {
+    "gpt2": Family("GPT2LMHeadModel", _is_gpt2, _read_gpt2, _write_gpt2),
+    "llama": Family(
+        "LlamaForCausalLM",
+        lambda c: _is_llama(c, qk_norm=False, bias=c.qkv_bias, window=None),
+        _read_llama,
+        lambda c: _write_llama_family(c, attention_bias=c.bias, mlp_bias=c.bias),
+    ),
+    "mistral": Family(
+        "MistralForCausalLM",
+        lambda c: _is_llama(c, qk_norm=False, qkv_bias=False, bias=False) and c.window is not None,
+        lambda reader: _read_llama_family(reader, _sliding_window(reader), end=2),
+        lambda c: _write_llama_family(c, sliding_window=c.window),
+    ),
+    "qwen2": Family(
+        "Qwen2ForCausalLM",
+        lambda c: _is_llama(c, qk_norm=False, qkv_bias=True, bias=False),
+        lambda reader: _read_llama_family(reader, _qwen_window(reader)) | {"qkv_bias": True},
+        _write_qwen,
+    ),
+    "qwen3": Family(
+        "Qwen3ForCausalLM",
+        lambda c: _is_llama(c, qk_norm=True, qkv_bias=False, bias=False, norm_eps=1e-6),
+        _read_qwen3,
+        _write_qwen,
+    ),
+    "regard": Family("GPT", lambda c: True, _read_regard, asdict),  # the last, which takes what no other does
+}
+KINDS = tuple(FAMILIES)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.gpt.checkpoint.stored_tensors import NOTHING_LOADED, StoredTensor
-from regard.gpt.checkpoint.weight_names import PREFIX, Place
+from regard.gpt.checkpoint.weight_names import LAYOUTS, Place
 from regard.gpt.config import GPTConfig
 
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
@@ -61,4 +61,4 @@ def linear_places(places: Mapping[str, Place]) -> dict[str, Place]:
 
 
 def _find(name: str, tensors: Mapping[str, StoredTensor]) -> StoredTensor | None:
-    return tensors.get(PREFIX["gpt2"] + name, tensors.get(name))
+    return tensors.get(LAYOUTS["gpt2"].prefix + name, tensors.get(name))

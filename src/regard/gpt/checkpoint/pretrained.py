@@ -58,7 +58,7 @@ def load(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[Model, Tokenizer | None]:
-    """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the Hugging Face Hub.
+    """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the hub.
 
     >>> import tempfile
     >>> from regard.gpt.checkpoint.saving import save
@@ -69,9 +69,9 @@ def load(
     >>> model.config.vocab_size
     307
 
-    GPT-2 (also as minGPT and nanoGPT store it), Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds config.json, and model.safetensors or
-    its shards with their index; tokenizer.json, if present, is returned as well. By default dtype is that of the
-    file, and float32 for "tiny", the model in the package. The model is in eval mode.
+    GPT-2 (also as minGPT and nanoGPT store it), Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds
+    config.json, and model.safetensors or its shards with their index; tokenizer.json, if present, is returned as well.
+    By default dtype is that of the file, and float32 for "tiny", the model in the package. The model is in eval mode.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"dtype ({dtype}) must be one of {', '.join(map(str, FLOATS))}. {NOTHING_LOADED}")

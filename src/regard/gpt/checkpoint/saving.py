@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.gpt.checkpoint.config_json import config_to_transformers
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
-from regard.gpt.checkpoint.weight_names import PREFIX, Place, places_in_file, prefixed
+from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file, prefixed
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.support.arguments import check_whole
@@ -62,7 +62,7 @@ def save(
     if missing:
         raise ValueError(f"the model has no weights for {listed(missing)}; was a layer replaced? Nothing was saved.")
     config["dtype"] = str(weights["token_embedding.weight"].dtype).removeprefix("torch.")
-    prefix = PREFIX[config["model_type"]]
+    prefix = LAYOUTS[config["model_type"]].prefix
     shards = _name_files(list(_make_shards(places, weights, shard_size)))
     texts = {"config.json": _json(config)}
     if len(shards) > 1:

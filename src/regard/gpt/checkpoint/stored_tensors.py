@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.gpt.checkpoint.header import Stored, read_header, read_json
-from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, PREFIX, Place, prefixed
+from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, LAYOUTS, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
 from regard.support.printable import readable
 
@@ -97,10 +97,10 @@ def match_tensors(
     config: GPTConfig, kind: str, places: Mapping[str, Place], tensors: Mapping[str, StoredTensor], where: Path
 ) -> dict[str, StoredTensor]:
     """Name in `places` → tensor in a file, each there and of the right shape; else a ValueError lists what is wrong."""
-    available = _without_prefix(tensors, PREFIX[kind], where)
+    available = _without_prefix(tensors, LAYOUTS[kind].prefix, where)
     if config.tied and HEAD in available and kind != "regard":
         _merge_tied_head(available, places["token_embedding.weight"].name, where)
-    prefix = PREFIX[kind] if any(name.startswith(PREFIX[kind]) for name in tensors) else ""
+    prefix = LAYOUTS[kind].prefix if any(name.startswith(LAYOUTS[kind].prefix) for name in tensors) else ""
     shapes = {place.name: place.shape for place in places.values()}
     model = _preset_name(config)
     problems = [

@@ -6,28 +6,20 @@ store them as nn.Linear does, one tensor each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from regard.gpt.activations import ACTIVATIONS
 from regard.gpt.config import GPTConfig
 
-# The prefix of all names but the head's, in files that hold the head too.
-PREFIX = {
-    "gpt2": "transformer.",
-    "llama": "model.",
-    "mistral": "model.",
-    "qwen2": "model.",
-    "qwen3": "model.",
-    "regard": "",
-}
 # Buffers in old files: masks and rotary frequencies, which are computed here.
 BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 HEAD = "lm_head.weight"
 
 
 class Place(NamedTuple):
-    """Where one of our weights is in a file: the tensor's name and shape there, whether it is transposed, and which part."""
+    """Where one of our weights is in a file: the tensor's name and shape there, if it is transposed, and which part."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,7 +35,7 @@ def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
     >>> places_in_file(config, "gpt2")["blocks.3.attention.W_key.weight"]
     Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536), axis=-1)
     """
-    return dict(_in_gpt2(config) if kind == "gpt2" else _in_llama(config) if kind != "regard" else _in_regard(config))
+    return dict(LAYOUTS[kind].places(config))
 
 
 def count_weights(config: GPTConfig, kind: str) -> int:
@@ -62,99 +54,91 @@ def prefixed(name: str, prefix: str) -> str:
     return name if name == HEAD else prefix + name
 
 
-def _linear(ours: str, theirs: str, shape: tuple[int, int], bias: bool) -> Iterator[tuple[str, Place]]:
-    yield f"{ours}.weight", Place(f"{theirs}.weight", shape)
-    if bias:
-        yield f"{ours}.bias", Place(f"{theirs}.bias", shape[:1])
-
-
-def _in_gpt2(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    E, inner = c.d_model, c.inner
-
-    def conv(ours: str, theirs: str, shape: tuple[int, int]) -> Iterator[tuple[str, Place]]:
-        yield f"{ours}.weight", Place(f"{theirs}.weight", shape, transposed=True)
-        if c.bias:
-            yield f"{ours}.bias", Place(f"{theirs}.bias", shape[1:])
-
-    def norm(ours: str, theirs: str) -> Iterator[tuple[str, Place]]:
-        yield f"{ours}.weight", Place(f"{theirs}.weight", (E,))
-        if c.bias:
-            yield f"{ours}.bias", Place(f"{theirs}.bias", (E,))
-
-    yield "token_embedding.weight", Place("wte.weight", (c.vocab_size, E))
-    yield "position_embedding.weight", Place("wpe.weight", (c.context_length, E))
-    for i in range(c.num_layers):
-        ours, theirs = f"blocks.{i}", f"h.{i}"
-        yield from norm(f"{ours}.attention_norm", f"{theirs}.ln_1")
-        for n, name in enumerate(("W_query", "W_key", "W_value")):
-            part, joined = (n * E, n * E + E), f"{theirs}.attn.c_attn"
-            yield f"{ours}.attention.{name}.weight", Place(f"{joined}.weight", (E, 3 * E), True, part)
-            if c.qkv_bias:
-                yield f"{ours}.attention.{name}.bias", Place(f"{joined}.bias", (3 * E,), False, part)
-        yield from conv(f"{ours}.attention.out_proj", f"{theirs}.attn.c_proj", (E, E))
-        yield from norm(f"{ours}.feed_forward_norm", f"{theirs}.ln_2")
-        yield from conv(f"{ours}.feed_forward.up", f"{theirs}.mlp.c_fc", (E, inner))
-        yield from conv(f"{ours}.feed_forward.down", f"{theirs}.mlp.c_proj", (inner, E))
-    yield from norm("final_norm", "ln_f")
-    if not c.tied:
-        yield "head.weight", Place(HEAD, (c.vocab_size, E))
-
-
-def _in_llama(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    E, D, inner, kv = c.d_model, c.head_dim, c.inner, c.kv_heads * c.head_dim
-    yield "token_embedding.weight", Place("embed_tokens.weight", (c.vocab_size, E))
-    for i in range(c.num_layers):
-        block, attention = f"blocks.{i}", f"blocks.{i}.attention"
-        theirs, attn, mlp = f"layers.{i}", f"layers.{i}.self_attn", f"layers.{i}.mlp"
-        yield f"{block}.attention_norm.weight", Place(f"{theirs}.input_layernorm.weight", (E,))
-        yield from _linear(f"{attention}.W_query", f"{attn}.q_proj", (E, E), c.qkv_bias)
-        yield from _linear(f"{attention}.W_key", f"{attn}.k_proj", (kv, E), c.qkv_bias)
-        yield from _linear(f"{attention}.W_value", f"{attn}.v_proj", (kv, E), c.qkv_bias)
-        yield from _linear(f"{attention}.out_proj", f"{attn}.o_proj", (E, E), c.bias)
-        if c.qk_norm:
-            yield f"{attention}.q_norm.weight", Place(f"{attn}.q_norm.weight", (D,))
-            yield f"{attention}.k_norm.weight", Place(f"{attn}.k_norm.weight", (D,))
-        yield f"{block}.feed_forward_norm.weight", Place(f"{theirs}.post_attention_layernorm.weight", (E,))
-        yield from _linear(f"{block}.feed_forward.gate", f"{mlp}.gate_proj", (inner, E), c.bias)
-        yield from _linear(f"{block}.feed_forward.up", f"{mlp}.up_proj", (inner, E), c.bias)
-        yield from _linear(f"{block}.feed_forward.down", f"{mlp}.down_proj", (E, inner), c.bias)
-    yield "final_norm.weight", Place("norm.weight", (E,))
-    if not c.tied:
-        yield "head.weight", Place(HEAD, (c.vocab_size, E))
-
-
-def _in_regard(c: GPTConfig) -> Iterator[tuple[str, Place]]:
-    """Our own names: those of GPT's state dict, found without building a model."""
+def _shapes(c: GPTConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The weights of GPT's state dict and their shapes, found without building a model."""
     E, inner, kv = c.d_model, c.inner, c.kv_heads * c.head_dim
-    gated = ACTIVATIONS[c.feed_forward].gated
 
-    def norm(name: str) -> Iterator[tuple[str, Place]]:
-        yield f"{name}.weight", Place(f"{name}.weight", (E,))
+    def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield f"{name}.weight", (E,)
         if c.bias and c.norm == "layer":
-            yield f"{name}.bias", Place(f"{name}.bias", (E,))
+            yield f"{name}.bias", (E,)
 
-    def linear(name: str, outputs: int, inputs: int, bias: bool) -> Iterator[tuple[str, Place]]:
-        return _linear(name, name, (outputs, inputs), bias)
+    def linear(name: str, outputs: int, inputs: int, bias: bool = c.bias) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield f"{name}.weight", (outputs, inputs)
+        if bias:
+            yield f"{name}.bias", (outputs,)
 
-    yield "token_embedding.weight", Place("token_embedding.weight", (c.vocab_size, E))
+    yield "token_embedding.weight", (c.vocab_size, E)
     if c.rotary is None:
-        yield "position_embedding.weight", Place("position_embedding.weight", (c.context_length, E))
-    for i in range(c.num_layers):
-        block = f"blocks.{i}"
+        yield "position_embedding.weight", (c.context_length, E)
+    for block in (f"blocks.{i}" for i in range(c.num_layers)):
         attention, feed_forward = f"{block}.attention", f"{block}.feed_forward"
         yield from norm(f"{block}.attention_norm")
-        yield from linear(f"{attention}.W_query", E, E, c.qkv_bias)
-        yield from linear(f"{attention}.W_key", kv, E, c.qkv_bias)
-        yield from linear(f"{attention}.W_value", kv, E, c.qkv_bias)
-        yield from linear(f"{attention}.out_proj", E, E, c.bias)
+        for name, width in (("W_query", E), ("W_key", kv), ("W_value", kv)):
+            yield from linear(f"{attention}.{name}", width, E, c.qkv_bias)
+        yield from linear(f"{attention}.out_proj", E, E)
         if c.qk_norm:
-            for name in (f"{attention}.q_norm.weight", f"{attention}.k_norm.weight"):
-                yield name, Place(name, (c.head_dim,))
+            yield from ((f"{attention}.{name}.weight", (c.head_dim,)) for name in ("q_norm", "k_norm"))
         yield from norm(f"{block}.feed_forward_norm")
-        if gated:
-            yield from linear(f"{feed_forward}.gate", inner, E, c.bias)
-        yield from linear(f"{feed_forward}.up", inner, E, c.bias)
-        yield from linear(f"{feed_forward}.down", E, inner, c.bias)
+        if ACTIVATIONS[c.feed_forward].gated:
+            yield from linear(f"{feed_forward}.gate", inner, E)
+        yield from linear(f"{feed_forward}.up", inner, E)
+        yield from linear(f"{feed_forward}.down", E, inner)
     yield from norm("final_norm")
     if not c.tied:
-        yield "head.weight", Place("head.weight", (c.vocab_size, E))
+        yield "head.weight", (c.vocab_size, E)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in text.split())
+
+
+# The parts of our names, and theirs.
+GPT2_NAMES = _pairs("""
+    token_embedding:wte position_embedding:wpe blocks:h attention_norm:ln_1 feed_forward_norm:ln_2 final_norm:ln_f
+    attention:attn W_query:c_attn W_key:c_attn W_value:c_attn out_proj:c_proj
+    feed_forward:mlp up:c_fc down:c_proj head:lm_head
+""")
+LLAMA_NAMES = _pairs("""
+    token_embedding:embed_tokens blocks:layers attention_norm:input_layernorm
+    feed_forward_norm:post_attention_layernorm final_norm:norm
+    attention:self_attn W_query:q_proj W_key:k_proj W_value:v_proj out_proj:o_proj
+    feed_forward:mlp gate:gate_proj up:up_proj down:down_proj head:lm_head
+""")
+QKV = ("W_query", "W_key", "W_value")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the files of a model_type name and store weights.
+
+    prefix: of all names but the head's, in files that hold the head too.
+    names: what the parts of our names are called there.
+    joined: GPT-2's way: weights are (in, out), with queries, keys and values concatenated in one tensor.
+    """
+
+    prefix: str
+    names: Mapping[str, str]
+    joined: bool = False
+
+    def places(self, config: GPTConfig) -> Iterator[tuple[str, Place]]:
+        """The places of a model's weights."""
+        E = config.d_model
+        for ours, shape in _shapes(config):
+            parts = ours.split(".")
+            theirs = ".".join(self.names.get(part, part) for part in parts)
+            if not self.joined or parts[0] != "blocks":
+                yield ours, Place(theirs, shape)
+                continue
+            part = None
+            if parts[-2] in QKV:
+                first = QKV.index(parts[-2]) * E
+                part, shape = (first, first + E), (3 * E, *shape[1:])
+            yield ours, Place(theirs, shape[::-1], transposed=len(shape) == 2, part=part)
+
+
+LAYOUTS = {
+    "gpt2": Layout("transformer.", GPT2_NAMES, joined=True),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), Layout("model.", LLAMA_NAMES)),
+    "regard": Layout("", {}),
+}

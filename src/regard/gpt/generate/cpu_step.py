@@ -7,7 +7,7 @@ copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -86,7 +86,7 @@ class CPUStep:
         )
 
     def __call__(self, ids: Int[Tensor, "B"], cache: Cache, starts: list[int] | None = None) -> Float[Tensor, "B V"]:
-        """Read one token of each row into the cache, and score the next. starts: how much padding each row begins with."""
+        """Read one token of each row into the cache, and score the next. starts: the length of each row's padding."""
         length = cache.length
         positions = torch.tensor([length] if starts is None else [length - start for start in starts])
         x = F.embedding(ids, self.token_embedding.weight)
@@ -140,18 +140,13 @@ def _attend(
         q, k = layer.rotary.rotate(q, k, positions if starts is None else positions[:, None])
     keys[:, :, length:end] = k
     values[:, :, length:end] = v
+    options: dict[str, Any] = {"mask": layer.mask, "scale": layer.scale}
     if starts is None:
-        heads = attend(q, keys[:, :, :end], values[:, :, :end], mask=layer.mask, scale=layer.scale)
+        context = attend(q, keys[:, :, :end], values[:, :, :end], **options)
     else:  # row by row, each without its padding: no mask is needed, nor a copy of the keys
-        rows = [
-            attend(
-                q[b : b + 1],
-                keys[b, :, start:end][None],
-                values[b, :, start:end][None],
-                mask=layer.mask,
-                scale=layer.scale,
-            )
+        rows = (
+            attend(q[b : b + 1], keys[b : b + 1, :, start:end], values[b : b + 1, :, start:end], **options)
             for b, start in enumerate(starts)
-        ]
-        heads = torch.cat(rows)
-    return heads.reshape(B, -1)
+        )
+        context = torch.cat(list(rows))
+    return context.reshape(B, -1)

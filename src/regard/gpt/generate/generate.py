@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -20,11 +21,11 @@ from regard.attention.cache import Cache
 from regard.attention.masks import padding
 from regard.gpt.generate.cpu_step import CPUStep
 from regard.gpt.generate.logprobs import log_probabilities
-from regard.gpt.generate.sample import NO_TOKEN, Sampling, a_seed, choose, noises
+from regard.gpt.generate.options import GenerateOptions, SamplingOptions, StreamOptions
+from regard.gpt.generate.sample import NO_TOKEN, a_seed, choose, noises
 from regard.gpt.generate.text import Continuation, GeneratedText, Reason, StopConditions, pad_left, read_prompts
 from regard.gpt.generate.threads import SMALL_PROMPT, SMALL_STEP, threads_for
 from regard.gpt.generate.unmodified import needs_module_calls
-from regard.support.arguments import check_whole
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -84,7 +85,7 @@ class EagerDecoder:
     tokens_per_call = 1
 
     def __init__(
-        self, model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+        self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
     ) -> None:
         self.model, self.sampling = model, sampling
         self.device = model.token_embedding.weight.device
@@ -125,7 +126,7 @@ class EagerDecoder:
 
 
 def decoder_for(
-    model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+    model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
 ) -> Decoder:
     """The fastest decoder that supports this model on its device."""
     if model.token_embedding.weight.device.type == "cuda" and not needs_module_calls():
@@ -139,53 +140,43 @@ def decoder_for(
     return EagerDecoder(model, batch, capacity, sampling, noise)
 
 
-def generate(
-    model: GPT,
-    prompt: Any,
-    max_new_tokens: int = 100,
-    *,
-    temperature: float | int = 1.0,
-    top_k: int | None = None,
-    top_p: float | int | None = None,
-    min_p: float | int | None = None,
-    seed: int | None = None,
-    stop: Any = None,
-    mask: Any = None,
-    samples: int | None = None,
-    logprobs: bool = False,
-) -> Any:
+def generate(model: GPT, prompt: Any, options: GenerateOptions) -> Any:
     """Continue one prompt or several; see GPT.generate."""
-    check_whole(max_new_tokens=max_new_tokens, samples=1 if samples is None else samples)
-    sampling = Sampling(temperature, top_k, top_p, min_p)
-    if sampling.greedy and samples is not None and samples > 1:
-        raise ValueError(f"samples ({samples}) would all be the same text, the greedy one; raise temperature or top_k")
-    prompts = read_prompts(prompt, mask, model.config, model.tokenizer)
-    stops = StopConditions.read(stop, model.config.ends, prompts.is_text)
-    rows, seed = [row for row in prompts.rows for _ in range(samples or 1)], a_seed(seed)
+    prompts = read_prompts(prompt, options.mask, model.config, model.tokenizer)
+    stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
+    rows = [row for row in prompts.rows for _ in range(options.samples or 1)]
     texts = [GeneratedText(stops, model.tokenizer if prompts.is_text else None) for _ in rows]
-    strings = [""] * len(rows)
+    options = replace(options, seed=a_seed(options.seed))
     with torch.inference_mode(), eval_mode(list(model.modules())):
-        for group in _groups(rows, max_new_tokens, model.config.context_length):
-            noise = None if sampling.greedy else torch.cat([noises(seed, max_new_tokens, 1, i) for i in group], dim=1)
-            generation = _Generation(model, [rows[i] for i in group], max_new_tokens, sampling, noise)
-            while any(texts[i].reason is None for i in group) and (columns := generation.next()):
-                for column in columns:
-                    for i, token in zip(group, column, strict=True):
-                        strings[i] += texts[i].append(token)
-            for i in group:
-                strings[i] += texts[i].finish(generation.limit)
-            del generation  # the next group may reuse its memory
-        results: list[Any] = strings if prompts.is_text else [text.ids for text in texts]
-        if logprobs:
+        for group in _groups(rows, options.max_new_tokens, model.config.context_length):
+            _generate_group(model, rows, texts, group, options)
+        results: list[Any] = [text.text if prompts.is_text else text.ids for text in texts]
+        if options.logprobs:
             results = [
                 Continuation(
-                    string if prompts.is_text else None, text.ids, log_probabilities(model, row, text.ids), text.reason
+                    text.text if prompts.is_text else None,
+                    text.ids,
+                    log_probabilities(model, row, text.ids),
+                    text.reason,
                 )
-                for row, string, text in zip(rows, strings, texts, strict=True)
+                for row, text in zip(rows, texts, strict=True)
             ]
-    if samples is not None:
+    if (samples := options.samples) is not None:
         results = [results[i : i + samples] for i in range(0, len(results), samples)]
     return results if prompts.is_batch else results[0]
+
+
+def _generate_group(
+    model: GPT, rows: list[list[int]], texts: list[GeneratedText], group: list[int], options: StreamOptions
+) -> None:
+    """Continue the rows of a group as one batch; their texts receive the tokens."""
+    generation = _Generation(model, rows, group, options)
+    while any(texts[i].reason is None for i in group) and (columns := generation.next()):
+        for column in columns:
+            for i, token in zip(group, column, strict=True):
+                texts[i].append(token)
+    for i in group:
+        texts[i].finish(generation.limit)
 
 
 class GenerationStream:
@@ -196,34 +187,19 @@ class GenerationStream:
     or "context" (the model's context is full).
     """
 
-    def __init__(
-        self,
-        model: GPT,
-        prompt: Any,
-        max_new_tokens: int = 100,
-        *,
-        temperature: float | int = 1.0,
-        top_k: int | None = None,
-        top_p: float | int | None = None,
-        min_p: float | int | None = None,
-        seed: int | None = None,
-        stop: Any = None,
-    ) -> None:
-        check_whole(max_new_tokens=max_new_tokens)
-        sampling = Sampling(temperature, top_k, top_p, min_p)
+    def __init__(self, model: GPT, prompt: Any, options: StreamOptions) -> None:
         prompts = read_prompts(prompt, None, model.config, model.tokenizer)
         if len(prompts.rows) != 1:
             raise ValueError(
                 f"a stream is one text, but here are {len(prompts.rows)} prompts; use generate() for several"
             )
-        stops = StopConditions.read(stop, model.config.ends, prompts.is_text)
-        self.seconds, self.seed = 0.0, a_seed(seed)
+        stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
+        self.seconds, self.seed = 0.0, a_seed(options.seed)
         self._text = GeneratedText(stops, model.tokenizer if prompts.is_text else None)
         self._is_text = prompts.is_text
         self._modules = list(model.modules())
-        noise = None if sampling.greedy else noises(self.seed, max_new_tokens)
         self._generation: _Generation | None = None
-        self._begin = partial(_Generation, model, prompts.rows, max_new_tokens, sampling, noise, tokens_per_call=1)
+        self._begin = partial(_Generation, model, prompts.rows, [0], replace(options, seed=self.seed), 1)
 
     @property
     def reason(self) -> Reason | None:
@@ -256,25 +232,26 @@ class GenerationStream:
 
 
 class _Generation:
-    """Tokens for a batch of rows, up to a number of tokens or the end of the context."""
+    """Tokens for some of the rows, those of a group, up to a number of tokens or the end of the context."""
 
     def __init__(
         self,
         model: GPT,
         rows: list[list[int]],
-        max_new_tokens: int,
-        sampling: Sampling,
-        noise: Tensor | None,
+        group: list[int],
+        options: StreamOptions,
         tokens_per_call: int | None = None,
     ) -> None:
-        longest = max(map(len, rows))
+        batch, n, sampling = [rows[i] for i in group], options.max_new_tokens, options.sampling
+        longest = max(map(len, batch))
         # The last token is chosen but never read, so it needs no place in the context.
-        self.remaining = min(max_new_tokens, model.config.context_length - longest + 1)
-        self.limit: Reason = "length" if self.remaining == max_new_tokens else "context"
+        self.remaining = min(n, model.config.context_length - longest + 1)
+        self.limit: Reason = "length" if self.remaining == n else "context"
         if self.remaining:
-            self.decoder = decoder_for(model, len(rows), longest + self.remaining, sampling, noise)
+            noise = None if sampling.greedy else torch.cat([noises(options.seed, n, 1, i) for i in group], dim=1)
+            self.decoder = decoder_for(model, len(batch), longest + self.remaining, sampling, noise)
             self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
-            self.decoder.prefill(*pad_left(rows))
+            self.decoder.prefill(*pad_left(batch))
 
     def next(self) -> list[list[int]]:
         """The next tokens: for each step a list with one token per row; empty at the limit."""

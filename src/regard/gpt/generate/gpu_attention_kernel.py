@@ -88,7 +88,8 @@ def _column(t, G: tl.constexpr):
 
 @triton.jit
 def attend_one(
-    QKV, Keys, Values, Slot, Start, QNorm, KNorm, Cos, Sin, Parts, Tops, Sums, Arrived, Out, capacity, window, scale, eps,
+    QKV, Keys, Values, Slot, Start, QNorm, KNorm, Cos, Sin, Parts, Tops, Sums, Arrived, Out,
+    capacity, window, scale, eps,
     H: tl.constexpr, HKV: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, G: tl.constexpr, BS: tl.constexpr,
     SPLITS: tl.constexpr, ROTARY: tl.constexpr, QK_NORM: tl.constexpr, WINDOW: tl.constexpr, EARLY: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -125,8 +126,8 @@ def attend_one(
     if part == 0:
         one = tl.arange(0, 1)
         k = _norm_and_rotate(
-            base, KNorm, cos, sin, d, in_head[None, :] & (one[:, None] == 0), (H + head) * D + one[:, None] + d[None, :],
-            eps, D, ROTARY, QK_NORM,
+            base, KNorm, cos, sin, d, in_head[None, :] & (one[:, None] == 0),
+            (H + head) * D + one[:, None] + d[None, :], eps, D, ROTARY, QK_NORM,
         ).to(Keys.dtype.element_ty)  # fmt: skip
         v = tl.load(base + (H + HKV + head) * D + one[:, None] + d[None, :], mask=in_head[None, :], other=0)
         tl.store(Keys + cache + slot * D + one[:, None] + d[None, :], k, mask=in_head[None, :])

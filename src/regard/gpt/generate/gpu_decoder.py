@@ -24,7 +24,8 @@ from triton.errors import TritonError
 from regard.attention.masks import padding
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
-from regard.gpt.generate.sample import Sampling, choose
+from regard.gpt.generate.options import SamplingOptions
+from regard.gpt.generate.sample import choose
 from regard.gpt.generate.unmodified import fingerprint
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _unsupported: set[tuple[Any, ...]] = set()  # models and batch sizes whose kerne
 
 
 def graph_decoder_for(
-    model: GPT, batch: int, capacity: int, sampling: Sampling, noise: Float[Tensor, "n B"] | None
+    model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
 ) -> GraphDecoder | None:
     """A decoder that replays CUDA graphs; None where its kernels do not support the model or this GPU."""
     weight = model.token_embedding.weight
@@ -61,7 +62,7 @@ def graph_decoder_for(
 
 
 def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
-    """Were graphs captured for this batch size, and has the model not changed since?"""
+    """Were graphs captured for this batch size, and has the model not changed since? No reference to them is kept."""
     kept = _kept.get(model)
     return kept is not None and kept.key[0] == batch and kept.state == state
 
@@ -76,7 +77,7 @@ class GraphDecoder:
         model: GPT,
         batch: int,
         capacity: int,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         noise: Float[Tensor, "n B"] | None,
         state: list[object],
     ) -> None:
@@ -133,7 +134,7 @@ class HostCopy:
 
 
 def graphs_for(
-    user: GraphDecoder, model: GPT, key: tuple[int, int, Sampling, GPTConfig], state: list[object]
+    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions, GPTConfig], state: list[object]
 ) -> CapturedGraphs:
     """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
     with _capture_lock:
@@ -153,7 +154,7 @@ class KeptGraphs:
     """A model's graphs, what they were captured for, and the model's fingerprint at that time."""
 
     graphs: CapturedGraphs
-    key: tuple[int, int, Sampling, GPTConfig]
+    key: tuple[int, int, SamplingOptions, GPTConfig]
     state: list[object]
 
 
@@ -168,7 +169,7 @@ class CapturedGraphs:
     # Tensors made in inference mode cannot be written to outside it; these buffers are used in every mode.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __init__(self, model: GPT, batch: int, capacity: int, sampling: Sampling) -> None:
+    def __init__(self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions) -> None:
         self.model, self.sampling = model, sampling
         self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
         device = self.step.x.device
@@ -202,17 +203,15 @@ class CapturedGraphs:
         if noise is not None:
             n = min(len(noise), len(self.noise))  # more tokens may be requested than fit
             self.noise[:n].copy_(noise[:n], non_blocking=True)
-        known = self.prefills.get(length)
-        if known is None:
+        prompt, graph = self.prefills.get(length, (None, None))
+        if prompt is None:
             with torch.inference_mode(False):
                 prompt = torch.zeros(len(ids), length, dtype=torch.long, device=step.x.device)
-        else:
-            prompt = known[0]
         prompt[:, extra:].copy_(ids, non_blocking=True)  # the padding before it is masked
-        if known is None:
+        if graph is None:
             self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
         else:
-            known[1].replay()
+            graph.replay()
         self.count = 1
         self._record_event()
 

@@ -134,7 +134,7 @@ class GPUStep:
         return self.inner if product.activation is not None else self.qkv
 
     def _norm(self, norm: Norm, added: Product | None, first: bool = False) -> Tensor:
-        """norm(x) for several rows, after adding the partial sums of `added` to x. linear_one norms a single row itself."""
+        """norm(x) for several rows, after the sums of `added` are added to x. linear_one norms a single row itself."""
         if self.batch == 1:
             return self.x
         K, bias = self.x.shape[1], None if added is None else added.weights[0].bias
@@ -149,18 +149,14 @@ class GPUStep:
         """A Product, from x into out. For several rows x is normed already, and residuals are left as partial sums."""
         weights, gate, residual = product.weights, product.gate, product.residual
         sizes = tuple(len(w.weight) for w in weights)
-        K, three = weights[0].weight.shape[1], len(weights) == 3
-        assert three or len(weights) == 1
-        has_bias = weights[0].bias is not None
-        q, k, v = weights if three else weights * 3
+        K, has_bias = weights[0].weight.shape[1], weights[0].bias is not None
+        q, k, v = weights * (3 // len(weights))  # one or three
+        four = (q, k, v, q if gate is None else gate)
         # A pointer that is never read: any tensor will do.
-        pointers = (
-            x, q.weight, k.weight, v.weight, q.weight if gate is None else gate.weight,
-            *(x if w.bias is None else w.bias for w in (q, k, v)), x if gate is None or gate.bias is None else gate.bias,
-        )  # fmt: skip
+        pointers = (x, *(w.weight for w in four), *(x if w.bias is None else w.bias for w in four))
         options = {
             "K": K, "ACTIVATION": "none" if product.activation is None else product.activation.name,
-            "GATED": gate is not None, "THREE": three, "BEST": best,
+            "GATED": gate is not None, "THREE": len(weights) == 3, "BEST": best,
         }  # fmt: skip
         options |= self._block_sizes(sum(sizes), K, matrices=1 if gate is None else 2)
         programs = self._programs(sizes, K)

@@ -6,67 +6,23 @@ alone or in a batch, one token at a time or by CUDA graphs.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Any
+from warnings import warn
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.support.argument_names import named
+from regard.gpt.generate.options import TINY, SamplingOptions
+from regard.gpt.option_table import valid_seed
 
 FEW = 512  # on a CPU, the nucleus is first searched among this many best tokens: sorting all takes milliseconds
-TINY = torch.finfo(torch.float32).tiny  # smaller numbers may be 0 in the arithmetic below
 NO_TOKEN = -1  # in place of a token where the scores are NaN or infinite, so that no distribution follows from them
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is sampled.
-
-    >>> Sampling(temperature=0).greedy
-    True
-
-    temperature: below 1 sharpens the distribution, above 1 flattens it; 0 is greedy: always the best token. So is a
-        temperature that float32 cannot hold, below 1.2e-38.
-    top_k: only the k best tokens.
-    top_p: only the best tokens that together have probability p (nucleus sampling); applied after top_k.
-    min_p: only tokens with at least this share of the best token's probability; applied last.
-    """
-
-    temperature: float | int = 1.0
-    top_k: int | None = None
-    top_p: float | int | None = None
-    min_p: float | int | None = None
-
-    def __post_init__(self) -> None:
-        if not _is_number(self.temperature) or not 0 <= self.temperature < math.inf:
-            raise ValueError(
-                f"{named('temperature', self.temperature)} must be a number of at least 0; "
-                "0 takes the best token, 0.8 is usual"
-            )
-        if self.top_k is not None and (
-            isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 1
-        ):
-            raise ValueError(
-                f"{named('top_k', self.top_k)} must be a whole number of at least 1; leave it out for all tokens"
-            )
-        if self.top_p is not None and (not _is_number(self.top_p) or not 0 < self.top_p <= 1):
-            raise ValueError(
-                f"{named('top_p', self.top_p)} must be above 0 and at most 1; 0.9 is usual, 1 keeps all tokens"
-            )
-        if self.min_p is not None and (not _is_number(self.min_p) or not 0 <= self.min_p <= 1):
-            raise ValueError(f"{named('min_p', self.min_p)} must be from 0 to 1; 0.05 is usual, 0 keeps all tokens")
-
-    @property
-    def greedy(self) -> bool:
-        """Is it always the best token, without randomness?"""
-        return self.temperature < TINY or self.top_k == 1
 
 
 def choose(
     logits: Float[Tensor, "B V"],
-    sampling: Sampling,
+    sampling: SamplingOptions,
     noise: Float[Tensor, "B"] | None = None,
     best: Float[Tensor, "B"] | None = None,
 ) -> Int[Tensor, "B"]:
@@ -76,9 +32,9 @@ def choose(
     best: the largest score of each row, where it is known already. If it is not finite, the token means nothing.
 
     >>> scores = torch.tensor([[1.0, 3.0, 2.0]])
-    >>> choose(scores, Sampling(temperature=0))
+    >>> choose(scores, SamplingOptions(temperature=0))
     tensor([1])
-    >>> choose(scores, Sampling(top_k=2), noise=torch.tensor([0.9]))
+    >>> choose(scores, SamplingOptions(top_k=2), noise=torch.tensor([0.9]))
     tensor([2])
 
     Inverse transform sampling: the first token whose cumulative probability exceeds the noise. In float32, and without
@@ -158,13 +114,13 @@ def a_seed(seed: int | None) -> int:
     """The seed, checked; None draws one from torch's default generator."""
     if seed is None:
         return int(torch.randint(2**31, ()))
-    # torch's generator uses 32 bits of a seed; a larger seed would silently equal another one.
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise ValueError(
-            f"{named('seed', seed)} must be a whole number of at least 0 and below 2³²; try 7, or leave it out"
-        )
+    valid_seed("seed", seed)
     return seed
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def Sampling(
+    temperature: float | int = 1.0, top_k: int | None = None, top_p: float | int | None = None, min_p: Any = None
+) -> SamplingOptions:
+    """The name of SamplingOptions in the last release."""
+    warn("Sampling is SamplingOptions now, in regard.gpt.generate.options", DeprecationWarning, stacklevel=2)
+    return SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)

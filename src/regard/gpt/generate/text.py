@@ -42,24 +42,24 @@ def read_prompts(prompt: Any, mask: Any, config: GPTConfig, tokenizer: Tokenizer
     if mask is not None and not isinstance(prompt, Tensor):
         raise ValueError("mask says which tokens of a tensor are real; lists and texts need none, so leave it out")
     if isinstance(prompt, Tensor):
-        prompts = Prompts(_read_tensor(prompt, mask), is_text=False, is_batch=prompt.dim() == 2)
+        rows, is_text, is_batch = _read_tensor(prompt, mask), False, prompt.dim() == 2
     elif isinstance(prompt, str):
-        prompts = Prompts(_encode([prompt], config, tokenizer), is_text=True, is_batch=False)
+        rows, is_text, is_batch = _encode([prompt], config, tokenizer), True, False
     elif not isinstance(prompt, (list, tuple)):
         raise ValueError(
             f"a prompt must be a text, token ids, or a list of either, not {type(prompt).__name__}; "
             "pass a NumPy array as torch.as_tensor(prompt)"
         )
     elif prompt and all(isinstance(part, str) for part in prompt):
-        prompts = Prompts(_encode(prompt, config, tokenizer), is_text=True, is_batch=True)
-    elif all(_is_integer(part) for part in prompt):
-        prompts = Prompts([[int(i) for i in prompt]], is_text=False, is_batch=False)
-    elif all(isinstance(part, (list, tuple)) and all(_is_integer(i) for i in part) for part in prompt):
-        prompts = Prompts([[int(i) for i in part] for part in prompt], is_text=False, is_batch=True)
+        rows, is_text, is_batch = _encode(prompt, config, tokenizer), True, True
+    elif _are_ids(prompt):
+        rows, is_text, is_batch = [list(prompt)], False, False
+    elif all(_are_ids(part) for part in prompt):
+        rows, is_text, is_batch = [list(part) for part in prompt], False, True
     else:
         kinds = ", ".join(sorted({type(part).__name__ for part in prompt}))
         raise ValueError(f"a list of prompts must be all texts, all ids or all lists of ids, but holds {kinds}")
-    return Prompts([_check_row(row, config) for row in prompts.rows], prompts.is_text, prompts.is_batch)
+    return Prompts([_check_row(row, config) for row in rows], is_text, is_batch)
 
 
 def pad_left(rows: list[list[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
@@ -77,7 +77,8 @@ def pad_left(rows: list[list[int]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"
 def _encode(texts: Sequence[str], config: GPTConfig, tokenizer: Tokenizer | None) -> list[list[int]]:
     if tokenizer is None:
         raise ValueError(
-            "this model has no tokenizer to read a text with; give token ids, or set model.tokenizer = Tokenizer.load(…)"
+            "this model has no tokenizer to read a text with; give token ids, or set "
+            "model.tokenizer = Tokenizer.load(…)"
         )
     # Some tokenizers put a special token before every text (Llama's <s>). Names of special tokens within a prompt are
     # plain text.
@@ -134,8 +135,8 @@ def _check_row(row: list[int], config: GPTConfig) -> list[int]:
     return row or [config.ends[0]]
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _are_ids(values: object) -> bool:
+    return isinstance(values, (list, tuple)) and all(isinstance(i, int) and not isinstance(i, bool) for i in values)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class StopConditions:
         if not isinstance(several, (list, tuple, set, frozenset)):
             raise ValueError(f"stop must be a string, a token id, or several of one kind, not {type(stop).__name__}")
         strings = tuple(s for s in several if isinstance(s, str))
-        tokens = frozenset(i for i in several if isinstance(i, int) and not isinstance(i, bool))
+        tokens = frozenset(i for i in several if _are_ids([i]))
         if len(strings) not in (0, len(several)) or (not strings and not all(i in tokens for i in several)):
             raise ValueError(f"stop ({stop!r}) must be a string, a token id, or several of one kind")
         if "" in strings:
@@ -198,7 +199,8 @@ class GeneratedText:
 
     def __init__(self, stops: StopConditions, tokenizer: Tokenizer | None = None) -> None:
         self.ids: list[int] = []  # without the token that ended it
-        self.count = 0  # tokens received, with it
+        self.text = ""  # what is final of it; always empty without a tokenizer
+        self.count = 0  # tokens received, with the one that ended it
         self.reason: Reason | None = None
         self._stops, self._held = stops, ""
         self._stream = None if tokenizer is None else tokenizer.stream()
@@ -222,7 +224,7 @@ class GeneratedText:
             return ""
         final = "" if self._stream is None else self._release(self._stream.finish())
         if self.reason is None:  # the rest of an incomplete character may have completed a stop string
-            final, self._held, self.reason = final + self._held, "", reason
+            self.text, final, self._held, self.reason = self.text + self._held, final + self._held, "", reason
         return final
 
     def _release(self, more: str) -> str:
@@ -230,11 +232,12 @@ class GeneratedText:
         held = self._held + more
         matches = [(at + len(stop), at) for stop in self._stops.strings if (at := held.find(stop)) >= 0]
         if matches:  # the first to be complete, wherever the text was split into tokens
-            self._held, self.reason = "", "stop"
-            return held[: min(matches)[1]]
-        keep = max((_overlap(held, stop) for stop in self._stops.strings), default=0)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep]
+            end, self._held, self.reason = min(matches)[1], "", "stop"
+        else:
+            end = len(held) - max((_overlap(held, stop) for stop in self._stops.strings), default=0)
+            self._held = held[end:]
+        self.text += held[:end]
+        return held[:end]
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -24,17 +24,9 @@ if TYPE_CHECKING:
 
 # The classes of modules inside a GPT.
 _CLASSES = (
-    Block,
-    MultiHeadAttention,
-    FeedForward,
-    GatedFeedForward,
-    nn.ModuleList,
-    nn.Linear,
-    nn.Embedding,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.Dropout,
-)
+    Block, MultiHeadAttention, FeedForward, GatedFeedForward,
+    nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout,
+)  # fmt: skip
 _METHODS = ("forward", "hidden", "score")
 # The attributes, besides parameters, that a forward pass depends on.
 _SETTINGS = {
@@ -95,7 +87,7 @@ def fingerprint(model: GPT) -> list[object]:
 
 
 def needs_module_calls() -> bool:
-    """Is there a trace, an attention observer such as regard.watch, or a global module hook? They see only module calls."""
+    """Is there a trace, an attention observer (regard.watch) or a global module hook? They see only module calls."""
     return bool(
         tracing()
         or is_observed()

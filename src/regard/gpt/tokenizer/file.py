@@ -142,7 +142,8 @@ def _check_ids(model: Mapping[str, Any], added: list[dict[str, Any]]) -> None:
     for token, i in [*ids, *((one.get("content"), one.get("id")) for one in added)]:
         if type(i) is not int or not 0 <= i < largest:
             raise ValueError(
-                f"the id of {readable(token)} is {readable(i)}; ids of {count:,} tokens must be whole numbers below {largest:,}"
+                f"the id of {readable(token)} is {readable(i)}; ids of {count:,} tokens must be whole numbers below "
+                f"{largest:,}"
             )
 
 

@@ -76,7 +76,7 @@ def _is_replaced_pattern(value: Any) -> bool:
 
 
 def _as_in_python(pattern: str) -> str:
-    r"""An Oniguruma pattern in Python's syntax, near enough to ask whether it matches nothing: \p{…} and \x{…} are \w."""
+    r"""An Oniguruma pattern in Python's syntax, near enough to ask if it matches nothing: \p{…} and \x{…} are \w."""
     return re.sub(r"\\[pPx]\{[^}]*\}", r"\\w", pattern)
 
 

@@ -74,7 +74,8 @@ class Tokenizer:
         check_whole(vocab_size=vocab_size)
         if vocab_size < SMALLEST:
             raise ValueError(
-                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a small model"
+                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a "
+                "small model"
             )
         if isinstance(texts, str):
             raise ValueError('texts is one text, which would be read character by character; pass a list: ["…"]')
@@ -256,8 +257,8 @@ def _checked(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"character {error.start} of the text is U+{ord(text[error.start]):04X}, half of a surrogate pair, which no "
-            'file can hold; take it out, or use text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
+            f"character {error.start} of the text is U+{ord(text[error.start]):04X}, half of a surrogate pair, which "
+            'no file can hold; take it out, or use text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")'
         ) from None
     return text
 

@@ -7,60 +7,27 @@ learns what an uninterrupted one would have learned: bit for bit on a CPU.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, replace
-from functools import wraps
+from dataclasses import replace
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from regard.gpt.model import GPT
+from regard.gpt.option_table import with_keywords
 from regard.gpt.train import state
 from regard.gpt.train.loop import FitResult, TrainingLoop
-from regard.gpt.train.options import FitOptions, table
-from regard.gpt.train.processes import Processes, SingleProcess, find_device
+from regard.gpt.train.options import FitOptions
+from regard.gpt.train.processes import Processes, find_device
 from regard.gpt.train.progress import note
 from regard.gpt.train.tokens import NEW, TOKENS, Tokens, tokenize_files
 from regard.support.argument_names import named
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
-P = ParamSpec("P")
-
-
-def with_keywords(
-    options: Callable[P, FitOptions],
-) -> Callable[[Callable[[GPT, Data, FitOptions], FitResult]], Callable[Concatenate[GPT, Data, P], FitResult]]:
-    """Let a function take each option as a keyword argument, and describe them all in its docstring and signature."""
-
-    def decorate(
-        function: Callable[[GPT, Data, FitOptions], FitResult],
-    ) -> Callable[Concatenate[GPT, Data, P], FitResult]:
-        @wraps(function)
-        def call(model: GPT, data: Data, *args: P.args, **kwargs: P.kwargs) -> FitResult:
-            return function(model, data, options(*args, **kwargs))
-
-        own, specs = inspect.signature(function), list(table(FitOptions))
-        positional = list(own.parameters.values())[:2]
-        keywords = [
-            inspect.Parameter(
-                spec.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if spec.default is MISSING else spec.default,
-                annotation=spec.type,
-            )
-            for spec in specs
-        ]
-        call.__signature__ = own.replace(parameters=[*positional, *keywords])  # type: ignore[attr-defined]
-        lines = (f"    {spec.name}: {spec.option.help} [default: {spec.default_text}]" for spec in specs)
-        call.__doc__ = f"{function.__doc__}\n" + "\n".join(lines).replace("[default: required]", "[required]")
-        return call  # type: ignore[return-value]  # model and data may be given by name too
-
-    return decorate
 
 
 @with_keywords(FitOptions)
@@ -129,7 +96,7 @@ def fit_in(
 def join_processes(options: FitOptions) -> Iterator[Processes]:
     """The processes of a run: this one alone, or those that torchrun has started."""
     if options.parallel is None and "RANK" not in os.environ:
-        yield SingleProcess(find_device(options.device))
+        yield Processes(find_device(options.device))
         return
     from regard.gpt.train.parallel import init_parallel
 

@@ -64,13 +64,16 @@ def hash_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
 
     The order of names does not matter.
     """
-    names = sorted(tensors)
+
+    def hash_bytes(part: Tensor) -> str:
+        return hashlib.sha256(part.numpy().data).hexdigest()
+
     with _threads() as pool:  # every tensor is handed out before the first is waited for
-        parts = [[pool.submit(_hash_bytes, part) for part in _parts(tensors[name])] for name in names]
-        rows = [
-            [name, str(tensors[name].dtype), list(tensors[name].shape), [part.result() for part in digests]]
-            for name, digests in zip(names, parts, strict=True)
-        ]
+        rows = []
+        for name, tensor in sorted(tensors.items()):
+            parts = torch.split(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8), PART)
+            rows.append([name, str(tensor.dtype), list(tensor.shape), pool.map(hash_bytes, parts)])
+        rows = [[*described, list(digests)] for *described, digests in rows]
     return _hash_json([sorted(metadata.items()), rows])
 
 
@@ -103,7 +106,7 @@ class FileHashes:
 
     def forget(self, name: str) -> None:
         """Remove the hashes of a file, or of all files in a directory, before they are replaced."""
-        kept = {path: digest for path, digest in self.files.items() if not _is_part(path, name)}
+        kept = {path: digest for path, digest in self.files.items() if path not in self.recorded(name)}
         if kept != self.files or not (self.out / HASHES).exists():
             self.files = kept
             self._write()
@@ -117,15 +120,12 @@ class FileHashes:
 
     def changed(self, name: str) -> list[str]:
         """The files whose content is no longer what was recorded, or which are missing."""
-        return [path for path in self.recorded(name) if not self._is_same(path)]
+        paths = ((path, self.out / path) for path in self.recorded(name))
+        return [path for path, file in paths if not (file.is_file() and hash_file_in_parts(file) == self.files[path])]
 
     def recorded(self, name: str) -> list[str]:
         """The files with a hash: one file, or those of a directory."""
-        return [path for path in self.files if _is_part(path, name)]
-
-    def _is_same(self, path: str) -> bool:
-        file = self.out / path
-        return file.is_file() and hash_file_in_parts(file) == self.files[path]
+        return [path for path in self.files if path == name or path.startswith(f"{name}/")]
 
     def _write(self) -> None:
         content = {"files": self.files, "best": self.best}
@@ -142,20 +142,8 @@ def check_types(out: Path, names: Iterable[str]) -> None:
             raise ValueError(f"{path} must be a file of this run, but is a {kind}; move it away, then resume")
 
 
-def _is_part(path: str, name: str) -> bool:
-    return path == name or path.startswith(f"{name}/")
-
-
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, os.cpu_count() or 1))
-
-
-def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8), PART)
-
-
-def _hash_bytes(part: Tensor) -> str:
-    return hashlib.sha256(part.numpy().data).hexdigest()
 
 
 def _hash_json(content: object) -> str:

@@ -25,7 +25,7 @@ from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
 from regard.gpt.train.options import FitOptions
-from regard.gpt.train.processes import Processes, SingleProcess
+from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
 from regard.gpt.train.state import BEST, MODEL
@@ -198,8 +198,8 @@ class TrainingLoop:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Diverged(
                     f"the loss is {loss:.4g} and the gradient norm {norm:.4g} at step {line['step']}, with a learning "
-                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: {self.checkpoint or 'none yet'}. "
-                    "Try a lower learning rate or a longer warmup"
+                    f"rate of {line['lr']:.3g}; that step was not saved. Last good checkpoint: "
+                    f"{self.checkpoint or 'none yet'}. Try a lower learning rate or a longer warmup"
                 )
             line |= {"loss": loss, "grad_norm": norm}
         return lines
@@ -229,7 +229,7 @@ class TrainingLoop:
             if loss < self.best.get("val_loss", math.inf):
                 self.best = {"val_loss": loss, "step": self.step}
                 self._write_model(BEST)
-        can_sample = isinstance(self.processes, SingleProcess) and self.model.tokenizer is not None
+        can_sample = self.processes.is_single and self.model.tokenizer is not None
         if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()
             prompt = self.options.sample_prompt

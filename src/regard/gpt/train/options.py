@@ -12,35 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
+from regard.gpt.option_table import Option, Spec, at_least_one, check_options, flags_of, number, valid_seed
 from regard.support.argument_names import named
-
-SAME: Any = object()  # the command has the default of fit
-
-
-@dataclass(frozen=True)
-class Option:
-    """What the table says of an option beside its type and default.
-
-    check: called with name and value, unless that is None; raises a ValueError.
-    default_text: what help says of a default that is computed.
-    command_default: the default of the command, where it is not that of fit; then default_text is the command's too.
-    flag: how the command spells it; "" for --its-name, None for an option of Python alone.
-    """
-
-    help: str
-    check: Callable[[str, Any], None] | None = None
-    default_text: str = ""
-    command_default: Any = SAME
-    flag: str | None = ""
-
-
-def at_least_one(name: str, value: int) -> None:
-    """A whole number of at least 1."""
-    from regard.support.arguments import check_whole
-
-    check_whole(**{name: value})
 
 
 def count(zero: str) -> Callable[[str, int], None]:
@@ -62,23 +37,6 @@ def fraction(usual: str) -> Callable[[str, float], None]:
         check_share(name, value, usual)
 
     return check
-
-
-def number(holds: Callable[[float | int], bool], rule: str) -> Callable[[str, float | int], None]:
-    """A number for which a condition holds; `rule` says which."""
-
-    def check(name: str, value: float | int) -> None:
-        if not holds(value):
-            raise ValueError(f"{named(name, value)} must be {rule}")
-
-    return check
-
-
-def valid_seed(name: str, value: int) -> None:
-    """A seed that torch takes."""
-    from regard.gpt.generate.sample import a_seed
-
-    a_seed(value)
 
 
 def precision(name: str, value: str) -> None:
@@ -178,10 +136,7 @@ class Recipe:
     ] = 0.0
 
     def __post_init__(self) -> None:
-        for spec in table(type(self)):
-            value = getattr(self, spec.name)
-            if spec.option.check is not None and value is not None:
-                spec.option.check(spec.name, value)
+        check_options(self)
         if not 0 <= self.final_learning_rate <= self.learning_rate:
             raise ValueError(
                 f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and at most "
@@ -283,40 +238,9 @@ class ModelOptions:
         return "tiny" if self.preset is None else self.preset
 
 
-class Spec(NamedTuple):
-    """One row of the table."""
-
-    name: str
-    type: Any
-    default: Any  # MISSING where it must be given
-    default_text: str  # as help shows it
-    option: Option
-
-
-def table(options: type[Recipe | ModelOptions]) -> Iterator[Spec]:
-    """The rows of a dataclass of options, with the defaults of Python.
-
-    >>> next(spec for spec in table(Recipe) if spec.name == "clip").option.help
-    'Clip the gradient norm to this value.'
-    """
-    hints = get_type_hints(options, include_extras=True)
-    for field in fields(options):
-        kind, option = hints[field.name].__origin__, hints[field.name].__metadata__[0]
-        text = "required" if field.default is MISSING else str(field.default)
-        if option.default_text and option.command_default is SAME:
-            text = option.default_text
-        yield Spec(field.name, kind, field.default, text, option)
-
-
 def command_table() -> Iterator[Spec]:
     """The rows that are flags of `regard train`, with the defaults of the command."""
-    for options in (ModelOptions, FitOptions):
-        for spec in table(options):
-            default, text = spec.option.command_default, spec.option.default_text
-            if default is not SAME:
-                spec = spec._replace(default=default, default_text=text or str(default))
-            if spec.option.flag is not None:
-                yield spec
+    return flags_of(ModelOptions, FitOptions)
 
 
 def for_command(model: ModelOptions, cuda: bool, **flags: Any) -> FitOptions:

@@ -46,7 +46,7 @@ from regard.gpt.block import Block
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.train.batches import rows_of_rank
-from regard.gpt.train.processes import find_device
+from regard.gpt.train.processes import Processes, find_device
 from regard.support.argument_names import named
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"
@@ -75,16 +75,18 @@ class Parallel:
         if text is None and world_size is not None:
             return Parallel(fsdp=world_size)
         plan = Parallel() if text is None else Parallel(**_parse_sizes(text))
+        count = f"{plan.world_size} process" + "es" * (plan.world_size > 1)
         if world_size is None:
             raise ValueError(
-                f"{named('parallel', plan)} is for {_count(plan)}, but this process was started without torchrun; "
+                f"{named('parallel', plan)} is for {count}, but this process was started without torchrun; "
                 f"run {COMMAND.format(plan.world_size)}"
             )
         if plan.world_size != world_size:
             product = f"fsdp={plan.fsdp} × tp={plan.tp}" if min(plan.fsdp, plan.tp) > 1 else str(plan)
+            other = Parallel(world_size // plan.tp, plan.tp) if world_size % plan.tp == 0 else Parallel(world_size)
             raise ValueError(
-                f"{product} is {_count(plan)} but torchrun started {world_size}; "
-                f"use --nproc-per-node {plan.world_size}, or {_alternative(plan, world_size)}"
+                f"{product} is {count} but torchrun started {world_size}; "
+                f"use --nproc-per-node {plan.world_size}, or {other}"
             )
         return plan
 
@@ -99,7 +101,8 @@ class Parallel:
         wrong = [f"{name} ({size})" for name, size in sizes.items() if size % self.tp]
         if wrong:
             fits = [str(n) for n in range(1, config.kv_heads + 1) if not any(size % n for size in sizes.values())]
-            raise ValueError(f"tp ({self.tp}) must divide {' and '.join(wrong)}; try tp={_or(fits)}")
+            choices = " or ".join(filter(None, [", ".join(fits[:-1]), fits[-1]]))
+            raise ValueError(f"tp ({self.tp}) must divide {' and '.join(wrong)}; try tp={choices}")
 
     def __str__(self) -> str:
         return ",".join(f"{name}={n}" for name, n in (("fsdp", self.fsdp), ("tp", self.tp)) if n > 1) or "fsdp=1"
@@ -137,18 +140,20 @@ def init_parallel(
     dist.destroy_process_group()
 
 
-class ParallelProcesses:
-    """`Processes` of torch.distributed; regard.gpt.train.processes documents its methods."""
+class ParallelProcesses(Processes):
+    """`Processes` of torch.distributed."""
+
+    is_single = False
 
     def __init__(self, plan: Parallel, device: torch.device, dtype: torch.dtype) -> None:
-        self.plan, self.device, self.dtype = plan, device, dtype
+        super().__init__(device)
+        self.plan, self.dtype = plan, dtype
         self.mesh = init_device_mesh(device.type, (plan.fsdp, plan.tp), mesh_dim_names=("fsdp", "tp"))
         self.is_main = dist.get_rank() == 0
         self.data_rank = self.mesh.get_local_rank("fsdp")
         self.data_ranks = plan.fsdp
 
     def check(self, config: GPTConfig, batch: int) -> None:
-        """Heads and feed-forward channels must be divisible by tp, the batch by fsdp."""
         self.plan.check(config)
         rows_of_rank(batch, self.data_rank, self.data_ranks)
 
@@ -188,14 +193,14 @@ class ParallelProcesses:
             assert isinstance(parameter, DTensor)
             if parameter.grad is not None:
                 meshes[parameter.device_mesh].append(parameter)
-        norms = [_full(nn.utils.get_total_norm([p.grad for p in group])) for group in meshes.values()]  # type: ignore[misc]
+        totals = [nn.utils.get_total_norm([p.grad for p in group]) for group in meshes.values()]  # type: ignore[misc]
+        norms = [total.full_tensor() if isinstance(total, DTensor) else total for total in totals]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         for group in meshes.values():
             nn.utils.clip_grads_with_norm_(group, max_norm, norm)
         return norm
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-        """Gathered tensor by tensor to the CPU of the main process."""
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         weights: dict[str, Any] = get_model_state_dict(model, options=options)
         tensors = {f"model.{name}": weight for name, weight in weights.items()}
@@ -206,30 +211,24 @@ class ParallelProcesses:
         return tensors
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-        """Broadcast tensor by tensor from the main process."""
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         weights, by_name = _split_state(tensors) if self.is_main else ({}, {})
         set_model_state_dict(model, weights, options=options)
         if self.any(bool(by_name)):
-            groups = _named_groups(model, optimizer)
+            names = {parameter: name for name, parameter in model.named_parameters()}
+            groups = [{**group, "params": [names[p] for p in group["params"]]} for group in optimizer.param_groups]
             state: dict[str, Any] = {"state": by_name, "param_groups": groups} if self.is_main else {}
             set_optimizer_state_dict(model, optimizer, state, options=options)
 
     def broadcast(self, value: Any) -> Any:
-        """The main process's value, on every process."""
         values = [value]
         dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
         return values[0]
 
     def any(self, flag: bool) -> bool:
-        """Is the flag set on any process?"""
         total = torch.tensor(int(flag))
         dist.all_reduce(total)
         return bool(total)
-
-    def barrier(self) -> None:
-        """Wait for all processes."""
-        self.any(False)
 
 
 def split_block(block: Block, mesh: DeviceMesh) -> None:
@@ -273,19 +272,6 @@ def _parse_sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-def _alternative(plan: Parallel, world_size: int) -> Parallel:
-    """A plan that fits the world size: with the same tp if it divides it, else fsdp alone."""
-    return Parallel(world_size // plan.tp, plan.tp) if world_size % plan.tp == 0 else Parallel(world_size)
-
-
-def _count(plan: Parallel) -> str:
-    return f"{plan.world_size} process" + "es" * (plan.world_size > 1)
-
-
-def _or(choices: list[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
-
-
 def _device_of_rank(device: torch.device) -> torch.device:
     """The CPU, or the GPU of this process's local rank."""
     if device.type != "cuda":
@@ -312,10 +298,6 @@ def _quiet(name: str) -> Iterator[None]:
         log.setLevel(before)
 
 
-def _full(value: Tensor) -> Tensor:
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
 def _split_state(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The weights by name, and the optimizer state by name and kind."""
     weights: dict[str, Any] = {}
@@ -328,9 +310,3 @@ def _split_state(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, 
             kind, _, name = name.partition(".")
             optimizer[name][kind] = value
     return weights, dict(optimizer)
-
-
-def _named_groups(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The optimizer's parameter groups, with names instead of parameters."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return [{**group, "params": [names[p] for p in group["params"]]} for group in optimizer.param_groups]

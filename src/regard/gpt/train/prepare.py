@@ -99,7 +99,7 @@ def _find_tokenizer(
     vocab_size: int,
     is_damaged: bool,
 ) -> Tokenizer:
-    """The tokenizer of --tokenizer, of the pretrained model, or of this run so far; else a new one, trained on the data."""
+    """The tokenizer of --tokenizer, of the pretrained model, or of this run; else a new one, trained on the data."""
     if source.tokenizer is not None:
         return Tokenizer.load(source.tokenizer)
     if pretrained is not None:
@@ -108,8 +108,8 @@ def _find_tokenizer(
         return pretrained.tokenizer
     if is_damaged:
         raise ValueError(
-            f"{out / TOKENIZER} is damaged: it does not have the hash in {HASHES}. Restore it (the directories model and "
-            "best have copies), or remove it: then it is trained again on the data"
+            f"{out / TOKENIZER} is damaged: it does not have the hash in {HASHES}. Restore it (the directories model "
+            "and best have copies), or remove it: then it is trained again on the data"
         )
     if (out / TOKENIZER).is_file():
         return Tokenizer.load(out / TOKENIZER)

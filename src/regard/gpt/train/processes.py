@@ -1,6 +1,6 @@
 """The processes of a training run: everything that differs between one process and many, behind one interface.
 
-The training loop calls `Processes` and never torch.distributed. `SingleProcess` is one process on one device;
+The training loop calls `Processes` and never torch.distributed. `Processes` itself is one process on one device;
 regard.gpt.train.parallel has `ParallelProcesses`, for torchrun. A full state has the same names in both, so that a
 checkpoint of one can be loaded by the other:
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,70 +26,36 @@ from regard.support.printable import readable
 KINDS = ("step", "exp_avg", "exp_avg_sq")
 
 
-@runtime_checkable
-class Processes(Protocol):
-    """What the training loop needs of the processes it runs in."""
+class Processes:
+    """What the training loop needs of the processes it runs in; here one process on one device.
 
-    device: torch.device  # of this process
-    is_main: bool  # does this process, rank 0, write files and messages?
-    data_rank: int  # which rows of a batch this process reads
-    data_ranks: int  # the number of data-parallel ranks
+    is_main: does this process, rank 0, write files and messages?
+    data_rank, data_ranks: which rows of a batch this process reads, and how many data-parallel ranks there are.
+    """
 
-    def check(self, config: GPTConfig, batch: int) -> None:
-        """Raise a ValueError if a model of these sizes, or a batch of this size, cannot be split across the processes."""
-
-    def prepare(self, model: nn.Module) -> None:
-        """Move the model to the device and shard it, in place. `model.loss` is what will be called."""
-
-    def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The mean of a number over the data-parallel ranks."""
-
-    def clip_gradients(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
-        """Clip the gradient norm to `max_norm`; returns the norm before clipping, over all ranks."""
-
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-        """The unsharded state on the CPU of the main process, by the names above; may be empty elsewhere."""
-
-    def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-        """Load what full_state() returned; only the main process needs `tensors`."""
-
-    def broadcast(self, value: Any) -> Any:
-        """The main process's value, on every process."""
-
-    def any(self, flag: bool) -> bool:
-        """Is the flag set on any process?"""
-
-    def barrier(self) -> None:
-        """Wait for all processes."""
-
-
-class SingleProcess:
-    """One process, one device."""
-
-    is_main = True
-    data_rank = 0
-    data_ranks = 1
+    is_single = is_main = True
+    data_rank, data_ranks = 0, 1
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
 
     def check(self, config: GPTConfig, batch: int) -> None:
-        """Nothing is split."""
+        """Raise a ValueError if a model of these sizes, or a batch of this size, cannot be split across processes."""
 
     def prepare(self, model: nn.Module) -> None:
-        """Move the model to the device."""
+        """Move the model to the device and shard it, in place. `model.loss` is what will be called."""
         model.to(self.device)
 
     def mean(self, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The value itself."""
+        """The mean of a number over the data-parallel ranks."""
         return value
 
     def clip_gradients(self, parameters: Iterable[Tensor], max_norm: float) -> Float[Tensor, ""]:
-        """torch's own clipping; it does not synchronize with the GPU."""
+        """Clip the gradient norm, over all ranks; returns it before clipping. It does not synchronize with the GPU."""
         return nn.utils.clip_grad_norm_(parameters, max_norm)
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-        """Weights and optimizer state, copied to the CPU."""
+        """A copy of the unsharded state on the CPU of the main process, by the names above; may be empty elsewhere."""
         tensors = {}
         for name, parameter in model.named_parameters():
             tensors[f"model.{name}"] = parameter.detach().cpu().clone()
@@ -98,7 +64,7 @@ class SingleProcess:
         return tensors
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-        """Copy weights and optimizer state in place."""
+        """Load in place what full_state() returned; only the main process needs `tensors`."""
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
@@ -111,15 +77,16 @@ class SingleProcess:
                     optimizer.state[parameter] = state
 
     def broadcast(self, value: Any) -> Any:
-        """The value itself."""
+        """The main process's value, on every process."""
         return value
 
     def any(self, flag: bool) -> bool:
-        """The flag itself."""
+        """Is the flag set on any process?"""
         return flag
 
     def barrier(self) -> None:
-        """Return at once."""
+        """Wait for all processes."""
+        self.any(False)
 
 
 def check_full_state(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

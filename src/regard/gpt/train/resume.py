@@ -132,6 +132,8 @@ def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> I
             f"{', '.join(['its content', state.LOG, *without])} are not checked; the next checkpoint has hashes"
         )
     elif without:
-        yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {'it' if len(without) == 1 else 'them'}"
+        them = "it" if len(without) == 1 else "them"
+        yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {them}"
     if state.log_before(out / state.LOG, checkpoint) is None:
-        yield f"{out / state.LOG} has no lines up to step {checkpoint.step:,}, as if it had been removed; it begins after it"
+        log = out / state.LOG
+        yield f"{log} has no lines up to step {checkpoint.step:,}, as if it had been removed; it begins after it"

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,8 +104,8 @@ def newest(out: Path) -> Resumable | None:
             damaged[path] = str(error)
     if intact is not None:
         raise ValueError(
-            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the run "
-            f"then resumes from {intact.name}, and the log begins after it"
+            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the "
+            f"run then resumes from {intact.name}, and the log begins after it"
         )
     if damaged:
         raise ValueError(
@@ -117,14 +117,14 @@ def newest(out: Path) -> Resumable | None:
 
 def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     """A checkpoint and its tensors, checked against its hash; Damaged if it is not what was written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     check_types(path.parent, [path.name])
     try:
         read_header(path)
-        metadata = _metadata(path)
-        tensors = load_file(path)
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (ValueError, SafetensorError) as error:
         reason = str(error).removesuffix(" Nothing was loaded.").removeprefix(f"{path}: ")
         raise Damaged(f"{path.name} is damaged: {reason.removesuffix('.')}") from None
@@ -143,7 +143,8 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
         log = LogMark(*json.loads(metadata["log"])) if form == FORMAT else None
     except (KeyError, ValueError, TypeError, RecursionError):
         raise Damaged(f"{path.name} is damaged: its step, settings or best loss cannot be read") from None
-    if not isinstance(settings, dict) or not _is_best(best):
+    is_best = isinstance(best, dict) and [type(best.get(name)) for name in ("step", "val_loss")] == [int, float]
+    if not isinstance(settings, dict) or not (is_best or best == {}):
         raise Damaged(f"{path.name} is damaged: its settings or best loss are of another type")
     if step != step_of(path):
         raise Damaged(f"{path.name} is damaged, or renamed: it holds step {step}")
@@ -151,7 +152,7 @@ def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
 
 
 def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
-    """The log up to a checkpoint, None if it has no lines of that time; Damaged if they are not those of the checkpoint.
+    """The log up to a checkpoint, None if it has no lines of that time; Damaged if they are not those it had then.
 
     A log that was removed is no damage, nor is the one that a resumed run begins in its place.
     """
@@ -164,12 +165,11 @@ def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
         return "".join(json.dumps(line) + "\n" for line in lines).encode() or None
     if hashlib.sha256(content[: mark.size]).hexdigest() == mark.sha256:
         return content[: mark.size]
-    if _begins_after(path, content, checkpoint.step):
-        return None
-    if len(content) < mark.size:
-        had = f"{len(content):,} bytes, but had {mark.size:,}"
-        raise Damaged(f"{path.name} has {had} when {checkpoint.path.name} was written")
-    raise Damaged(f"{path.name} has other lines than it had when {checkpoint.path.name} was written")
+    with suppress(ValueError):
+        if all(line["step"] > checkpoint.step for line in _parse_lines(path, content)):
+            return None
+    short = f"{len(content):,} bytes, but had {mark.size:,}" if len(content) < mark.size else "other lines than it had"
+    raise Damaged(f"{path.name} has {short} when {checkpoint.path.name} was written")
 
 
 def set_aside(path: Path) -> Path:
@@ -205,7 +205,16 @@ def locked(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
     with (out / LOCK).open("a+") as file:
-        _lock(file, out)
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # Windows
+            pass
+        except OSError:
+            raise ValueError(
+                f"another run is at work in {out}; wait for it, stop it, or choose another directory"
+            ) from None
         for directory in (out, out / MODEL, out / BEST):
             for temporary in directory.glob(".*.partial"):
                 temporary.unlink(missing_ok=True)
@@ -213,7 +222,7 @@ def locked(out: Path) -> Iterator[None]:
 
 
 class Log:
-    """One line of JSON per step. When a run resumes, the lines after its checkpoint are removed: each step is there once."""
+    """One line of JSON per step. When a run resumes, lines after its checkpoint are removed: a step is there once."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
@@ -246,13 +255,6 @@ def read_log(path: Path | str) -> list[dict[str, Any]]:
     return _parse_lines(path, path.read_bytes()) if path.exists() else []
 
 
-def _begins_after(path: Path, content: bytes, step: int) -> bool:
-    try:
-        return all(line["step"] > step for line in _parse_lines(path, content))
-    except ValueError:
-        return False
-
-
 def _parse_lines(path: Path, content: bytes) -> list[dict[str, Any]]:
     raw_lines = content.split(b"\n")
     lines: list[dict[str, Any]] = []
@@ -277,32 +279,6 @@ def _parse_line(raw: bytes) -> dict[str, Any] | None:
         return None
     numbers = (line.get("loss"), line.get("val_loss", 0.0), line.get("time", 0.0))
     return line if all(isinstance(n, int | float) for n in numbers) else None
-
-
-def _is_best(best: Any) -> bool:
-    if not isinstance(best, dict):
-        return False
-    return not best or (type(best.get("step")) is int and isinstance(best.get("val_loss"), float))
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return file.metadata() or {}
-
-
-def _lock(file: Any, out: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ValueError(
-            f"another run is at work in {out}; wait for it, stop it, or choose another directory"
-        ) from None
 
 
 def _short(value: Any) -> str:

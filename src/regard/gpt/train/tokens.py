@@ -171,9 +171,8 @@ def _read_description(out: Path) -> dict[str, Any]:
     try:
         description = json.loads((out / DESCRIPTION).read_bytes())
         types = {"form": int, "dtype": str, "count": int, "sha256": str, "sources": list, "tokenizer": str}
-        if all(type(description[name]) is kind for name, kind in types.items()) and all(
-            isinstance(source, dict) and isinstance(source["name"], str) for source in description["sources"]
-        ):
+        names = [source["name"] for source in description["sources"]]
+        if all(type(description[name]) is kind for name, kind in types.items()) and all(type(n) is str for n in names):
             return dict(description)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass

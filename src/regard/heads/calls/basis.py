@@ -1,8 +1,8 @@
 """How a report knows what it says of a layer: from the call, from its mask, by assumption, or not at all.
 
-Five things are learned of every attention call: that these are attention weights, which axis holds the heads, where each
-query stands among the keys, which queries are padding, and which tokens these are. What is assumed is marked wherever the
-layer is shown. What is unknown has no statistics: they are NaN, and the reason is said.
+Five things are learned of every attention call: that these are attention weights, which axis holds the heads, where
+each query stands among the keys, which queries are padding, and which tokens these are. What is assumed is marked
+wherever the layer is shown. What is unknown has no statistics: they are NaN, and the reason is said.
 """
 
 from __future__ import annotations

@@ -1,15 +1,41 @@
-"""A watched call: one attention of a model, with all that is needed to compute every weight of it again."""
+"""A watched call: the numbers of one attention, with which every weight can be computed again, and its origin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.call import QK, Call
+from regard.attention.masks import EVERYTHING, Mask
 from regard.heads.calls.basis import USUAL, Basis, How
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class OwnWeights:
+    """The weights of an attention whose model computed them itself, so that its queries and keys are not known."""
+
+    weights: Tensor  # (B, H, T, S)
+    mask: Mask = EVERYTHING
+    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(B, H, T, S)."""
+        B, H, T, S = self.weights.shape
+        return B, H, T, S
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.weights.device
+
+
+Attention = QK | OwnWeights
 
 
 class TextIds(NamedTuple):
@@ -20,51 +46,79 @@ class TextIds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WatchedCall(Call):
-    """An attention call of a watched model, and what is known about its text.
+class Origin:
+    """What is known about where an attention call came from: its module, its texts, and how all this is known."""
 
-    v is there only while a cut needs it.
-    """
-
-    module: str  # the module that made the call, by its dotted name; "" for the model itself
-    lse: Tensor | None = None  # (B, H, T), where the model's own kernel returned it
+    module: str = ""  # the module that made the call, by its dotted name; "" for the model itself
     real: Tensor | None = None  # (B, T) bool; False is a padded query, which no statistic counts
     tokens: Tensor | None = None  # (B, S) ids of the keys, where queries and keys are the same text
     across: bool = False  # cross-attention: keys are another text, so no query has a distance to a key
     query_text: TextIds | None = None  # in cross-attention: the text of the queries, and that of the keys
     key_text: TextIds | None = None
-    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
     fingerprint: Tensor | None = None  # (B, S) int64 of the keys, or of the values, where it was computed
     first: Tensor | None = None  # (B,): the text's first key, where an earlier call showed it; negative: not here
     dropped: Tensor | None = None  # (B, n) ids of the text's keys before those of this call, which a cache dropped
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
+    basis: Basis = USUAL
+
+
+UNKNOWN_ORIGIN = Origin()
+
+
+@dataclass(frozen=True)
+class WatchedCall:
+    """An attention call of a watched model: its numbers, where it came from, and as much of its result as is known.
+
+    `attention` is a Call, with values and gradients, only while a cut needs these.
+    """
+
+    attention: Attention
+    origin: Origin = UNKNOWN_ORIGIN
+    lse: Tensor | None = None  # (B, H, T), where the model's own kernel returned it
     context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
-    basis: Basis = USUAL  # how all this is known
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(B, H, T, S)."""
+        return self.attention.sizes
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.attention.device
 
     @property
     def shift(self) -> int:
         """Query i is at key position i + shift: the last one at the text's last key."""
-        return super().shift - self.extra
+        _, _, T, S = self.attention.sizes
+        return S - T - self.origin.extra
 
     @property
     def has_positions(self) -> bool:
         """Does each query stand at a key, as far as is known?"""
-        return not self.across and self.basis.positions.how is not How.UNKNOWN
+        return not self.origin.across and self.origin.basis.positions.how is not How.UNKNOWN
 
-    def changed(self, **values: Any) -> WatchedCall:
-        """The same call with other values for some fields: what dataclasses.replace() does, in a tenth of the time."""
-        call = object.__new__(WatchedCall)
-        call.__dict__.update(self.__dict__, **values)
-        return call
+    def with_origin(self, **values: Any) -> WatchedCall:
+        """The same call with other values for some fields of its origin."""
+        return changed(self, origin=changed(self.origin, **values))
+
+    def with_attention(self, **values: Any) -> WatchedCall:
+        """The same call with other values for some fields of its attention."""
+        return changed(self, attention=changed(self.attention, **values))
 
     def detached(self) -> WatchedCall:
-        """The same call without gradients and without v."""
-        if self.v is None:
+        """The same call without gradients and without values."""
+        live = self.attention
+        if not isinstance(live, Call):
             return self
-        names = ("q", "k", "bias", "alibi", "weights")
-        return self.changed(v=None, **{n: t.detach() for n in names if (t := getattr(self, n)) is not None})
+        bias = None if live.bias is None else live.bias.detach()
+        alibi = None if live.alibi is None else live.alibi.detach()
+        plain = QK(q=live.q.detach(), k=live.k.detach(), mask=live.mask, scale=live.scale, bias=bias, alibi=alibi)
+        return changed(self, attention=plain)
 
-    def moved(self, device: torch.device | str) -> WatchedCall:
-        """The same call with its tensors on another device."""
-        names = ("q", "k", "bias", "alibi", "weights", "lse", "real", "tokens", "fingerprint", "context")
-        return self.changed(**{n: t.to(device) for n in names if (t := getattr(self, n)) is not None})
+
+def changed(value: Value, **fields: Any) -> Value:
+    """The same frozen dataclass with other values for some fields: what replace() does, in a tenth of the time."""
+    new = object.__new__(type(value))
+    new.__dict__.update(value.__dict__, **fields)
+    return new

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.masks import Mask
-from regard.heads.calls.call import TextIds, WatchedCall
-
-KEPT = ("q", "k", "weights", "bias", "alibi", "real")  # tensors of a call
+from regard.heads.calls.call import TextIds, WatchedCall, changed
 
 
 class Copies:
@@ -49,22 +47,28 @@ class Copies:
         return thing
 
     def of_call(self, call: WatchedCall, keep: bool) -> WatchedCall:
-        """The call with copies of what is recorded of it: its texts, its context, and all the rest where that is kept."""
-        own = self._texts(call)
-        if call.context is not None:
-            own["context"] = copy_of(call.context)
-        if keep:
-            own["mask"] = self.inside(call.mask)
-            for name in KEPT:
-                if (value := getattr(call, name)) is not None:
-                    own[name] = self.of(value) if name == "bias" else copy_of(value)
-        return call.changed(**own)
+        """The call with copies of what is recorded of it: texts, context, and all the rest where that is kept."""
+        context = None if call.context is None else copy_of(call.context)
+        known = self._texts(call)
+        if not keep:
+            return changed(call, context=context, origin=changed(call.origin, **known))
+        numbers: dict[str, Any] = {"mask": self.inside(call.attention.mask)}
+        for name in ("q", "k", "weights", "alibi"):
+            if (value := getattr(call.attention, name, None)) is not None:
+                numbers[name] = copy_of(value)
+        if (bias := getattr(call.attention, "bias", None)) is not None:
+            numbers["bias"] = self.of(bias)
+        if call.origin.real is not None:
+            known["real"] = copy_of(call.origin.real)
+        origin = changed(call.origin, **known)
+        return changed(call, context=context, attention=changed(call.attention, **numbers), origin=origin)
 
     def _texts(self, call: WatchedCall) -> dict[str, Any]:
         """The token ids of a call, which are recorded in any case: they are few."""
-        texts: dict[str, Any] = {} if call.tokens is None else {"tokens": self._small(call.tokens)}
+        tokens = call.origin.tokens
+        texts: dict[str, Any] = {} if tokens is None else {"tokens": self._small(tokens)}
         for name in ("query_text", "key_text"):
-            if (text := getattr(call, name)) is not None:
+            if (text := getattr(call.origin, name)) is not None:
                 texts[name] = TextIds(self._small(text.ids), None if text.real is None else self._small(text.real))
         return texts
 

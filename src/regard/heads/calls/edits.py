@@ -1,13 +1,13 @@
 """What cuts change in one attention call: the edges that they remove, and what a head hands over instead.
 
-An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is replaced
-in the context, (B, H, T, D), that the model's own kernel returned.
+An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is
+replaced in the context, (B, H, T, D), that the model's own kernel returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.attention.call import Call
 from regard.attention.masks import And, Mask
 from regard.attention.rows import attend_rows
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.names import names_in_short
 
 Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
@@ -90,13 +90,13 @@ class LayerEdit:
         B, H, _, _ = call.sizes
         if self.by_text is not None and len(self.by_text) != B:
             raise ValueError(
-                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each with "
-                "other heads cut; such a model can be cut by regard.cut only"
+                f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each "
+                "with other heads cut; such a model can be cut by regard.cut only"
             )
         for head in (*self.values, *(self.edge_heads or ())):
             if head >= H:
                 heads = "head 0 only" if H == 1 else f"heads 0 to {H - 1}"
-                where = names_in_short([call.module]) if call.module else "the model itself"
+                where = names_in_short([call.origin.module]) if call.origin.module else "the model itself"
                 raise ValueError(f"layer {self.layer} ({where}) has {heads}, and head {head} was to be cut")
 
     def removed(self, call: WatchedCall, positions: Positions) -> RemovedEdges | None:
@@ -140,19 +140,20 @@ class LayerEdit:
         return chosen.to(context.device)
 
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
-        """(D,): the mean over the real tokens of all texts in this forward; (B, 1, D) of each, where texts differ in cuts."""
+        """(D,): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
         _, _, T, S = call.sizes
-        if S - call.extra > T and not call.across:
+        real = call.origin.real
+        if S - call.origin.extra > T and not call.origin.across:
             raise ValueError(
                 f'to="mean" is the mean over the tokens of one forward, and this one has {T} of {S} tokens, the others '
                 "are cached; give the values: to={(layer, head): tensor of the head's width}"
             )
         rows = context.detach().to(torch.promote_types(context.dtype, torch.float32))
         if self.by_text is not None:
-            real = torch.ones_like(rows[..., :1], dtype=torch.bool)
-            real = real if call.real is None else call.real.to(rows.device)[..., None]
-            return rows.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
-        rows = rows.flatten(0, 1) if call.real is None else rows[call.real.to(rows.device)]
+            ones = torch.ones_like(rows[..., :1], dtype=torch.bool)
+            counted = ones if real is None else real.to(rows.device)[..., None]
+            return rows.masked_fill(~counted, 0).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
+        rows = rows.flatten(0, 1) if real is None else rows[real.to(rows.device)]
         return rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[-1])
 
     def _fitted(self, value: Tensor, head: int, context: Tensor) -> Tensor:
@@ -223,6 +224,6 @@ class CallEdit:
     def _with_rows(self, whole: Tensor, call: Call, index: int) -> Tensor:
         assert self.removed is not None
         B, H, _, S = call.sizes
-        call, rows = replace(call, mask=call.mask & self.removed), self.rows()
+        call, rows = changed(call, mask=call.mask & self.removed), self.rows()
         parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
         return whole.clone().index_copy_(2, rows, torch.cat(parts, 2).to(whole.dtype))  # with the kernel's strides

@@ -1,8 +1,9 @@
 """Which axis of an attention call holds the heads, and how that is known.
 
-Weights are (T, S), (N, T, S) with texts and heads in one axis, (B, H, T, S), or have further axes, such as windows of an
-image, or heads in groups that share keys. The axis is told by the module that makes the call (num_heads and the like), by the memory of its queries (a
-projection's heads lie side by side), by a later view of the weights, or by the number of texts.
+Weights are (T, S), (N, T, S) with texts and heads in one axis, (B, H, T, S), or have further axes, such as windows of
+an image, or heads in groups that share keys. The axis is told by the module that makes the call (num_heads and the
+like), by the memory of its queries (a projection's heads lie side by side), by a later view of the weights, or by the
+number of texts.
 """
 
 from __future__ import annotations
@@ -14,17 +15,7 @@ from torch import Tensor, nn
 
 from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
 from regard.heads.calls.score_origin import Memory
-
-HEAD_COUNTS = (
-    "num_heads",
-    "num_attention_heads",
-    "n_heads",
-    "n_head",
-    "nhead",
-    "heads",
-    "num_attn_heads",
-    "n_attn_heads",
-)
+from regard.support.vocabulary import HEADS
 
 
 class HeadAxis(NamedTuple):
@@ -63,7 +54,7 @@ class HeadAxis(NamedTuple):
 def declared_heads(modules: Iterable[nn.Module]) -> int | None:
     """How many heads the innermost of these modules that says so has."""
     for module in modules:
-        for name in HEAD_COUNTS:
+        for name in HEADS:
             count = getattr(module, name, None)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
@@ -80,7 +71,7 @@ def find_head_axis(
     given: int | None = None,
 ) -> HeadAxis:
     """The heads of a call (…, T, S): declared: by a module. batch: how many texts. viewed: (B, H), by a later view.
-    q: how its queries lie in memory. by_convention: the function that was called has heads in the axis before the queries.
+    q: how its queries lie in memory. by_convention: the function that was called has heads before the queries.
     given: how many texts of T tokens the module around the call was given, windows of an image among them.
 
     >>> find_head_axis((2, 4, 9, 7, 7), declared=4, batch=2).axis
@@ -136,7 +127,7 @@ def _of_one_axis(
 
 
 def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None, by_convention: bool) -> HeadAxis:
-    """(B, H, T, S), as nearly every model has it; or windows in the second axis, and heads with the texts in the first."""
+    """(B, H, T, S), as nearly every model has it; or windows second, and heads with the texts in the first axis."""
     B, H, T, _ = shape
     if declared is None or declared == H:
         return HeadAxis(-3)

@@ -13,6 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.heads.calls.call import WatchedCall
 
 _AT_ONCE = {"cpu": 1 << 20}  # numbers that are hashed at a time; on other devices 2²⁶
@@ -40,8 +41,8 @@ def fingerprint(keys: Tensor) -> Tensor:
 def _once_for_repeated_heads(bits: Tensor, factors: Tensor) -> Tensor:
     """(H, 1, D): the factors of each head; where every head is there n times, those of H / n heads, and 0 for the rest.
 
-    Keys that query heads share are sometimes written out for each, and sometimes not, by the same model. Everything stays
-    on the device: a value that Python reads makes it wait for the GPU.
+    Keys that query heads share are sometimes written out for each, and sometimes not, by the same model. Everything
+    stays on the device: a value that Python reads makes it wait for the GPU.
     """
     H = len(factors)
     at, is_new = torch.arange(H, device=bits.device), torch.ones(H, dtype=torch.bool, device=bits.device)
@@ -63,9 +64,10 @@ def _factors(size: int, device: torch.device) -> Tensor:
 
 def fingerprint_of(call: WatchedCall) -> Tensor | None:
     """(B, S): that of the keys of a call; None where they are unknown."""
-    if call.fingerprint is not None or call.k is None or call.k.shape[3] == 0:
-        return call.fingerprint
-    return fingerprint(call.k)
+    known, attention = call.origin.fingerprint, call.attention
+    if known is not None or not isinstance(attention, QK) or attention.k.shape[3] == 0:
+        return known
+    return fingerprint(attention.k)
 
 
 def fingerprint_of_values(values: Tensor | None, sizes: tuple[int, int, int, int]) -> Tensor | None:
@@ -85,8 +87,9 @@ def texts_of_before(old: WatchedCall, new: WatchedCall, past: int, same: bool = 
     None where no text has its keys of before. same: all keys are the same.
     """
     start = 0 if same else old.sizes[3] - past
-    if old.k is not None and new.k is not None and old.k.shape[3] == new.k.shape[3] > 0:
-        before, after = old.k[:, :, start : start + past], new.k[:, :, :past]
+    a, b = old.attention, new.attention
+    if isinstance(a, QK) and isinstance(b, QK) and a.k.shape[3] == b.k.shape[3] > 0:
+        before, after = a.k[:, :, start : start + past], b.k[:, :, :past]
         if before.shape == after.shape and torch.equal(before, after):
             return torch.eye(before.shape[0], dtype=torch.bool)
     marks = fingerprint_of(old), fingerprint_of(new)

@@ -50,8 +50,8 @@ class ScoreOrigins:
         """A matrix product: scores, if both are computed from the input and have the same texts."""
         batched = left.dim() > 2 and right.dim() > 2
         if isinstance(out, Tensor) and (batched or left.dim() == right.dim()) and not (learned(left) or learned(right)):
-            queries = Memory(tuple(left.shape), left.stride())
-            self._add(out, queries if queries.heads_axis is not None or right.dim() < 3 else _rows_of(right.mT))
+            queries, keys = (Memory(tuple(t.shape), t.stride()) for t in (left, right.mT))
+            self._add(out, queries if queries.heads_axis is not None or right.dim() < 3 else keys)
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function was called: what it makes of scores are scores."""
@@ -89,10 +89,6 @@ def learned(tensor: Tensor) -> bool:
     (True, True, False)
     """
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-
-
-def _rows_of(keys: Tensor) -> Memory:
-    return Memory(tuple(keys.shape), keys.stride())
 
 
 def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:

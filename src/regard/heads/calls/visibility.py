@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.attention.call import HIDES
+from regard.attention.call import QK
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, key_padding, padding, to_four_axes
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Attention, OwnWeights, WatchedCall
+from regard.support.hidden_scores import may_see
 
 _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time
@@ -22,23 +23,33 @@ def is_plain(mask: Mask) -> bool:
     return mask.parts().rest is None
 
 
+def is_counted_by_mask(attention: Attention) -> bool:
+    """Does a plain mask alone decide which keys are visible?"""
+    return isinstance(attention, QK) and attention.bias is None and is_plain(attention.mask)
+
+
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
 
     >>> from regard.attention.masks import causal
-    >>> count, distance = visible_key_counts(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> empty = torch.empty(1, 2, 3, 0)
+    >>> count, distance = visible_key_counts(WatchedCall(QK(q=empty, k=empty, mask=causal())))
     >>> count, distance
     (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
     """
-    mask = call.mask if call.weights is None else _mask_behind(call, call.weights)
-    if call.bias is None and is_plain(mask) and not (call.extra and call.weights is not None):
+    attention = call.attention
+    if is_counted_by_mask(attention):
+        count, total = _plain_rows(call, attention.mask)
+    elif (
+        isinstance(attention, OwnWeights) and not call.origin.extra and is_plain(mask := _mask_behind(call, attention))
+    ):
         count, total = _plain_rows(call, mask)
     else:
         parts = [_tile_rows(call, rows) for rows in row_tiles(call)]
         count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
     counted = count > 0
-    if call.real is not None:
-        counted = counted & call.real[:, None].to(counted.device)
+    if call.origin.real is not None:
+        counted = counted & call.origin.real[:, None].to(counted.device)
     mean = total / count.clamp(min=1)
     return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
 
@@ -47,20 +58,21 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
 
     >>> from regard.attention.masks import causal
-    >>> queries_per_key(WatchedCall("", q=torch.empty(1, 2, 3, 0), k=torch.empty(1, 2, 3, 0), mask=causal()))
+    >>> empty = torch.empty(1, 2, 3, 0)
+    >>> queries_per_key(WatchedCall(QK(q=empty, k=empty, mask=causal())))
     tensor([[[3, 2, 1]]])
     """
-    B, _, T, S = call.sizes
-    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+    (B, _, T, S), real_rows = call.sizes, call.origin.real
+    if not is_counted_by_mask(call.attention):
         total = torch.zeros(1, dtype=torch.long, device=call.device)
         for rows in row_tiles(call):
             tile = visible_tile(call, rows)
-            if call.real is not None:
-                tile = tile & call.real[:, None, rows, None]
+            if real_rows is not None:
+                tile = tile & real_rows[:, None, rows, None]
             total = total + tile.sum(2)
         return total if total.dim() == 3 else total.expand(B, 1, S)
-    parts = call.mask.parts()
-    real = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    parts = call.attention.mask.parts()
+    real = torch.ones(1, T, device=call.device) if real_rows is None else real_rows.to(call.device)
     row = torch.arange(S, device=call.device) - (S - T)  # the query at the position of each key
     low = row if parts.causal else torch.zeros_like(row)
     high = torch.full_like(row, T)
@@ -69,11 +81,6 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     low = low.clamp(0, T)
     count = _sums(real.long(), low, torch.maximum(high.clamp(0, T), low))
     return (count * _real_keys(parts, S, call.device))[:, None]
-
-
-def may_see(score: Tensor) -> Tensor:
-    """Which keys are visible, by their scores or by what is added to them."""
-    return ~(score <= HIDES)
 
 
 def reach_of(scores: Tensor) -> int:
@@ -89,19 +96,19 @@ def reach_of(scores: Tensor) -> int:
     return int((i + S - T - j).abs().max()) + 1 if len(i) else 0
 
 
-def _mask_behind(call: WatchedCall, weights: Tensor) -> Mask:
-    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without keys that get none.
+def _mask_behind(call: WatchedCall, own: OwnWeights) -> Mask:
+    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without unused keys.
 
     A single 0 is no evidence: in half precision small weights are 0, too.
     """
-    T, S = weights.shape[2:]
-    rule = padding((weights > 0).any(2).any(1)) if call.mask is EVERYTHING else call.mask
-    counts = torch.ones(1, T, device=call.device) if call.real is None else call.real.to(call.device)
+    (T, S), real = own.weights.shape[2:], call.origin.real
+    mask = padding((own.weights > 0).any(2).any(1)) if own.mask is EVERYTHING else own.mask
+    counts = torch.ones(1, T, device=call.device) if real is None else real.to(call.device)
     ahead = any(  # a padded row that sees nothing may have its weights anywhere
         bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
-        for row, part in zip(range(0, max(T, 1), _ROWS), weights.split(_ROWS, dim=2), strict=True)
+        for row, part in zip(range(0, max(T, 1), _ROWS), own.weights.split(_ROWS, dim=2), strict=True)
     )
-    return rule if ahead else rule & CAUSAL
+    return mask if ahead else mask & CAUSAL
 
 
 def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
@@ -146,14 +153,14 @@ def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:
     """The mask of these rows, (B or 1, H or 1, R, S)."""
-    _, _, T, S = call.sizes
-    tile = call.mask.tile(rows, torch.arange(S, device=call.device), S - T)
+    (_, _, T, S), attention = call.sizes, call.attention
+    tile = attention.mask.tile(rows, torch.arange(S, device=call.device), S - T)
     tile = to_four_axes(tile).expand(-1, -1, len(rows), S)
-    if call.bias is not None:
-        bias = to_four_axes(call.bias)
+    if isinstance(attention, OwnWeights):
+        return tile & (attention.weights[:, :, rows] > 0)
+    if attention.bias is not None:
+        bias = to_four_axes(attention.bias)
         tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
-    if call.weights is not None:
-        tile = tile & (call.weights[:, :, rows] > 0)
     return tile
 
 

@@ -46,7 +46,7 @@ def cut(
     >>> seen[0].weights(rows=4)[0, :, 0, 0]
     tensor([0., 0.])
 
-    heads: (layer, head), a head of a report (`seen[0, 2]`), or several: `[(0, 2), (4, 3)]`, `seen.heads(role="induction")`.
+    heads: (layer, head), a head of a report (`seen[0, 2]`), or several: `[(0, 2), (4, 3)]`, `seen.heads(role=…)`.
         Layers are numbered as in `seen`: in the order in which they attend.
     to: what a head that is cut hands over, in place of its context (weights · values, before the output projection):
         0: nothing. [default]
@@ -57,17 +57,18 @@ def cut(
         `seen` of another run, watched with `watch(model, values=True)`: what the head handed over there, (B, T, D).
     edges: (query, key) pairs: this query may not see this key. Its score becomes −∞ before the softmax, so that the
         query's other weights grow to 1 in sum; a query that is left without keys gets 0. Positions count from 0 in the
-        text (with a cache: in the whole text, with padding), or words, as `seen.tokens` has them: "sat", "the@4"; a word
-        of several tokens is all of them. With several texts, a word is looked up in each.
-    layers: the layers in which edges are removed. [default: all, in a model without cross-attention] With `heads`, edges are removed in these heads only.
+        text (with a cache: in the whole text, with padding), or words, as `seen.tokens` has them: "sat", "the@4"; a
+        word of several tokens is all of them. With several texts, a word is looked up in each.
+    layers: the layers in which edges are removed. [default: all, in a model without cross-attention] With `heads`,
+        edges are removed in these heads only.
     tokenizer: reads token ids, where edges are words. [default: model.tokenizer, if there is one]
 
-    Works wherever `regard.watch` sees attention, and as exactly; where something cannot be cut, it is an error that says
-    why. Gradients flow through what is left. Nested cuts add up; where two cut one head, the inner one decides. A watch,
-    around a cut or inside, sees what the cut leaves: removed edges have weight 0; a head that is cut keeps its weights.
-    Weights that a model returns itself (output_attentions) are those before edges were removed. Other threads are not
-    cut. Compiled models run uncompiled meanwhile, torch.nn without its fast path, and gpt.generate() without its
-    decoders; a layer that is cut cannot be in torch.utils.checkpoint.
+    Works wherever `regard.watch` sees attention, and as exactly; where something cannot be cut, it is an error that
+    says why. Gradients flow through what is left. Nested cuts add up; where two cut one head, the inner one decides. A
+    watch, around a cut or inside, sees what the cut leaves: removed edges have weight 0; a head that is cut keeps its
+    weights. Weights that a model returns itself (output_attentions) are those before edges were removed. Other threads
+    are not cut. Compiled models run uncompiled meanwhile, torch.nn without its fast path, and gpt.generate() without
+    its decoders; a layer that is cut cannot be in torch.utils.checkpoint.
 
     Raises ValueError at the end of the block where a layer or an edge was never there, or the model was not called.
     """
@@ -94,14 +95,7 @@ class CutPlan:
         to: To,
         reader: Any,
     ) -> None:
-        if heads is None and edges is None:
-            raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
-        if edges is None and layers is not None:
-            raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
-        if edges is not None and heads is not None and layers is not None:
-            raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
-        if edges is not None and not (isinstance(to, (int, float)) and to == 0):
-            raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+        _check_named(heads, edges, layers, to)
         everywhere = heads is None and layers is None
         self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text=everywhere)
         self.layers = None if layers is None else sorted({_number(n, "layer") for n in _as_list(layers)})
@@ -138,6 +132,21 @@ class CutPlan:
             raise ValueError(f"layer {missing[0]} was to be cut, and the model attended in {exist} inside the block")
         if self.edges is not None:
             self.edges.check_met()
+
+
+def _check_named(heads: object, edges: object, layers: object, to: To) -> None:
+    if heads is None and edges is None:
+        raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
+    if edges is None and layers is not None:
+        raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
+    if edges is not None and heads is not None and layers is not None:
+        raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
+    if edges is not None and not _is_zero(to):
+        raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+
+
+def _is_zero(to: object) -> bool:
+    return isinstance(to, (int, float)) and to == 0
 
 
 def head_numbers(heads: Heads | None) -> list[HeadNumber] | None:
@@ -204,9 +213,9 @@ def _values(heads: list[HeadNumber], to: To) -> dict[HeadNumber, Value]:
             if not isinstance(value, Tensor):
                 raise ValueError(f"to[{head}] must be a tensor and is a {type(value).__name__}")
         return dict(to)
-    if isinstance(to, Tensor) or to == "mean" or (isinstance(to, (int, float)) and to == 0):
+    if isinstance(to, Tensor) or to == "mean" or _is_zero(to):
         return dict.fromkeys(heads, to)
     raise ValueError(
-        f'to={to!r} is not known; a head hands over 0, "mean", a tensor, {{(layer, head): tensor}}, or what it did in a '
-        "report with values: to=seen"
+        f'to={to!r} is not known; a head hands over 0, "mean", a tensor, {{(layer, head): tensor}}, or what it did in '
+        "a report with values: to=seen"
     )

@@ -12,6 +12,7 @@ from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.visibility import visible_tile
 from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.texts import read_texts, span_of
 from regard.support.tokens import TextTokens
 
 Token = int | str
@@ -30,10 +31,10 @@ class CutEdges:
 
     def find(self, call: WatchedCall, positions: Positions) -> list[Pair]:
         """(text, row, column) of the edges that are in this call."""
-        if self.one_text and call.across:
+        if self.one_text and call.origin.across:
             raise ValueError(
-                f"{call.module or 'the model'} is cross-attention, whose queries and keys are different texts; name the "
-                "layers in which edges are cut: layers=[…]"
+                f"{call.origin.module or 'the model'} is cross-attention, whose queries and keys are different texts; "
+                "name the layers in which edges are cut: layers=[…]"
             )
         _, _, T, S = call.sizes
         self.lengths = max(self.lengths[0], positions.query + T), max(self.lengths[1], positions.key + S)
@@ -69,11 +70,11 @@ class CutEdges:
         if not any(isinstance(token, str) for edge in self.edges for token in edge):
             return [[(None, int(query), int(key))] for query, key in self.edges]
         B, _, T, S = call.sizes
-        is_continued = (not call.across and T < S) or (call.across and positions.query > 0)
-        batch, pairs = self._found.get(call.across, (0, []))
+        is_continued = (not call.origin.across and T < S) or (call.origin.across and positions.query > 0)
+        batch, pairs = self._found.get(call.origin.across, (0, []))
         if not is_continued or batch != B:  # words are looked up in the text that a generation starts with
             pairs = self._look_up(call)
-            self._found[call.across] = B, pairs
+            self._found[call.origin.across] = B, pairs
         return pairs
 
     def _look_up(self, call: WatchedCall) -> list[list[Pair]]:
@@ -91,14 +92,14 @@ class CutEdges:
         """The tokens of queries and keys, for each text."""
         if self.reader is None:
             raise ValueError(
-                "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or use "
-                "positions"
+                "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or "
+                "use positions"
             )
-        if not call.across:
-            texts = _read(self.reader, call.tokens, call.real)
+        if not call.origin.across:
+            texts = _read(self.reader, call.origin.tokens, call.origin.real)
             return texts, texts
-        query_text, key_text = call.query_text, call.key_text
-        queries = _read(self.reader, None if query_text is None else query_text.ids, call.real)
+        query_text, key_text = call.origin.query_text, call.origin.key_text
+        queries = _read(self.reader, None if query_text is None else query_text.ids, call.origin.real)
         keys = _read(self.reader, *((None, None) if key_text is None else key_text))
         return queries, keys
 
@@ -108,19 +109,12 @@ def _read(reader: TextReader, ids: Tensor | None, real: Tensor | None) -> list[T
         raise ValueError(
             "edges name words, and the model was not called with token ids that can be seen; use positions"
         )
-    if real is None or real.shape != ids.shape:
-        real = torch.ones_like(ids, dtype=torch.bool)
-    return [reader.read(row, hidden) for row, hidden in zip(ids.tolist(), (~real).tolist(), strict=True)]
+    return read_texts(reader, ids, real)
 
 
 def _places(token: Token, texts: Sequence[TextTokens], text: int) -> Sequence[int]:
     """The positions of a token; a word may be several tokens."""
-    if not isinstance(token, str):
-        return [token]
-    try:
-        return texts[text].span(token)
-    except ValueError as error:
-        raise ValueError(f"text {text}: {error}" if len(texts) > 1 else str(error)) from None
+    return span_of(token, texts, text) if isinstance(token, str) else [token]
 
 
 def _can_see(call: WatchedCall, text: int | None, row: int, col: int) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,9 +15,8 @@ from torch import Tensor, nn
 
 from regard.heads.calls.edits import LayerEdit, Value
 from regard.heads.change.cut import CutPlan, HeadNumber, Heads, To, head_numbers
-from regard.heads.change.effect_files import Measured
 from regard.heads.change.effect_texts import Sample, Text, choose_tokens, encoder_of, read_samples
-from regard.heads.change.effects import Effects, load_effects
+from regard.heads.change.effects import Effects, Measured, load_effects
 from regard.heads.inputs.pieces import TextReader, reader_of
 from regard.heads.intercept.intercept import intercept
 from regard.heads.probe import evaluating, look_ahead
@@ -126,8 +126,8 @@ class _Runner:
                 losses.append(_losses(logits, sample)[0])
         if samples[0].ahead and (where := look_ahead(seen)) is not None:
             raise ValueError(
-                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give targets=, "
-                "what each position should predict, with −1 where nothing counts"
+                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give "
+                "targets=, what each position should predict, with −1 where nothing counts"
             )
         for sample in samples[_WATCHED:]:
             losses.append(_losses(self._logits(sample, 1), sample)[0])
@@ -135,8 +135,9 @@ class _Runner:
             if not bool(loss[sample.targets >= 0].isfinite().all()):
                 at = int(((sample.targets >= 0) & ~loss.isfinite()).nonzero()[0])
                 raise ValueError(
-                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, without "
-                    "any cut, so no effect can be measured; check the model's weights, its dtype and the padding"
+                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, "
+                    "without any cut, so no effect can be measured; check the model's weights, its dtype and the "
+                    "padding"
                 )
         return seen, losses, int(logits.shape[-1])
 
@@ -201,8 +202,8 @@ def _logits_of(output: Any, rows: int, sample: Sample, name: str) -> Tensor:
     largest = int(sample.targets.max())
     if largest >= logits.shape[-1]:
         raise ValueError(
-            f"{name} returned {logits.shape[-1]} numbers for each token, so target {largest} has no logit; effect() needs "
-            "the model with its language model head"
+            f"{name} returned {logits.shape[-1]} numbers for each token, so target {largest} has no logit; effect() "
+            "needs the model with its language model head"
         )
     return logits
 
@@ -221,24 +222,28 @@ def _groups(
     heads: Heads | None, layers: Any, pairs: Sequence[Sequence[HeadNumber]] | None, sizes: Sequence[int]
 ) -> list[Group]:
     """The heads of each cut, all of which exist. sizes: the number of heads of each layer."""
-    everything = [(layer, head) for layer, count in enumerate(sizes) for head in range(count)]
-    single = everything if layers is None and pairs is None else []
-    groups: list[Group] = [(head,) for head in (single if heads is None else head_numbers(heads) or [])]
-    if layers is not None:
-        named = range(len(sizes)) if layers == "all" else [layers] if isinstance(layers, int) else layers
-        for layer in named:
-            if not isinstance(layer, int) or not 0 <= layer < len(sizes):
-                raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
-            groups.append(tuple((layer, head) for head in range(sizes[layer])))
-    groups += [tuple(sorted(head_numbers(list(pair)) or [])) for pair in pairs or ()]
-    for layer, head in (head for group in groups for head in group):
-        if layer >= len(sizes):
-            raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
-        if head >= sizes[layer]:
+    if heads is None and layers is None and pairs is None:
+        return [(head,) for layer in range(len(sizes)) for head in _heads_of(layer, sizes)]
+    named = range(len(sizes)) if layers == "all" else [layers] if isinstance(layers, int) else layers or ()
+    groups: list[Group] = [(head,) for head in head_numbers(heads) or ()]
+    groups += [_heads_of(layer, sizes) for layer in named]
+    groups += [tuple(sorted(head_numbers(list(pair)) or ())) for pair in pairs or ()]
+    _check_groups(groups, sizes)
+    return list(dict.fromkeys(groups))
+
+
+def _check_groups(groups: Sequence[Group], sizes: Sequence[int]) -> None:
+    for layer, head in chain(*groups):
+        if head >= len(_heads_of(layer, sizes)):
             raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
     if not groups or not all(groups):
         raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
-    return list(dict.fromkeys(groups))
+
+
+def _heads_of(layer: Any, sizes: Sequence[int]) -> Group:
+    if not isinstance(layer, int) or not 0 <= layer < len(sizes):
+        raise ValueError(f"there is no layer {layer}; {_exist(len(sizes), 'layer', 'the model')}")
+    return tuple((layer, head) for head in range(sizes[layer]))
 
 
 def _exist(count: int, what: str, where: str) -> str:
@@ -252,8 +257,8 @@ def _values_of_text(values: Mapping[HeadNumber, Value], number: int, texts: int)
         if isinstance(value, Tensor) and value.dim() == 3:
             if len(value) != texts:
                 raise ValueError(
-                    f"head {head[0]}.{head[1]} is to hand over values of {len(value)} texts, and {texts} are measured; give "
-                    "those of as many texts, or (T, D) for all of them"
+                    f"head {head[0]}.{head[1]} is to hand over values of {len(value)} texts, and {texts} are measured; "
+                    "give those of as many texts, or (T, D) for all of them"
                 )
             value = value[number]
         mine[head] = value

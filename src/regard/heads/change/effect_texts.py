@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.inputs.pieces import TextReader
+from regard.heads.report.texts import span_of
 from regard.support.tokens import TextTokens
 
 Text = str | Tensor | Sequence[int] | Mapping[str, Any]
@@ -88,10 +89,7 @@ def _places(
                 raise ValueError(
                     f"{token!r} cannot be looked up: no tokenizer is known; give tokenizer=…, or positions"
                 )
-            try:
-                places += texts[number].span(token)
-            except ValueError as error:
-                raise ValueError(which + str(error)) from None
+            places += span_of(token, texts, number)
             continue
         at = index(token)
         if not -sample.length <= at < sample.length:
@@ -122,7 +120,8 @@ def _inputs(text: Any, encode: Callable[[str], list[int]], device: torch.device)
     ids = torch.tensor(encode(text)) if isinstance(text, str) else torch.as_tensor(text)
     if ids.is_floating_point() or ids.dim() not in (1, 2):
         raise ValueError(
-            f"a text is a string, token ids (T,), or what the model is called with; this is {ids.dtype} {tuple(ids.shape)}"
+            f"a text is a string, token ids (T,), or what the model is called with; "
+            f"this is {ids.dtype} {tuple(ids.shape)}"
         )
     rows = ids.reshape(1, -1) if ids.dim() == 1 else ids
     return [((row[None].to(device),), {}, row.cpu(), None) for row in rows]

@@ -13,11 +13,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.heads.change.effect_files import Measured, load_measured, save_measured
-from regard.support.drawing import as_figure, as_html, as_text
+from regard.heads.report.file_checks import (
+    MOST_HEADS,
+    Unfit,
+    check_range,
+    damage_refused,
+    file_named,
+    plain_text,
+    require,
+    short_text,
+    text_of_plain,
+    whole_number,
+)
+from regard.heads.report.listing import ShownAsTable
+from regard.support.drawing import as_figure, as_text
+from regard.support.files import atomically
+from regard.support.printable import printable_errors, readable
+from regard.support.tokens import TextTokens
+from regard.support.untrusted_json import MOST, parse_json
 
 HeadNumber = tuple[int, int]
+FORMAT, VERSION = "regard.effects", 2
+LARGEST_LOSS = 1e9  # of a token, unless it is infinite
 NOISE = 2.0  # standard errors: an effect that is not larger may be chance
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The loss at every token, uncut and by how much it grows with each cut. N cuts, texts of T tokens each."""
+
+    cuts: Sequence[tuple[HeadNumber, ...]]  # the heads of each cut, (layer, head), in order
+    losses: Sequence[Tensor]  # (T,) float64 for each text, NaN where a token has no prediction
+    changes: Sequence[Tensor]  # (N, T) float64 for each text
+    chosen: Sequence[Sequence[int]] | None  # the chosen tokens of each text
+    heads: Sequence[int]  # the number of heads of each layer
+    roles: Mapping[HeadNumber, str]
+    texts: Sequence[TextTokens] | None  # the tokens of each text, where they are known
+    to: str  # what cut heads handed over, in words
 
 
 @dataclass(frozen=True)
@@ -60,11 +92,11 @@ class Effect:
         return best
 
 
-class Effects:
+class Effects(ShownAsTable):
     """What each cut costs; prints as a table, the largest cost first.
 
-    `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at once,
-    where they were measured. Iterating, and len(), go over all of them in the order in which they were measured.
+    `effects[4, 3]` is head 3 of layer 4, `effects[4]` the whole layer 4 and `effects[(0, 2), (4, 3)]` two heads at
+    once, where they were measured. Iterating, and len(), go over all of them in the order in which they were measured.
     """
 
     def __init__(self, measured: Measured) -> None:
@@ -105,7 +137,7 @@ class Effects:
         else:
             heads = tuple(sorted(key))
         if heads not in self._places:
-            names = [one.name for one in self._effects]
+            names = [one.name for one in self]
             few = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
             raise KeyError(f"the effect of cutting {self._name(heads) or key} was not measured; measured are {few}")
         return self._effects[self._places[heads]]
@@ -117,8 +149,8 @@ class Effects:
         return self.measured.heads[layer]
 
     def order(self) -> list[Effect]:
-        """The effects, the largest cost first: by the log-probability of chosen tokens where there are any, else by loss."""
-        return sorted(self._effects, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
+        """The effects, the largest cost first: by the log-probability of chosen tokens, or else by the loss."""
+        return sorted(self, key=lambda one: (-one.cost if one.cost == one.cost else math.inf, one.heads))
 
     @property
     def loss(self) -> float:
@@ -152,44 +184,107 @@ class Effects:
 
     def by_head(self) -> Mapping[HeadNumber, Effect]:
         """The effects of single heads, by (layer, head)."""
-        return {one.heads[0]: one for one in self._effects if len(one.heads) == 1}
+        return {one.heads[0]: one for one in self if len(one.heads) == 1}
 
     def label(self, text: int, token: int) -> str:
         """The token's name in its text; its position where names are unknown."""
         texts = self.measured.texts
         return f"@{token}" if texts is None else texts[text].labels[token]
 
-    def table(self, width: int = 80, all: bool = False) -> str:
-        """The effects as aligned text, the largest cost first; all=True shows every one."""
-        return as_text(self, width, all=all)
+    def __repr__(self) -> str:
+        return as_text(self)
 
     def plot(self, ax: Any = None, width: float | None = None) -> Any:
         """Heads as cells, layers down and heads across, coloured by cost; other cuts as bars."""
         return as_figure(self, ax=ax, width=width)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file, which regard.load_effects reads."""
-        save_measured(path, self.measured)
+        """Write everything to one JSON file, completely or not at all; regard.load_effects reads it."""
+        measured = self.measured
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "to": measured.to,
+            "heads": list(measured.heads),
+            "cuts": measured.cuts,
+            "chosen": self._chosen(),
+            "roles": [[*head, role] for head, role in measured.roles.items()],
+            "texts": None if measured.texts is None else [plain_text(text) for text in measured.texts],
+            "losses": [_plain_numbers(one) for one in measured.losses],
+            "changes": [[_plain_numbers(row) for row in one] for one in measured.changes],
+        }
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomically(path) as temporary:
+            temporary.write_text(json.dumps(document), encoding="utf-8")
 
-    def __repr__(self) -> str:
-        return as_text(self)
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
-
-
+@printable_errors()
 def load_effects(path: str | Path) -> Effects:
-    """Read effects that were saved with effects.save(path).
+    """Read effects that were saved with effects.save(path); everything in the file is checked first.
 
     >>> import regard, tempfile
     >>> model = regard.GPT("tiny").eval()
     >>> effects = regard.effect(model, [5, 6, 7, 5, 6, 7], heads=[(0, 2), (4, 3)])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     effects.save(f"{folder}/effects.safetensors")
-    ...     load_effects(f"{folder}/effects.safetensors")[4, 3].loss == effects[4, 3].loss
+    ...     effects.save(f"{folder}/effects.json")
+    ...     load_effects(f"{folder}/effects.json")[4, 3].loss == effects[4, 3].loss
     True
     """
-    return Effects(load_measured(path))
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; effects.save({str(path)!r}) writes one")
+    raw = path.read_bytes()
+    with file_named(path), damage_refused("this is no JSON text that describes effects"):
+        if FORMAT.encode() in raw and raw[8:9] == b"{":  # after the length of a safetensors header
+            raise Unfit("an earlier regard wrote these effects, as safetensors; measure them again and save them")
+        document = parse_json(raw, MOST + len(raw) // 4)
+        require(document["format"] == FORMAT, "this holds no effects; effects.save(path) writes those")
+        version = readable(document["version"])
+        require(version == str(VERSION), f"the effects have version {version} and this regard reads {VERSION}")
+        return Effects(_checked(document))
+
+
+def _checked(document: dict[str, Any]) -> Measured:
+    heads = [whole_number(one, "heads", most=MOST_HEADS) for one in document["heads"]]
+    cuts = [tuple(_head(one, heads) for one in cut) for cut in document["cuts"]]
+    require(bool(cuts) and all(cuts), "there are no cuts, or one has no heads")
+    pairs = zip(document["losses"], document["changes"], strict=True)
+    numbers = [_numbers([losses, *changes], len(cuts), f"text {i}") for i, (losses, changes) in enumerate(pairs)]
+    require(bool(heads and numbers), "there are no layers or no texts")
+    chosen, texts = _checked_texts(document, [one.shape[1] for one in numbers])
+    roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
+    to = document["to"]
+    require(all(map(short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
+    return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
+
+
+def _checked_texts(document: dict[str, Any], sizes: list[int]) -> tuple[Any, list[TextTokens] | None]:
+    """The chosen tokens and the tokens of each text, which have these sizes."""
+    chosen = document["chosen"]
+    for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
+        require(all(whole_number(at, "chosen") < size for at in places), "no such token")
+    texts = None if document["texts"] is None else [text_of_plain(one) for one in document["texts"]]
+    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    return chosen, texts
+
+
+def _numbers(rows: Sequence[Sequence[float | None]], cuts: int, what: str) -> Tensor:
+    """(1 + cuts, T): the losses of a text, and how each cut changes them."""
+    require(len(rows) == 1 + cuts, f"{what} has changes for {len(rows) - 1} of {cuts} cuts")
+    tensor = torch.tensor([[math.nan if one is None else one for one in row] for row in rows], dtype=torch.float64)
+    check_range(what, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
+    return tensor
+
+
+def _plain_numbers(numbers: Tensor) -> list[float | None]:
+    return [None if math.isnan(one) else one for one in numbers.tolist()]
+
+
+def _head(head: Any, heads: Sequence[int]) -> HeadNumber:
+    layer, number = (whole_number(one, "a head") for one in head)
+    require(layer < len(heads) and number < heads[layer], f"there is no head {layer}.{number}")
+    return layer, number
 
 
 def _mean_and_noise(values: Sequence[float]) -> tuple[float, float]:

@@ -6,24 +6,24 @@ those of the keys that it is given now. Each text of a batch is looked up by the
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.attention.masks import Dense, Padding
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
-from regard.heads.inputs.positions import CACHES
+from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
 HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place
 
 
 def total_length(kwargs: dict[str, Any], new: int | None, mask: Tensor | None) -> int | None:
-    """How many tokens a text has with its `new` ones: by the cache among a module's arguments, or by its padding mask."""
+    """How many tokens a text has with its `new` ones: by the cache in a module's arguments, or by its padding mask."""
     cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
     length = getattr(cache, "get_seq_length", None)
     length = length() if callable(length) else getattr(cache, "length", None)
@@ -55,12 +55,11 @@ class UnmarkedText(NamedTuple):
 ReadText = CachedText | UnmarkedText
 
 
-def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText:
-    """What a call has read, with the fingerprints of its keys where they are known, or with the keys."""
-    if call.fingerprint is not None:
-        return CachedText(ids, first, call.fingerprint)
-    assert call.k is not None
-    return UnmarkedText(ids, first, copy_of(call.k))
+def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText | None:
+    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if any."""
+    if call.origin.fingerprint is not None:
+        return CachedText(ids, first, call.origin.fingerprint)
+    return UnmarkedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None
 
 
 class CachedTexts:
@@ -129,7 +128,8 @@ def _begins(marks: Tensor, shorter: Tensor) -> bool:
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
     """The whole text if these are its last keys, or its beginning if they are its first ones.
 
-    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on positions.
+    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on
+    positions.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
     begins = P < size == length and _begins(text.marks, past)
@@ -157,17 +157,22 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
 
     The last query is then at the last key.
     """
-    mask, (_, _, T, S) = call.mask, call.sizes
-    if not T <= length < S or call.extra or call.bias is not None or not isinstance(mask, (Dense, Padding)):
+    attention, (_, _, T, S) = call.attention, call.sizes
+    mask = attention.mask
+    if not T <= length < S or call.origin.extra or not isinstance(mask, (Dense, Padding)):
         return call
     allowed = mask.seen if isinstance(mask, Dense) else mask.keep
     if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
         return call
     used = allowed[..., :length]
-    changed: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
-    for name in ("weights", "seen", "fingerprint"):  # rows that see nothing may have weight elsewhere
-        if (value := getattr(call, name)) is not None:
-            changed[name] = value[..., :length]
-    if call.k is not None:
-        changed["k"] = call.k[:, :, :length]
-    return replace(call, **changed)
+    numbers: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
+    if isinstance(attention, QK):
+        if attention.bias is not None:
+            return call
+        numbers["k"] = attention.k[:, :, :length]
+    else:  # rows that see nothing may have weight elsewhere
+        numbers["weights"] = attention.weights[..., :length]
+        numbers["seen"] = None if attention.seen is None else attention.seen[..., :length]
+    marks = call.origin.fingerprint
+    origin = changed(call.origin, fingerprint=None if marks is None else marks[..., :length])
+    return changed(call, attention=changed(attention, **numbers), origin=origin)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.call import TextIds
-
-KEY_SOURCES = ("encoder_hidden_states", "key_value_states", "context")  # arguments that make it cross-attention
+from regard.support.vocabulary import ENCODER_STATES, KEY_SOURCES
 
 
 class KeySource(NamedTuple):
@@ -69,11 +68,20 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     for name, states in sources.items():
         if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
             return KeySource(name, states.shape[-2], states)
-    if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
-        key = args[1] if len(args) > 1 else kwargs.get("key")
-        if isinstance(key, Tensor) and not key.is_nested:
-            length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
-            return KeySource("key", length, key, twin=True)
+    return _source_of_torch_nn(module, args, kwargs) or _source_by_position(args)
+
+
+def _source_of_torch_nn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource | None:
+    if not isinstance(module, nn.MultiheadAttention) or is_self_attention(args, kwargs):
+        return None
+    key = args[1] if len(args) > 1 else kwargs.get("key")
+    if not isinstance(key, Tensor) or key.is_nested:
+        return None
+    return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key, twin=True)
+
+
+def _source_by_position(args: tuple[Any, ...]) -> KeySource:
+    """A second text of another length among the arguments."""
     others = [other for other in args[1:] if _are_two_texts(args[0], other)]
     other = next((other for other in others if _length(other) != _length(args[0])), None)
     if other is None:
@@ -104,5 +112,5 @@ def is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def encoder_length(kwargs: dict[str, Any]) -> int | None:
-    states = kwargs.get("encoder_hidden_states")
+    states = kwargs.get(ENCODER_STATES)
     return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None

@@ -8,60 +8,33 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.calls.call import TextIds, WatchedCall
+from regard.heads.calls.call import OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.inputs.cached_texts import (
-    CachedText,
-    CachedTexts,
-    ReadText,
-    text_read,
-    total_length,
-    without_unused_slots,
-)
-from regard.heads.inputs.key_source import KEY_SOURCES, EncoderTexts, KeySource, encoder_length, is_self_attention
-from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
+from regard.heads.inputs.key_source import EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.inputs.module_call import CallInputs, ModuleCall
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
+from regard.support.hidden_scores import may_see
+from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
-KEY_PADDING = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
-IDS = ("input_ids", "ids", "idx", "tokens")
-INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING}
-TELLING = {*INPUT_NAMES, "key_padding_mask", "encoder_hidden_states"}  # arguments that say something of inputs
+INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
+TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
 INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
-
-
-@dataclass
-class CallInputs:
-    """The token ids and the padding mask of one module call."""
-
-    ids: Tensor | None = None  # (B, n), new in this call
-    real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
-    length: int | None = None  # n
-    total: int | None = None  # tokens of the text so far, those of this call included, where that is said
-    past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: ReadText | None = None  # what the first attention inside has read by now
-    layer: str | None = None  # that attention
-    source_length: int | None = None  # length of the text that cross-attention reads
-    is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
-    is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
-
-    def past_length(self, B: int) -> int:
-        """How many ids of earlier calls may come before those of this one."""
-        return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
 
 class InputTracker:
@@ -70,7 +43,7 @@ class InputTracker:
     def __init__(self, tokens: GivenTexts, padding: GivenTexts) -> None:
         self.tokens, self.padding = UserTexts(tokens, "tokens"), UserTexts(padding, "padding")
         self.arguments: list[Tensor] = []  # the integers that the model was called with, where tokens are given
-        self.calls: list[ModuleCall[CallInputs]] = []
+        self.calls: list[ModuleCall] = []
         self._told = 0  # how many of them were given inputs
         self.cached_texts = CachedTexts()
         self.encoder_texts = EncoderTexts()
@@ -78,7 +51,7 @@ class InputTracker:
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
         """A module is called."""
         if not self.calls:
             self.leading_sizes = _leading_sizes(args, kwargs)
@@ -87,7 +60,7 @@ class InputTracker:
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
-        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None))
+        self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None, name))
 
     def leave(self, output: Any = None) -> None:
         """The innermost module call is over, and returned this."""
@@ -111,36 +84,43 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
+        call, ids = self._with_own_ids(call, inputs, module)
+        token_fact = FROM_CALL if ids is not None else call.origin.basis.tokens
+        if call.origin.across:
+            call = self._with_both_texts(call, inputs)
+        elif self.tokens and inputs.source_length != call.sizes[3]:
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
+        own, outer = self._sources()
+        is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
+        positions = positions_of(call, self.given, is_known, own, outer)
+        if positions.how is How.UNKNOWN and call.origin.tokens is not None:
+            call, token_fact = call.with_origin(tokens=None), unknown("where queries stand among keys is not known")
+        padding = call.origin.basis.padding
+        if call.origin.real is None:
+            call, padding = self._with_padding(call, inputs)
+        if self.tokens.unused or self.padding.unused:
+            B, _, T, S = call.sizes
+            self.unmatched.add((B, T, S))
+            self.modules.add(module)
+        if ids is not None and call.origin.tokens is ids:
+            call = _with_text(call, inputs, module)
+        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
+            call = call.with_attention(seen=None)
+        basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
+        return call.with_origin(basis=basis) if basis != call.origin.basis else call
+
+    def _with_own_ids(self, call: WatchedCall, inputs: CallInputs, module: str) -> tuple[WatchedCall, Tensor | None]:
+        """The call with its module, and with the ids that the model was called with, where they are of its keys."""
         B, _, T, S = call.sizes
         used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
         if is_own:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
         across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
-        tokens = None
+        ids = None
         if is_own and not across:
-            call, tokens = used, _token_ids(inputs, used)
-        call = call.changed(module=module, tokens=tokens, across=across)
-        token_fact = FROM_CALL if tokens is not None else call.basis.tokens
-        if self.tokens and not across and inputs.source_length != call.sizes[3]:
-            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
-        if across:
-            call = self._with_both_texts(call, inputs)
-        own, outer = self._sources()
-        is_known = (call.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
-        positions = positions_of(call, self.given, is_known, own, outer)
-        if positions.how is How.UNKNOWN and call.tokens is not None:
-            call, token_fact = call.changed(tokens=None), unknown("where queries stand among keys is not known")
-        padding = call.basis.padding
-        if call.real is None:
-            call, padding = self._with_padding(call, inputs)
-        if self.tokens.unused or self.padding.unused:
-            self.unmatched.add((B, T, call.sizes[3]))
-            self.modules.add(module)
-        if tokens is not None and call.tokens is tokens:
-            call = _with_text(call, inputs, module)
-        basis = Basis(call.basis.weights, call.basis.heads, positions, padding, token_fact)
-        return call.changed(seen=None, basis=basis) if call.seen is not None or basis != call.basis else call
+            call, ids = used, _token_ids(inputs, used)
+        return call.with_origin(module=module, tokens=ids, across=across), ids
 
     @property
     def given(self) -> Given:
@@ -157,7 +137,7 @@ class InputTracker:
 
     def is_whole(self, call: WatchedCall) -> bool:
         """Are the queries of this call all tokens that its module was given?"""
-        return call.across or call.tokens is not None or whole_text(call, self.given)
+        return call.origin.across or call.origin.tokens is not None or whole_text(call, self.given)
 
     def may_be_tokens(self, count: int) -> bool:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
@@ -165,16 +145,16 @@ class InputTracker:
 
     def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
         """The call with its padded queries, and how they are known."""
-        if self.padding and self.padding.part(call.module) is not None:
+        if self.padding and self.padding.part(call.origin.module) is not None:
             real = self.padding.real(call, self._of_image)
             if real is not None or self.padding.by_name:
-                return call.changed(real=real), FROM_CALL
+                return call.with_origin(real=real), FROM_CALL
         real = self._real_queries(inputs, call)
         if real is not None:
-            return call.changed(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
+            return call.with_origin(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
             if (real := in_blocks(inputs.real, call)) is not None:
-                return call.changed(real=real), assumed(
+                return call.with_origin(real=real), assumed(
                     f"the text is in blocks of {call.sizes[2]} tokens, in their order"
                 )
             return call, unknown("the padding mask is of the text, not of these queries")
@@ -188,7 +168,7 @@ class InputTracker:
             if used.sizes[3] == length and (marks := fingerprint_of(used)) is not None:
                 inputs.past = self.cached_texts.before(module, marks, T, inputs.total)
                 if inputs.past is not None:
-                    return used.changed(fingerprint=marks)
+                    return used.with_origin(fingerprint=marks)
         return call
 
     def positions(self, call: WatchedCall) -> Positions:
@@ -196,9 +176,9 @@ class InputTracker:
         inputs = self._innermost_inputs()
         B, _, T, S = call.sizes
         past = inputs.past_length(B) if inputs.is_cached else 0
-        if call.across:
+        if call.origin.across:
             return Positions(past, 0)
-        first_key = max(0, past + T - (S - call.extra))  # above 0 where a cache keeps the last keys only
+        first_key = max(0, past + T - (S - call.origin.extra))  # above 0 where a cache keeps the last keys only
         return Positions(call.shift + first_key, first_key)
 
     def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
@@ -210,7 +190,9 @@ class InputTracker:
         source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
         keys = self.encoder_texts.of(source.states)
         fits = keys is not None and keys.ids.shape == (B, S)
-        return call.changed(query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None)
+        return call.with_origin(
+            query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None
+        )
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
@@ -248,8 +230,8 @@ class InputTracker:
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
             arguments = _by_name(module, args, kwargs)
-        if "key_padding_mask" in kwargs and is_self_attention(args, kwargs):
-            arguments[KEY_PADDING[0]] = kwargs["key_padding_mask"]
+        if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
+            arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
         return arguments
 
     def _may_receive_ids(self, module: nn.Module) -> bool:
@@ -282,7 +264,7 @@ class InputTracker:
             return real
         own, outer = self._sources()
         _, _, T, S = call.sizes
-        is_other_text = call.across or own.name or outer.name == "context" or inputs.source_length == S
+        is_other_text = call.origin.across or own.name or outer.name == "context" or inputs.source_length == S
         return None if is_other_text or T != S or not T else self._queries_of_mask(call)
 
     def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
@@ -318,10 +300,10 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
     mask = arguments.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
         real = mask.detach() > 0
-    for name in KEY_PADDING:
+    for name in KEY_PADDING_OF_MODEL:
         hidden = arguments.get(name)
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else hidden.detach() > -torch.inf
+            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
 
 
@@ -375,19 +357,21 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
 
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
-    """A call whose ids are known, with where its text begins; the first one in a forward is remembered for later ones."""
-    assert call.tokens is not None
+    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
+    assert call.origin.tokens is not None
     B, _, T, S = call.sizes
-    first, ids = None, call.tokens
+    first, ids = None, call.origin.tokens
     if inputs.is_cached and inputs.past is not None:
         before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
-        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.tokens[:, S - T :]], 1)
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.origin.tokens[:, S - T :]], 1)
         dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
-        call = call.changed(first=first - before, dropped=dropped if before else None)
-    if inputs.layer is None and (call.fingerprint is not None or call.k is not None):
+        call = call.with_origin(first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
         if first is None:
             counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
-            first = first_visible(call, counts if call.real is None else counts & call.real[:, None].to(call.device))
+            first = first_visible(
+                call, counts if call.origin.real is None else counts & call.origin.real[:, None].to(call.device)
+            )
         inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
     return call
 

@@ -1,10 +1,11 @@
 """Which queries the mask of a call shows to be padding. T = S: query i is at the position of key i.
 
-A key that nobody may see says nothing about the query at its place: under a strictly causal mask that is the last token,
-and in sparse attention any token that no query chose. Padding is what the model was given as padding, a mask with one row
-for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is read as padding where
-it is nothing but that: all keys, or all earlier ones, except for the same keys in every row. Such a mask may also be a
-pattern of the model, so texts must differ in it, or the model must have been called with a mask of keys.
+A key that nobody may see says nothing about the query at its place: under a strictly causal mask that is the last
+token, and in sparse attention any token that no query chose. Padding is what the model was given as padding, a mask
+with one row for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is read
+as padding where it is nothing but that: all keys, or all earlier ones, except for the same keys in every row. Such a
+mask may also be a pattern of the model, so texts must differ in it, or the model must have been called with a mask of
+keys.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.masks import And, Causal, Documents, Everything, Mask, Padding, Window, to_four_axes
-from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see, row_tiles, visible_tile
+from regard.heads.calls.call import OwnWeights, WatchedCall
+from regard.heads.calls.visibility import row_tiles, visible_tile
 from regard.heads.inputs.user_texts import for_batch
+from regard.support.hidden_scores import may_see
 
 _SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
 
@@ -30,19 +32,21 @@ def real_queries(call: WatchedCall, given: Callable[[Tensor], bool] = lambda col
 
     given: was the model called with a mask that hides these keys, False in (B, S)?
 
+    >>> from regard.attention.call import QK
     >>> from regard.attention.masks import causal, dense, padding
     >>> q = torch.empty(2, 1, 4, 0)
-    >>> real_queries(WatchedCall("", q=q, k=q, mask=causal() & padding([4, 2])))
+    >>> real_queries(WatchedCall(QK(q=q, k=q, mask=causal() & padding([4, 2]))))
     tensor([[ True,  True,  True,  True],
             [ True,  True, False, False]])
-    >>> real_queries(WatchedCall("", q=q, k=q, mask=dense(torch.ones(4, 4).bool().tril(-1))))
+    >>> real_queries(WatchedCall(QK(q=q, k=q, mask=dense(torch.ones(4, 4).bool().tril(-1)))))
     tensor([[True, True, True, True]])
     """
-    rules = [rule for rule in _all_of(call.mask) if not isinstance(rule, _SEES_ITSELF)]
-    if call.weights is not None:
-        seen = call.seen
+    attention = call.attention
+    rules = [rule for rule in _all_of(attention.mask) if not isinstance(rule, _SEES_ITSELF)]
+    if isinstance(attention, OwnWeights):
+        seen = attention.seen
         return by_evidence(seen, given) if seen is not None else _of_one_row(rules, call)
-    bias = None if call.bias is None else _once(to_four_axes(call.bias))
+    bias = None if attention.bias is None else _once(to_four_axes(attention.bias))
     one_bias = bias is None or (bias.shape[1:3] == (1, 1) and bias.shape[0] == call.sizes[0])
     if one_bias and all(isinstance(rule, Padding) for rule in rules):
         real = _of_one_row(rules, call)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from regard.support.tokens import TextTokens, byte_of_character, joins, printable
+from regard.support.tokens import TextTokens, byte_of_character, joins, printable_token
 
 ACCEPTED = (
     "a tokenizer of regard, of transformers or of the package tokenizers; for a model without token ids, give the "
@@ -250,16 +250,16 @@ def _joined(spelled: Sequence[Spelling], padding: Sequence[bool]) -> TextTokens:
         tokens = list(run)
         for group in ([i] for i in tokens) if is_alone else [tokens]:
             for character, owners in _characters([(i, spelled[i].data) for i in group]):
-                pieces[owners[0]] += character
+                first, is_split = owners[0], owners[0] != owners[-1]
+                pieces[first] += character
                 for i in dict.fromkeys(owners):
-                    shown[i] += character if owners[0] == owners[-1] else _part(character, i, owners)
-                split.update(owners if owners[0] != owners[-1] else ())
-                if len(character) > 1:  # a byte that is no text
-                    alone[owners[0]] = True
+                    shown[i] += _part(character, i, owners) if is_split else character
+                split.update(owners if is_split else ())
+                alone[first] = alone[first] or len(character) > 1  # a byte that is no text
     continues = [
         i > 0 and not (alone[i] or alone[i - 1]) and _continues(i, spelled, pieces, split) for i in range(len(spelled))
     ]
-    return TextTokens(pieces, continues, padding, {i: printable(shown[i]) for i in split})
+    return TextTokens(pieces, continues, padding, {i: printable_token(shown[i]) for i in split})
 
 
 def _characters(tokens: Sequence[tuple[int, bytes]]) -> Iterator[tuple[str, list[int]]]:
@@ -276,7 +276,7 @@ def _characters(tokens: Sequence[tuple[int, bytes]]) -> Iterator[tuple[str, list
 def _part(character: str, token: int, owners: Sequence[int]) -> str:
     """The bytes of a character that are in one token: 猫:1, or 猫:2-3."""
     first, last = owners.index(token) + 1, len(owners) - owners[::-1].index(token)
-    return f"{printable(character)}:{first}" + (f"-{last}" if last > first else "")
+    return f"{printable_token(character)}:{first}" + (f"-{last}" if last > first else "")
 
 
 def _continues(i: int, spelled: Sequence[Spelling], pieces: Sequence[str], split: set[int]) -> bool:

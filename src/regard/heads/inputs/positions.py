@@ -16,8 +16,9 @@ from torch import Tensor
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknown
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
-from regard.heads.calls.visibility import row_tiles, visible_tile
+from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
 from regard.heads.inputs.key_source import NO_SOURCE, KeySource
+from regard.support.vocabulary import CACHES
 
 
 class Given(NamedTuple):
@@ -57,13 +58,12 @@ class Given(NamedTuple):
         return " × ".join(map(str, self.shape))
 
 
-CACHES = {"past_key_values", "past_key_value", "layer_past", "cache", "kv_cache"}
 IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
 def given_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     """The shape of the first tensor among the arguments; token ids count as vectors of one number."""
-    cached = not CACHES.isdisjoint(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
+    cached = any(kwargs.get(name) is not None for name in CACHES) if kwargs else False
     for value in args or kwargs.values():
         if isinstance(value, Tensor) and value.dim() and not value.is_nested:
             shape = tuple(value.shape)
@@ -122,27 +122,30 @@ def positions_of(
 ) -> Fact:
     """How the positions of queries among keys are known.
 
-    is_known: from the token ids of the call. source, outer: other texts that the module, and the one around it, were given.
+    is_known: from the token ids. source, outer: other texts that the module, and the one around it, were given.
     """
     B, _, T, S = call.sizes
-    S -= call.extra
-    if call.across or call.extra:
-        return FROM_CALL
-    if is_known:
+    if call.origin.across or call.origin.extra or is_known:
         return FROM_CALL
     if source.twin and S == T:
         return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
     if whole_text(call, given):
-        if S == T or (S > T and given.cached):
-            return FROM_CALL
-        if S > T and (source.name or outer.name):
-            return unknown(f"{_attend(T, S)}, which may be of two texts")
-        if S > T:
-            return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
-        return unknown(_attend(T, S))
+        return _positions_in_text(call, given, bool(source.name or outer.name))
     if S == T and given.rows == B * T:
         return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
     return unknown(f"{B} × {_attend(T, S)}, computed from an input of {given}")
+
+
+def _positions_in_text(call: WatchedCall, given: Given, may_be_two: bool) -> Fact:
+    """Where all tokens of a text are queries; may_be_two: the keys may be of another text."""
+    _, _, T, S = call.sizes
+    if S == T or (S > T and given.cached):
+        return FROM_CALL
+    if S < T:
+        return unknown(_attend(T, S))
+    if may_be_two:
+        return unknown(f"{_attend(T, S)}, which may be of two texts")
+    return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
 
 
 def _attend(T: int, S: int) -> str:
@@ -152,9 +155,9 @@ def _attend(T: int, S: int) -> str:
 def _ends_on_diagonal(call: WatchedCall) -> bool:
     """Does the last key that each query may see follow the one of the query before, up to the last key of all?"""
     _, _, T, S = call.sizes
-    if call.mask.parts().causal:
+    if call.attention.mask.parts().causal:
         return True
-    if T < 2 or (call.bias is None and call.weights is None and call.mask.parts().rest is None):
+    if T < 2 or is_counted_by_mask(call.attention):
         return False
     keys = torch.arange(S, device=call.device)
     for rows in row_tiles(call):

@@ -46,11 +46,11 @@ class UserTexts:
     def bound_to(
         self, call: WatchedCall, fact: Fact, arguments: Sequence[Tensor], of_image: bool
     ) -> tuple[WatchedCall, Fact]:
-        """The call with these ids, if they are those of its text; arguments: the integers that the model was called with.
+        """The call with these ids, if they are those of its text.
 
-        fact: how the ids that the call has by itself are known.
+        arguments: the integers that the model was called with. fact: how the ids that the call has by itself are known.
         """
-        found, own = self.part(call.module), call.tokens
+        found, own = self.part(call.origin.module), call.origin.tokens
         if found is None:
             return call, fact
         (name, ids), several = found, False
@@ -63,33 +63,33 @@ class UserTexts:
         if tokens is None:
             return call, fact
         by_length = assumed("the ids given to watch() are those of this text, as their length is")
-        return call.changed(tokens=tokens), by_length if several else FROM_CALL
+        return call.with_origin(tokens=tokens), by_length if several else FROM_CALL
 
     def tokens(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, S): the ids of the keys of this call, if they are given."""
-        found = self.part(call.module)
+        found = self.part(call.origin.module)
         if found is None:
             return None
         (B, _, T, S), (name, ids) = call.sizes, found
         n = ids.shape[1]
-        grows = n > S and (T < S or call.mask.parts().causal or call.module in self._bound)
+        grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
         if not (n == S or grows) or T > S or (of_image and not self.by_name):
             return None
         return self._use(name, call, for_batch(ids[:, :S], B))
 
     def real(self, call: WatchedCall, of_image: bool) -> Tensor | None:
-        """(B, T) bool: which queries of this call are real, if that is given for (B, queries), (B, keys) or a prompt."""
-        found = self.part(call.module)
+        """(B, T) bool: which queries of this call are real, where given for (B, queries), (B, keys) or a prompt."""
+        found = self.part(call.origin.module)
         if found is None:
             return None
         (B, _, T, S), (name, keep) = call.sizes, found
-        n, S = keep.shape[1], S - call.extra
+        n, S = keep.shape[1], S - call.origin.extra
         real = for_batch(keep, B)
         if real is None or (of_image and not self.by_name):
             return None
         if n > S or T > S:
             return self._use(name, call, real) if n == T else None
-        if n < S and T == S and not call.extra:  # the text of another stack
+        if n < S and T == S and not call.origin.extra:  # the text of another stack
             return None
         real = F.pad(real, (0, S - n), value=True)
         return self._use(name, call, real[:, call.shift : call.shift + T])
@@ -97,7 +97,7 @@ class UserTexts:
     def _use(self, name: str, call: WatchedCall, value: Tensor | None) -> Tensor | None:
         if value is not None:
             self.unused.discard(name)
-            self._bound.add(call.module)
+            self._bound.add(call.origin.module)
         return value
 
     def check_used(self, sizes: set[tuple[int, int, int]], modules: set[str]) -> None:
@@ -108,8 +108,8 @@ class UserTexts:
             of = f"{self.what}[{name!r}]" if self.by_name else self.what
             seen = ", ".join(f"{B} × {T} × {S}" for B, T, S in sorted(sizes)[:3])
             raise ValueError(
-                f"{of} has shape {tuple(self._parts[name].shape)} and is of none of the attentions seen ({seen}: texts × "
-                "queries × keys); give one row for each text, as long as its keys"
+                f"{of} has shape {tuple(self._parts[name].shape)} and is of none of the attentions seen ({seen}: "
+                "texts × queries × keys); give one row for each text, as long as its keys"
             )
 
 

@@ -14,7 +14,6 @@ from regard.heads.calls.basis import How
 from regard.heads.calls.head_axis import HeadAxis, declared_heads, find_head_axis
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.positions import are_features
-from regard.heads.intercept import sdpa as intercept_sdpa
 from regard.heads.intercept.torch_nn import MultiheadShape
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax
 from regard.heads.intercept.watched_model import WatchedModel
@@ -37,18 +36,26 @@ def kind_of_sdpa(model: WatchedModel, inside: MultiheadShape | None, query: Tens
         return Kind()
     axis = _HEADS_SECOND
     if not query.dim() == key.dim() == 4 or model.heads not in (None, query.shape[1]):
-        axis = _find_heads(model, inside, *intercept_sdpa.layout_of(query, key), None, True)
+        axis = _find_heads(model, inside, *layout_of(query, key), None, True)
     memory = Memory(tuple(query.shape), query.stride())
     if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
         return Kind(axis, OF_FEATURES)
     return Kind(axis, axis.fact.reason if axis.fact.how is How.UNKNOWN else "")
 
 
+def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
+    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
+    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
+    return (*lead, query.shape[-2], key.shape[-2]), queries
+
+
 def kind_of_softmax(model: WatchedModel, inside: MultiheadShape | None, softmax: TrackedSoftmax) -> Kind:
     """A softmax that was multiplied with values; inside: of this F.multi_head_attention_forward."""
     shape, queries = tuple(softmax.weights.shape), softmax.queries
     if queries is None and inside is None and not _may_be_over_tokens(model, softmax):
-        is_named = len(shape) > 3 and declared_heads(model.modules[-1:]) in shape[:-2]
+        is_named = len(shape) > 3 and declared_heads([model.calls[-1].module]) in shape[:-2]
         said = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
         return Kind(unknown=said if is_named else "", is_attention=False)
     axis = _find_heads(model, inside, shape, queries, softmax.heads)

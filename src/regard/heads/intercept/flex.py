@@ -1,22 +1,36 @@
 """FlexAttention: its mask_mod as a Mask; with a score_mod, its weights, where they fit in memory.
 
 Nothing is compiled while a model is watched, so FlexAttention runs its own eager code, which holds T × S scores.
+Attention sinks are applied after the kernel: a model multiplies its output by exp(lse − log(exp(lse) + exp(sink))),
+so the weights are smaller by this factor. It is found by following the LSE that the kernel returned up to that
+product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.attention.call import QK
+from regard.attention.hidden_keys import softmax_over_visible
 from regard.attention.masks import EVERYTHING, Mask, Padding
-from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import may_see
+from regard.heads.calls.basis import Fact, How
+from regard.heads.calls.call import Origin, OwnWeights, WatchedCall
+from regard.heads.intercept.paths import handles
+from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
+from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
+from regard.support.hidden_scores import may_see
 
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
+
+VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
+MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")
 LIMIT = 1 << 26  # the most weights, B · H · T · S, that are computed for a score_mod: 256 MiB
 
 
@@ -53,10 +67,10 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     q, k = q.detach(), k.detach().expand(q.shape[0], -1, -1, -1)
     mask = _mask_of(block_mask, q)
     if getattr(score_mod, "__name__", "") == "_identity":
-        return WatchedCall("", q=q, k=k, scale=scale, mask=mask)
-    scores = _modified_scores(q, k, score_mod, scale)
+        return WatchedCall(QK(q=q, k=k, scale=scale, mask=mask))
+    scores = _modified_scores(QK(q=q, k=k, scale=scale), score_mod)
     scores = scores.masked_fill(~mask.dense(q.shape[2], k.shape[2], q.device), -torch.inf)
-    return WatchedCall("", weights=scores.softmax(-1), mask=Padding(may_see(scores).any(2).any(1)))
+    return WatchedCall(OwnWeights(_softmax(scores), Padding(may_see(scores).any(2).any(1))))
 
 
 def without_edges(
@@ -85,20 +99,104 @@ def _mask_of(block_mask: Any, q: Tensor) -> Mask:
     return MaskMod(mask_mod, texts, heads, q.device)
 
 
-def _modified_scores(q: Tensor, k: Tensor, score_mod: Callable[..., Tensor], scale: float) -> Tensor:
+def _modified_scores(attention: QK, score_mod: Callable[..., Tensor]) -> Tensor:
     """(B, H, T, S)."""
-    B, H, T, S = (*q.shape[:3], k.shape[2])
+    B, H, T, S = attention.sizes
     if B * H * T * S > LIMIT:
         raise ValueError(
             f"a FlexAttention with a score_mod and {B} × {H} × {T} × {S} weights; they are written out to be seen, "
             f"up to {LIMIT} of them: watch a shorter text"
         )
-    scores = (q.float() @ k.repeat_interleave(H // k.shape[1], 1).float().mT) * scale
-    indices = (torch.arange(n, device=q.device) for n in (B, H, T, S))
-    return over_all_indices(score_mod, takes_score=True)(scores, *indices)
+    indices = (torch.arange(n, device=attention.device) for n in (B, H, T, S))
+    return over_all_indices(score_mod, takes_score=True)(all_scores(attention, -torch.inf) / LOG2E, *indices)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """The weights of scores, hidden ones at −∞; 0 where a row sees nothing."""
+    return softmax_over_visible(scores, scores != -torch.inf)
 
 
 def _read_arguments(
     query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: Any, scale: float, *_: Any, **__: Any
 ) -> tuple[Tensor, Tensor, Any, Any, float]:
     return query, key, score_mod, block_mask, float(scale)
+
+
+class FlexSinks:
+    """A call of FlexAttention, and what the model does with its output and its LSE.
+
+    depth: how many modules were running. unknown: why its weights cannot be derived any more.
+    """
+
+    def __init__(self, call: WatchedCall, out: Tensor, lse: Any, depth: int) -> None:
+        self.call, self.depth, self.unknown = call, depth, ""
+        self._out, self._views = out, [out]  # views: the output, and copies of it in another layout
+        self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
+
+    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A function was called."""
+        tensors = _tensors((*args, *kwargs.values()))
+        shares = [t for t in tensors if any(t is share for share in self._shares)]
+        views = any(t is view for t in tensors for view in self._views)
+        if not isinstance(result, Tensor) or not (shares or views):
+            return
+        if not views:
+            self._shares.append(result)
+            return
+        if not shares:
+            if name in VIEWS:
+                self._views.append(result)
+            return
+        is_out = any(t is self._out for t in tensors)
+        if is_out and name in MULTIPLY and shares[0].shape == (*self._out.shape[:3], 1):
+            self._scale_weights(shares[0].detach())
+            self._out, self._views = result, [result]
+        else:
+            self.unknown = f"its output is combined with its log-sum-exp by {name}"
+
+    def _scale_weights(self, factor: Tensor) -> None:
+        B, H, T, S = self.call.sizes
+        if B * H * T * S > LIMIT:
+            self.unknown = f"its attention sinks need all {B} × {H} × {T} × {S} weights; watch a shorter text"
+            return
+        attention = self.call.attention
+        if isinstance(attention, OwnWeights):
+            weights = attention.weights.float()
+        else:
+            with torch.no_grad():
+                weights = _softmax(all_scores(attention, -torch.inf) / LOG2E).float()
+        weights = weights * factor.float()
+        sums = weights.sum(-1)
+        low, high = float(sums.min()), float(sums.max())
+        fact = Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}; the rest is on a key that has no value")
+        basis = replace(self.call.origin.basis, weights=fact)
+        self.call = WatchedCall(OwnWeights(weights, self.call.attention.mask), Origin(basis=basis))
+
+
+def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
+    found = []
+    for value in values:
+        found += [one for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, Tensor)]
+    return found
+
+
+@handles("flex_attention")
+def report_flex(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator that FlexAttention calls."""
+    if interceptor.is_vmapped():
+        return function(*args, **kwargs)
+    edits = interceptor.edits()
+    with interceptor.errors_naming_the_module(), torch.no_grad():
+        call = call_of(args, kwargs)
+    edit = interceptor.edit_of(call, edits)
+    if edit is not None and edit.removed is not None:
+        with interceptor.errors_naming_the_module("cut"):
+            args, kwargs = without_edges(args, kwargs, edit.removed)
+        with torch.no_grad():
+            call = call_of(args, kwargs)
+    outputs = function(*args, **kwargs)
+    interceptor.report_pending()
+    if edit is None and not interceptor.needs_contexts:
+        interceptor.pending = FlexSinks(call.detached(), outputs[0], outputs[1], len(interceptor.running[0].calls))
+        return outputs
+    return (interceptor.finish(call, edit, outputs[0]), *outputs[1:])

@@ -17,17 +17,11 @@ from torch._C import (
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.observers import inside_observed_attention
-from regard.heads.intercept.softmax import PRODUCT, SOFTMAX
+from regard.heads.intercept.paths import ATTENTION, HANDLERS
 from regard.traces.failures import explain_call
 
 if TYPE_CHECKING:
     from regard.heads.intercept.interceptor import Interceptor
-
-# Functions that matter also where no tensor is followed: attention, and what it may begin with.
-ATTENTION = {
-    *("scaled_dot_product_attention", "flex_attention", "multi_head_attention_forward"),
-    *(*SOFTMAX, *PRODUCT, "einsum"),
-}
 
 _UNCHANGED = nullcontext()
 
@@ -61,7 +55,7 @@ class FunctionMode(TorchFunctionMode):
     def follows_nothing(self) -> bool:
         """Is there no tensor whose way through the model matters?"""
         tracked, scores, lost = self._followed
-        return not (tracked or scores or lost or self.interceptor.flex is not None)
+        return not (tracked or scores or lost or self.interceptor.pending is not None)
 
     @property
     def may_be_off(self) -> bool:
@@ -73,7 +67,7 @@ class FunctionMode(TorchFunctionMode):
         return _len_torch_function_stack() == 1 and _get_function_stack_at(0) is self
 
     def switch(self, on: bool) -> AbstractContextManager[None]:
-        """Switch the mode on or off inside the block. It stays on under other modes: these prevent fast paths anyway."""
+        """Switch the mode on or off inside the block; it stays on under other modes, which prevent fast paths anyway."""
         return _UNCHANGED if on is self.is_on or not (on or self._is_alone) else self._switched(on)
 
     @contextmanager
@@ -90,17 +84,17 @@ class FunctionMode(TorchFunctionMode):
         self.is_on = on
 
     def _run(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        handler, softmaxes = self.interceptor.handlers.get(name), self.interceptor.softmaxes
+        handler, softmaxes = HANDLERS.get(name), self.interceptor.softmaxes
         if handler is not None:
-            out = handler(func, args, kwargs)
+            out = handler(self.interceptor, func, args, kwargs)
         else:
             out = func(*args, **kwargs)
             if softmaxes.lost and isinstance(out, Tensor):
                 softmaxes.pass_on(name, args, kwargs)
         if softmaxes.scores.alive:
             softmaxes.scores.follow(name, args, kwargs, out)
-        if self.interceptor.flex is not None:
-            self.interceptor.flex.follow(name, args, kwargs, out)
+        if self.interceptor.pending is not None:
+            self.interceptor.pending.follow(name, args, kwargs, out)
         return out
 
 

@@ -1,29 +1,26 @@
-"""Intercept every attention call of a model while it runs, to read it or to change what it returns; the model stays as it is.
+"""Intercept every attention call of a model while it runs, to read it or to change what it returns.
 
 Three mechanisms, active only in the thread that watches: a torch function mode sees scaled_dot_product_attention,
-FlexAttention and softmax followed by a product; a replaced nn.Module.__call__ knows which module runs; regard's attend()
-calls an observer. Compiled models run eagerly meanwhile, in every thread. What runs in backward, such as the
+FlexAttention and softmax followed by a product; a replaced nn.Module.__call__ knows which module runs; regard's
+attend() calls an observer. Compiled models run eagerly meanwhile, in every thread. What runs in backward, such as the
 recomputation of a checkpoint, is not a forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import partial, wraps
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import Editor
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
+from regard.heads.intercept import flex, regard_attention, sdpa, softmax, torch_nn  # noqa: F401  each registers itself
 from regard.heads.intercept.interceptor import Interceptor
-from regard.heads.intercept.torch_nn import OPERATORS
+from regard.heads.intercept.paths import PATCHES, current_interceptor
 from regard.heads.intercept.torch_patches import Patch, Patches
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
 
@@ -46,14 +43,14 @@ def intercept(
     """Call `callback(forward, layer, call)` right after each attention call that the model makes inside the block.
 
     editor: changes what the calls return; what it changes is done before any callback. contexts: the callback's calls
-    have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called by itself; `layer` counts attention calls
-    within one. tokens: (B, T) ids, where the model's own arguments do not contain them. padding: (B, T), True = a real
-    token. Both may be dicts of such tensors by the names of modules.
+    have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called
+    by itself; `layer` counts attention calls within one. tokens: (B, T) ids, where the model's own arguments do not
+    contain them. padding: (B, T), True = a real token. Both may be dicts of such tensors by the names of modules.
     """
     watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
     _refuse_torchscript(watched)
-    interceptor = _interceptor_of_this_thread()
-    with _patches.applied():
+    interceptor = current_interceptor.get() or Interceptor()
+    with _patches.applied(), current_interceptor.set(interceptor):
         interceptor.models.append(watched)
         try:
             yield watched.forwards
@@ -71,32 +68,9 @@ def intercept(
     watched.inputs.check_used()
 
 
-_interceptor: ContextVar[Interceptor | None] = ContextVar("regard_interceptor", default=None)
-
-
-def _existing_interceptor() -> Interceptor | None:
-    interceptor = _interceptor.get()
-    # A context can be copied into another thread, as asyncio.to_thread does; that thread is not watched.
-    return interceptor if interceptor is not None and interceptor.thread == get_ident() else None
-
-
-def _interceptor_of_this_thread() -> Interceptor:
-    interceptor = _existing_interceptor()
-    if interceptor is None:
-        interceptor = Interceptor()
-        _interceptor.set(interceptor)
-    return interceptor
-
-
-def _active_interceptor() -> Interceptor | None:
-    """The interceptor of this thread while a watched model runs, but not while it runs a callback."""
-    interceptor = _existing_interceptor()
-    return interceptor if interceptor is not None and not interceptor.in_callback and interceptor.running else None
-
-
 def _intercepting_call(original: Any) -> Any:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        interceptor = _existing_interceptor()
+        interceptor = current_interceptor.get()
         if interceptor is None or not interceptor.models or interceptor.in_callback:
             return original(self, *args, **kwargs)
         if id(self) in interceptor.leaves:
@@ -106,42 +80,7 @@ def _intercepting_call(original: Any) -> Any:
     return __call__
 
 
-def _with_mode_on(original: Any) -> Any:
-    @wraps(original)
-    def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
-        interceptor = _active_interceptor()
-        if interceptor is None:
-            return original(*args, **kwargs)
-        with interceptor.mode.switch(on=True):  # the fast path was not taken
-            return original(*args, **kwargs)
-
-    return multi_head_attention_forward
-
-
-def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
-    def operator(*args: Any, **kwargs: Any) -> Any:
-        out = original(*args, **kwargs)
-        interceptor = _active_interceptor()
-        if interceptor is not None:
-            with interceptor.errors_naming_the_module(), torch.no_grad():
-                call = call_of(*args, **kwargs)
-            if interceptor.edits(call.module) or interceptor.needs_contexts:
-                raise ValueError(
-                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
-                )
-            interceptor.report(call)
-        return out
-
-    return operator
-
-
-_patches = Patches(
-    [
-        Patch(nn.Module, "__call__", _intercepting_call),
-        Patch(torch.nn.functional, "multi_head_attention_forward", _with_mode_on),
-        *(Patch(torch, name, partial(_reporting, call)) for name, call in OPERATORS.items()),
-    ]
-)
+_patches = Patches([Patch(nn.Module, "__call__", _intercepting_call), *PATCHES])
 
 
 def _refuse_torchscript(watched: WatchedModel) -> None:

@@ -1,38 +1,34 @@
-"""The attention calls of one thread: which watched module runs, which torch function it calls, and whom to report it to.
+"""The attention calls of one thread: which watched module runs, which function it calls, and whom to report it to.
 
-Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their blocks.
-A torch function mode passes each torch function to its handler, by name. The mode is off where a module of torch.nn may
-take its fast path, which it does not take under a mode.
+Watches read a call, and cuts change what it returns: first all cuts, then all watches, whatever the order of their
+blocks. A torch function mode passes each torch function to its handler, by name. The mode is off where a module of
+torch.nn may take its fast path, which it does not take under a mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from threading import get_ident
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.attention.observers import Edit, Route, inside_observed_attention, observe
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import CallEdit, LayerEdit
-from regard.heads.calls.same_keys import fingerprint_of_values
-from regard.heads.intercept import flex as intercept_flex
-from regard.heads.intercept import functorch
-from regard.heads.intercept import sdpa as intercept_sdpa
-from regard.heads.intercept import torch_nn as intercept_torch_nn
-from regard.heads.intercept.attention_kind import kind_of_sdpa, kind_of_softmax
-from regard.heads.intercept.flex_sinks import FlexSinks
+from regard.heads.intercept import functorch, torch_nn
 from regard.heads.intercept.function_mode import FunctionMode
 from regard.heads.intercept.outside_forward import OwnComputation, in_backward, is_recomputed
-from regard.heads.intercept.products import WeightedProduct, without_edges
-from regard.heads.intercept.softmax import Handler, SoftmaxTracker
-from regard.heads.intercept.tracked_softmax import TrackedSoftmax
+from regard.heads.intercept.paths import AROUND_FORWARD
+from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import WatchedModel
+from regard.traces.failures import explain_call
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.flex import FlexSinks
 
 _NO_FUNCTION_MODE = torch._C.DisableTorchFunction
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
@@ -42,21 +38,14 @@ class Interceptor:
     """Intercepts attention in one thread, for every model that is watched in it."""
 
     def __init__(self) -> None:
-        self.thread = get_ident()
         self.models: list[WatchedModel] = []
         self.running: list[WatchedModel] = []  # those of the models that are being called
         self.leaves: set[int] = set()  # id() of those of their modules that make no attention
         self.in_callback = False
-        self.multihead: intercept_torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
-        self.flex: FlexSinks | None = None  # a FlexAttention that is not reported yet, as its weights may change
-        self.softmaxes = SoftmaxTracker(self.on_softmax_attention, lambda: self.running[0].running[-1])
+        self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
+        self.pending: FlexSinks | None = None  # a call that is not reported yet, as its weights may change
+        self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
         self.mode = FunctionMode(self)
-        self.handlers: dict[str, Handler] = {  # by name of the torch function
-            **self.softmaxes.handlers,
-            "scaled_dot_product_attention": self.sdpa,
-            "flex_attention": self.flex_attention,
-            "multi_head_attention_forward": self.multi_head_attention,
-        }
 
     def remove(self, model: WatchedModel) -> None:
         """Watch this model no longer."""
@@ -64,7 +53,7 @@ class Interceptor:
         self._find_running()
 
     def _find_running(self) -> None:
-        self.running = [model for model in self.models if model.running]
+        self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
@@ -76,7 +65,7 @@ class Interceptor:
         output = None
         try:
             self._enter(module, args, kwargs, entered)
-            if self.mode.is_on and not isinstance(module, intercept_torch_nn.WITH_FAST_PATH):
+            if self.mode.is_on and not isinstance(module, torch_nn.WITH_FAST_PATH):
                 output = original(module, *args, **kwargs)
             else:
                 with self.mode_for(module):
@@ -93,11 +82,15 @@ class Interceptor:
         self.mode.set(on=False)
         try:
             return original(module, *args, **kwargs)
-        except RuntimeError:
-            pass  # under the mode, its error is explained
+        except RuntimeError as error:  # which the mode would explain
+            inputs = (*args, *kwargs.values())
+            if isinstance(module, nn.Linear) and (
+                clearer := explain_call("linear", (*inputs[:1], module.weight), error)
+            ):
+                raise clearer from error
+            raise
         finally:
             self.mode.set(on=True)
-        return original(module, *args, **kwargs)
 
     def _call_outermost(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module while no watched model runs."""
@@ -110,7 +103,10 @@ class Interceptor:
             self._enter(module, args, kwargs, entered)
             if not entered:  # no part of a watched model
                 return original(module, *args, **kwargs)
-            with observe(self.attend), self.mode_for(module):
+            with ExitStack() as blocks:
+                for block in AROUND_FORWARD:
+                    blocks.enter_context(block(self))
+                blocks.enter_context(self.mode_for(module))
                 output = original(module, *args, **kwargs)
                 self._refuse_lost_softmaxes()
                 return output
@@ -130,20 +126,20 @@ class Interceptor:
             for model in self.models:
                 if model.enter(module, args, kwargs):
                     entered.append(model)
-                    if len(model.running) == 1:
+                    if len(model.calls) == 1:
                         self._find_running()
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
-        if self.flex is not None and models and self.flex.depth >= len(models[0].running):
-            self._report_flex()
+        if self.pending is not None and models and self.pending.depth >= len(models[0].calls):
+            self.report_pending()
         for model in models:
-            if model.pieces:
-                with OwnComputation(self, model.pieces[-1][1].call.device.type), torch.no_grad():
+            if pieces := model.calls[-1].pieces:
+                with OwnComputation(self, pieces[-1].call.device.type), torch.no_grad():
                     model.leave(output)
             else:
                 model.leave(output)
-            if not model.running:
+            if not model.calls:
                 self._find_running()
         for model in models:
             reason, model.uncuttable = model.uncuttable, ""
@@ -159,7 +155,7 @@ class Interceptor:
     def mode_for(self, module: nn.Module) -> AbstractContextManager[None]:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
         each_step = any(model.needs_each_step for model in self.running)
-        return self.mode.switch(on=each_step or not intercept_torch_nn.may_take_fast_path(module))
+        return self.mode.switch(on=each_step or not torch_nn.may_take_fast_path(module))
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -198,8 +194,8 @@ class Interceptor:
             context = out.reshape(*call.sizes[:3], out.shape[-1])
             removed = None
             if edit is not None:
-                if call.v is not None:
-                    removed, context = edit.removed, edit.replace_rows(context, call)
+                if isinstance(call.attention, Call):
+                    removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
                 out = context.reshape(out.shape)
         self.report(call.detached(), removed, context)
@@ -222,120 +218,26 @@ class Interceptor:
             return False
         if self.edits():
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
-        self._refuse(_VMAPPED)
+        self.refuse(_VMAPPED)
         return True
 
     def _with_extra_keys(self, call: WatchedCall) -> WatchedCall:
         _, _, T, S = call.sizes
         extra = self.multihead.extra_keys if self.multihead is not None else 0
-        return call.changed(extra=extra) if extra and extra == S - T else call
+        return call.with_origin(extra=extra) if extra and extra == S - T else call
 
-    def sdpa(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """scaled_dot_product_attention."""
-        if self.is_vmapped():
-            return function(*args, **kwargs)
-        edits = self.edits()
-        query = args[0] if args else kwargs["query"]
-        if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in self.running):
-            for model in self.running:
-                model.count()
-            return function(*args, **kwargs)
-        out, lse = intercept_sdpa.run_with_lse(function, args, kwargs)
-        with self.errors_naming_the_module():
-            key = args[1] if len(args) > 1 else kwargs["key"]
-            axis, unknown, _ = kind_of_sdpa(self.running[0], self.multihead, query, key)
-            if unknown:
-                self._refuse(unknown)
-                return out
-            if axis.reorders and (edits or self.needs_contexts):
-                raise ValueError("its heads are not in the axis before the queries, where they can be reached")
-            call = intercept_sdpa.call_of(args, kwargs, lse, axis, live=bool(edits))
-        return self.finish(call, self.edit_of(call, edits), out)
-
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
         for model in self.running:
             model.refuse(reason)
 
-    def flex_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operator that FlexAttention calls."""
-        if self.is_vmapped():
-            return function(*args, **kwargs)
-        edits = self.edits()
-        with self.errors_naming_the_module(), torch.no_grad():
-            call = intercept_flex.call_of(args, kwargs)
-        edit = self.edit_of(call, edits)
-        if edit is not None and edit.removed is not None:
-            with self.errors_naming_the_module("cut"):
-                args, kwargs = intercept_flex.without_edges(args, kwargs, edit.removed)
-            with torch.no_grad():
-                call = intercept_flex.call_of(args, kwargs)
-        outputs = function(*args, **kwargs)
-        self._report_flex()
-        if edit is None and not self.needs_contexts:
-            self.flex = FlexSinks(call.detached(), outputs[0], outputs[1], len(self.running[0].running))
-            return outputs
-        return (self.finish(call, edit, outputs[0]), *outputs[1:])
-
-    def _report_flex(self) -> None:
-        """Report the FlexAttention that ran last, with what became of its output since then."""
-        flex, self.flex = self.flex, None
-        if flex is not None:
-            self._refuse(flex.unknown) if flex.unknown else self.report(flex.call)
-
-    def multi_head_attention(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
-        shape, self.multihead = self.multihead, intercept_torch_nn.shape_of(args, kwargs)
-        was_on, self.mode.is_on = self.mode.is_on, False  # torch takes a mode off while it handles a function
-        try:
-            with self.mode.switch(on=True):
-                return intercept_torch_nn.without_dispatch(function)(*args, **kwargs)
-        finally:
-            self.multihead, self.mode.is_on = shape, was_on
-
-    def on_softmax_attention(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
-        """A softmax was multiplied with values."""
-        if self.is_vmapped():
-            return product.out
-        kind = kind_of_softmax(self.running[0], self.multihead, softmax)
-        if kind.unknown:
-            self._refuse(kind.unknown)
-        if kind.unknown or not kind.is_attention:
-            return product.out
-        axis = kind.axis
-        call = softmax.call(axis)
-        with functorch.off():
-            call = call.changed(fingerprint=fingerprint_of_values(functorch.plain(product.values), call.sizes))
-        edit, out = self.edit_of(call, self.edits()), product.out
-        if edit is None and not self.needs_contexts:
-            self.report(call)
-            return out
-        with OwnComputation(self, call.device.type), self.errors_naming_the_module("cut" if edit else "follow"):
-            rows = product.rows(softmax, axis)
-            if edit is not None:
-                if edit.removed is not None:
-                    call, out = without_edges(edit, call, softmax, product, rows, axis)
-                out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
-            context = product.context(out, rows)
-        self.report(call, None, context)
-        return out
-
-    def attend(self, call: Call, route: Route) -> Edit | None:
-        """regard's own attend(), which calls this as its observer."""
-        if inside_observed_attention():
-            return None  # part of another attention call
-        if self.is_vmapped():
-            return None
-        q, k, v = call.qkv
-        options: dict[str, Any] = {"scale": call.scale, "mask": call.mask, "alibi": call.alibi, "dropout": call.dropout}
-        watched = WatchedCall("", q=q, k=k, v=v, **options)
-        edit = self.edit_of(watched, self.edits())
-        if edit is not None or self.needs_contexts:
-            return _AttendEdit(self, watched, edit)
-        self.report(watched.detached())
-        return None
+    def report_pending(self) -> None:
+        """Report the call that waits for it, with what became of its output since then."""
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            self.refuse(pending.unknown) if pending.unknown else self.report(pending.call)
 
     @contextmanager
     def errors_naming_the_module(self, verb: str = "follow") -> Iterator[None]:
@@ -353,20 +255,4 @@ class Interceptor:
             )
 
     def _module_name(self) -> str:
-        return self.running[0].running[-1] or "the model itself"
-
-
-class _AttendEdit:
-    """Changes one call of regard's attend(), and reports it."""
-
-    def __init__(self, interceptor: Interceptor, call: WatchedCall, edit: CallEdit | None) -> None:
-        self.interceptor, self.call, self.edit = interceptor, call, edit
-
-    def context(self, context: Tensor) -> Tensor:
-        return self.interceptor.finish(self.call, self.edit, context)
-
-    def weights(self, weights: Tensor) -> Tensor:
-        if self.edit is None:
-            return weights
-        with OwnComputation(self.interceptor, self.call.device.type):
-            return self.edit.replace_weights(weights, self.call)
+        return self.running[0].calls[-1].name or "the model itself"

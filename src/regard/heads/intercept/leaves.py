@@ -1,4 +1,4 @@
-"""Modules that make no attention, whatever they are called with: those of torch.nn and transformers that are listed here.
+"""Modules that make no attention, whatever they are called with: some of torch.nn and of transformers.
 
 More than half of the modules that a model calls are such leaves. They are called without bookkeeping, and without our
 function mode where no tensor is followed: the mode would take longer than many of them do.

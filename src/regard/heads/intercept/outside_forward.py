@@ -1,21 +1,17 @@
-"""Code that runs while a model is watched and is not its forward: our own computation, and a recomputation in backward."""
+"""Code that runs while a model is watched and is not its forward: our own, and a recomputation in backward."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
 
-
-@runtime_checkable
-class HasCallback(Protocol):
-    """Whoever must not intercept what is computed in a callback."""
-
-    in_callback: bool
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 
 class OwnComputation:
@@ -24,7 +20,7 @@ class OwnComputation:
     A class, as a generator with @contextmanager takes three times as long, for every attention call.
     """
 
-    def __init__(self, interceptor: HasCallback, device_type: str) -> None:
+    def __init__(self, interceptor: Interceptor, device_type: str) -> None:
         self.interceptor, self.before = interceptor, interceptor.in_callback
         autocast = torch.is_autocast_enabled(device_type)
         self.autocast: Any = torch.autocast(device_type, enabled=False) if autocast else nullcontext()

@@ -7,13 +7,13 @@ the numbers of their rows, which then say where each row of each head is in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax
@@ -101,19 +101,23 @@ def of_einsum(
     out: Tensor,
     other: tuple[str, Tensor] | None = None,
 ) -> WeightedProduct:
-    """By einsum: the axes of the weights by letter, and those of the result; other: the axes of the values, and these."""
+    """By einsum: term, result: axes of the weights and of the result; other: the axes of the values, and the values."""
     rows = term[:-2] + (term[-1] if transposed else term[-2])
     order = None
-    if "." not in term + result and all(axis in result for axis in rows):
-        rest = [i for i, axis in enumerate(result) if axis not in rows]
-        order = (*(result.index(axis) for axis in rows), *rest) if len(rest) == 1 else None
-    if term.startswith("...") and result.startswith("...") and "." not in (tail := result[3:]):
-        lead, row = out.dim() - len(tail), rows[3:]
-        rest = [lead + i for i, axis in enumerate(tail) if axis not in row]
-        if len(rest) == 1 and all(axis in tail for axis in row):
-            order = (*range(lead), *(lead + tail.index(axis) for axis in row), *rest)
+    if "." not in term + result:
+        order = _order_of_axes(rows, result, 0)
+    elif term.startswith("...") and result.startswith("...") and "." not in result[3:]:
+        order = _order_of_axes(rows[3:], result[3:], out.dim() - len(result[3:]))
     values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
     return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order, values=values)
+
+
+def _order_of_axes(rows: str, result: str, lead: int) -> tuple[int, ...] | None:
+    """How the axes of a result, after `lead` others, are permuted to those of the rows and one more; else None."""
+    rest = [lead + i for i, axis in enumerate(result) if axis not in rows]
+    if len(rest) != 1 or not all(axis in result for axis in rows):
+        return None
+    return (*range(lead), *(lead + result.index(axis) for axis in rows), *rest)
 
 
 def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor | None:
@@ -146,18 +150,18 @@ def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def without_edges(
     edit: CallEdit,
-    call: WatchedCall,
+    own: OwnWeights,
     softmax: TrackedSoftmax,
     product: WeightedProduct,
     rows: Tensor,
     axis: HeadAxis,
-) -> tuple[WatchedCall, Tensor]:
-    """A softmax and its product without the removed edges: the call, and the product in the layout of the model."""
+) -> tuple[OwnWeights, Tensor]:
+    """A softmax and its product without the removed edges: the weights, and the product in the layout of the model."""
     assert edit.removed is not None
-    assert call.weights is not None
-    _, _, T, S = call.sizes
-    hidden = ~edit.removed.dense(T, S, call.device)
+    _, _, T, S = own.sizes
+    hidden = ~edit.removed.dense(T, S, own.device)
     weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
     chosen = edit.rows()
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
-    return replace(call, weights=call.weights.index_copy(2, chosen, weights[:, :, chosen].to(call.weights.dtype))), out
+    kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
+    return changed(own, weights=kept), out

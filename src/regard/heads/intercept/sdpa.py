@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
-from regard.heads.calls.basis import FROM_CALL, USUAL, Basis
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.basis import FROM_CALL, Basis
+from regard.heads.calls.call import UNKNOWN_ORIGIN, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.calls.score_origin import Memory
+from regard.heads.intercept.attention_kind import kind_of_sdpa
+from regard.heads.intercept.paths import handles
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 aten = torch.ops.aten
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
@@ -28,9 +33,6 @@ KERNELS: dict[Any, int | None] = {
     aten._scaled_dot_product_efficient_attention.default: 4,
     aten._scaled_dot_product_cudnn_attention.default: 4,
 }
-
-
-_EMPTY = WatchedCall("")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -70,15 +72,16 @@ class LseCapture(TorchDispatchMode):
 
 
 class SdpaArguments(NamedTuple):
-    """The arguments of SDPA."""
+    """The arguments of SDPA, by the names and with the defaults that it has."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    attn_mask: Tensor | None
-    dropout: float
-    is_causal: bool
-    scale: float | None
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
 
 
 def run_with_lse(
@@ -90,42 +93,26 @@ def run_with_lse(
     return out, capture.lse
 
 
-def read_arguments(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> SdpaArguments:
-    """Arguments by name, as SDPA itself reads them."""
-    return SdpaArguments(query, key, value, attn_mask, dropout_p, is_causal, scale)
-
-
 def call_of(
     args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, axis: HeadAxis, live: bool = False
 ) -> WatchedCall:
     """The arguments of SDPA as a call; live: with values and gradients.
 
-    (T, D) is one head; for (N, T, D), and for more than four axes, `axis` says where the heads are. Keys that is_causal hides from every query are left out, so that the last query is at the last key.
+    (T, D) is one head; for (N, T, D), and for more than four axes, `axis` says where the heads are. Keys that is_causal
+    hides from every query are left out, so that the last query is at the last key.
     """
-    query, key, value, attn_mask, dropout, is_causal, scale = read_arguments(*args, **kwargs)
+    query, key, value, attn_mask, dropout, is_causal, scale, _ = SdpaArguments(*args, **kwargs)
     if live and query.is_nested:
         raise ValueError("its texts are nested tensors, which cannot be cut; pad them to one length")
-    if not live:
-        query, key = query.detach(), key.detach()
-    q, q_lengths = _padded(query)
-    k, k_lengths = _padded(key)
-    if torch.is_autocast_enabled(q.device.type):
-        q, k, value = _as_autocast(q), _as_autocast(k), _as_autocast(value)
+    if query.dim() < 2 or key.dim() < 2:
+        raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
     if attn_mask is not None:
         is_causal, attn_mask = _without_causal_bias(attn_mask, is_causal)
-        attn_mask = attn_mask if attn_mask is None or live else attn_mask.detach()
-    if q.dim() < 2 or k.dim() < 2:
-        raise ValueError(f"queries of shape {tuple(query.shape)} and keys of shape {tuple(key.shape)}")
-    v = align_axes(q, value, None, axis)[1] if live else None
+    if not live:
+        query, key, attn_mask = query.detach(), key.detach(), _maybe(Tensor.detach, attn_mask)
+    (q, q_lengths), (k, k_lengths) = _padded(query), _padded(key)
+    q, k = _as_autocast(q), _as_autocast(k)
+    v = align_axes(q, _as_autocast(value), None, axis)[1] if live else None
     q, k, attn_mask = align_axes(q, k, attn_mask, axis)
     bias = None
     if attn_mask is not None and attn_mask.dtype is not torch.bool and not is_causal:
@@ -133,27 +120,20 @@ def call_of(
     T, S = q.shape[2], k.shape[2]
     mask = _mask_of(attn_mask, is_causal, k_lengths, q.shape[0], T, S)
     if is_causal and S > T:
-        k, v = k[:, :, :T], None if v is None else v[:, :, :T]
-    return _EMPTY.changed(
-        q=q,
-        k=k,
-        v=v,
-        dropout=dropout if live else 0.0,
-        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
-        mask=mask,
-        bias=bias,
-        lse=_fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None,
-        real=None if q_lengths is None else torch.arange(T, device=q.device) < q_lengths[:, None],
-        basis=USUAL if axis.fact is FROM_CALL else Basis(heads=axis.fact),
-    )
+        k, v = k[:, :, :T], _maybe(lambda t: t[:, :, :T], v)
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias)
+    if v is not None:
+        attention = Call(q=q, k=k, v=v, mask=mask, scale=scale, bias=bias, dropout=dropout)
+    origin = UNKNOWN_ORIGIN
+    if q_lengths is not None or axis.fact is not FROM_CALL:
+        real = _maybe(lambda lengths: torch.arange(T, device=q.device) < lengths[:, None], q_lengths)
+        origin = Origin(real=real, basis=Basis(heads=axis.fact))
+    return WatchedCall(attention, origin, _fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None)
 
 
-def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
-    """The sizes (…, T, S) of the weights, and how the queries lie in memory."""
-    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-    memories = [Memory(tuple(t.shape), t.stride()) for t in (query, key)]
-    queries = next((one for one in memories if one.heads_axis is not None), memories[0])  # pooled queries are copies
-    return (*lead, query.shape[-2], key.shape[-2]), queries
+def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | None:
+    return None if t is None else change(t)
 
 
 def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
@@ -166,24 +146,26 @@ def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
     if q.dim() == k.dim() == 4 and axis.split is not None:
-        mask = None if mask is None else to_four_axes(mask).expand(q.shape[0], q.shape[1], -1, -1)
-        return axis.apply(q), axis.apply(k), None if mask is None else axis.apply(mask)
+        whole = _maybe(lambda t: to_four_axes(t).expand(q.shape[0], q.shape[1], -1, -1), mask)
+        return axis.apply(q), axis.apply(k), _maybe(axis.apply, whole)
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
-        return q, k, None if mask is None else to_four_axes(mask)
+        return q, k, _maybe(to_four_axes, mask)
     axes = max(q.dim(), k.dim())
-    q, k = _to_axes(q, axes), _to_axes(k, axes)
-    mask = None if mask is None else _to_axes(mask, axes)
+    q, k, mask = _to_axes(q, axes), _to_axes(k, axes), _maybe(lambda t: _to_axes(t, axes), mask)
     if axes == 2:
-        return to_four_axes(q), to_four_axes(k), None if mask is None else to_four_axes(mask)
+        return to_four_axes(q), to_four_axes(k), _maybe(to_four_axes, mask)
     if axes == 3:
         return _split_batch(q, k, mask, axis)
-    if axis.reorders and axes > 4 and axis.axis is not None:
-        q, k = q.movedim(axis.axis, -3), k.movedim(axis.axis, -3)
-        mask = None if mask is None else mask.movedim(axis.axis, -3)
+    heads = axis.axis
+    if heads is not None and axis.reorders and axes > 4:
+        q, k, mask = q.movedim(heads, -3), k.movedim(heads, -3), _maybe(lambda t: t.movedim(heads, -3), mask)
     if axis.grouped:
         lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-        q, k = (t.expand(*lead, -1, -1).flatten(-4, -3) for t in (q, k))
-        mask = None if mask is None else mask.expand(*lead, -1, -1).flatten(-4, -3)
+
+        def joined(t: Tensor) -> Tensor:
+            return t.expand(*lead, -1, -1).flatten(-4, -3)
+
+        q, k, mask = joined(q), joined(k), _maybe(joined, mask)
     return _flatten_batch(q, k, mask)
 
 
@@ -245,7 +227,7 @@ def _to_axes(t: Tensor, axes: int) -> Tensor:
 
 
 def _has_exact_lse(q: Tensor, mask: Mask, bias: Tensor | None) -> bool:
-    """Does the kernel's LSE cover the same scores, precisely? With 16-bit queries on the CPU it is summed in 16 bits."""
+    """Does the kernel's LSE cover the same scores, precisely? Of 16-bit queries on the CPU it is summed in 16 bits."""
     is_16_bit_cpu = q.device.type == "cpu" and q.element_size() == 2
     return bias is None and (mask is EVERYTHING or mask is CAUSAL) and not is_16_bit_cpu
 
@@ -261,3 +243,27 @@ def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
     if lse.shape != q.shape[:3]:
         lse = lse[..., : q.shape[2]]
     return lse.to(dtype) if lse.shape == q.shape[:3] else None
+
+
+@handles("scaled_dot_product_attention")
+def report_sdpa(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """scaled_dot_product_attention."""
+    if interceptor.is_vmapped():
+        return function(*args, **kwargs)
+    edits = interceptor.edits()
+    query = args[0] if args else kwargs["query"]
+    if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in interceptor.running):
+        for model in interceptor.running:
+            model.count()
+        return function(*args, **kwargs)
+    out, lse = run_with_lse(function, args, kwargs)
+    with interceptor.errors_naming_the_module():
+        key = args[1] if len(args) > 1 else kwargs["key"]
+        axis, unknown, _ = kind_of_sdpa(interceptor.running[0], interceptor.multihead, query, key)
+        if unknown:
+            interceptor.refuse(unknown)
+            return out
+        if axis.reorders and (edits or interceptor.needs_contexts):
+            raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+        call = call_of(args, kwargs, lse, axis, live=bool(edits))
+    return interceptor.finish(call, interceptor.edit_of(call, edits), out)

@@ -2,8 +2,8 @@
 
 Only a softmax that reaches such a product is attention; one over a vocabulary or over experts is never reported.
 Between the two there may be casts, views, slices, masks, divisions by the row's sum, small additions and dropout. The
-weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and products
-written as sums of elementwise products are not recognised.
+weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and
+products written as sums of elementwise products are not recognised.
 """
 
 from __future__ import annotations
@@ -11,16 +11,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from regard.heads.calls.call import Origin, WatchedCall, changed
+from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
-from regard.heads.calls.visibility import may_see, reach_of
+from regard.heads.calls.visibility import reach_of
 from regard.heads.intercept import functorch
-from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices
+from regard.heads.intercept.attention_kind import kind_of_softmax
+from regard.heads.intercept.outside_forward import OwnComputation
+from regard.heads.intercept.paths import handles
+from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices, without_edges
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+from regard.support.hidden_scores import may_see
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
@@ -42,8 +51,6 @@ CHANGE = (
     *EITHER_OPERAND,
 )
 
-Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) → what the function returns
-
 
 @dataclass
 class LostSoftmax:
@@ -63,8 +70,9 @@ class LostSoftmax:
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
-    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from them.
-    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from
+    them. where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so
+    far.
     """
 
     def __init__(
@@ -75,16 +83,6 @@ class SoftmaxTracker:
         self.scores = ScoreOrigins()
         self.lost: dict[int, LostSoftmax] = {}  # by id() of the origin
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
-        self.handlers: dict[str, Handler] = {
-            **dict.fromkeys(SOFTMAX, self.softmax),
-            **dict.fromkeys(PRODUCT, self.product),
-            **dict.fromkeys(SLICE, self.slice),
-            **dict.fromkeys(PERMUTE, self.permute),
-            **dict.fromkeys(RESHAPE_OR_CAST, self.reshape_or_cast),
-            **dict.fromkeys(DROPOUT, self.dropout),
-            **dict.fromkeys(CHANGE, self.change),
-            "einsum": self.einsum,
-        }
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
@@ -105,11 +103,7 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible, seen, reach = None, None, 0
-        if scores.numel() and not functorch.is_vmapped():
-            visible = may_see(scores.detach().amax(-2, keepdim=True))
-            seen = None if bool(visible.all()) else may_see(scores.detach())
-            reach = reach_of(scores.detach())
+        visible, seen, reach = _visibility(scores.detach())
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
@@ -219,10 +213,8 @@ class SoftmaxTracker:
                 product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
                 return self._confirm(softmax, product)
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
-            left, right = (
-                t if (term[-1] in result) is is_last else t.mT
-                for t, term, is_last in zip(tensors, terms, (False, True), strict=True)
-            )
+            left = tensors[0].mT if terms[0][-1] in result else tensors[0]
+            right = tensors[1] if terms[1][-1] in result else tensors[1].mT
             self.scores.product(left, right, out)
         return out
 
@@ -293,6 +285,14 @@ class SoftmaxTracker:
         return None
 
 
+def _visibility(scores: Tensor) -> tuple[Tensor | None, Tensor | None, int]:
+    """Which keys any query may see, which ones each may, where some are hidden from all, and how far a query sees."""
+    if not scores.numel() or functorch.is_vmapped():
+        return None, None, 0
+    visible = may_see(scores.amax(-2, keepdim=True))
+    return visible, None if bool(visible.all()) else may_see(scores), reach_of(scores)
+
+
 def _is_operand(tensor: Tensor, name: str, args: tuple[Any, ...]) -> bool:
     """Is the tensor the one that the function changes, and not, for example, a divisor?"""
     return not args or args[0] is tensor or name in EITHER_OPERAND
@@ -310,7 +310,7 @@ def _change_before_dropout(
 
 
 def _may_be_values(values: Tensor, weights: Tensor) -> bool:
-    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, look like attention."""
+    """Learned values, and those that all texts share, would make any softmax, as over a vocabulary, attention."""
     return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
 
 
@@ -342,3 +342,50 @@ def _base_name(function: Any) -> str:
     """Without the overload of an aten operator."""
     name: str = function.__name__
     return name.partition(".")[0]
+
+
+def _register(method: Callable[..., Any], names: tuple[str, ...], is_attention: bool = False) -> None:
+    handles(*names, is_attention=is_attention)(lambda interceptor, *call: method(interceptor.softmaxes, *call))
+
+
+_register(SoftmaxTracker.softmax, SOFTMAX, is_attention=True)
+_register(SoftmaxTracker.product, PRODUCT, is_attention=True)
+_register(SoftmaxTracker.einsum, ("einsum",), is_attention=True)
+_register(SoftmaxTracker.slice, SLICE)
+_register(SoftmaxTracker.permute, PERMUTE)
+_register(SoftmaxTracker.reshape_or_cast, RESHAPE_OR_CAST)
+_register(SoftmaxTracker.dropout, DROPOUT)
+_register(SoftmaxTracker.change, CHANGE)
+
+
+def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
+    """A softmax was multiplied with values."""
+    if interceptor.is_vmapped():
+        return product.out
+    kind = kind_of_softmax(interceptor.running[0], interceptor.multihead, softmax)
+    if kind.unknown:
+        interceptor.refuse(kind.unknown)
+    if kind.unknown or not kind.is_attention:
+        return product.out
+    axis = kind.axis
+    own, basis = softmax.as_own(axis)
+    with functorch.off():
+        marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
+    call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))
+    edit, out = interceptor.edit_of(call, interceptor.edits()), product.out
+    if edit is None and not interceptor.needs_contexts:
+        interceptor.report(call)
+        return out
+    with (
+        OwnComputation(interceptor, call.device.type),
+        interceptor.errors_naming_the_module("cut" if edit else "follow"),
+    ):
+        rows = product.rows(softmax, axis)
+        if edit is not None:
+            if edit.removed is not None:
+                own, out = without_edges(edit, own, softmax, product, rows, axis)
+                call = changed(call, attention=own)
+            out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
+        context = product.context(out, rows)
+    interceptor.report(call, None, context)
+    return out

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Origin, WatchedCall
+from regard.heads.intercept.paths import PATCHES, active_interceptor, handles
+from regard.heads.intercept.torch_patches import Patch
+
+if TYPE_CHECKING:
+    from regard.heads.intercept.interceptor import Interceptor
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {
@@ -67,51 +73,41 @@ def shape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> MultiheadShape:
     return MultiheadShape(query.shape[1] if query.dim() == 3 else 1, int(heads), extra_keys)
 
 
-def call_of_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
-) -> WatchedCall:
+# The arguments of the operators, in their order; those that are not needed here have no name.
+_ATTENTION = (
+    "query",
+    "key",
+    "",
+    "embed_dim",
+    "num_heads",
+    "qkv_weight",
+    "qkv_bias",
+    "",
+    "",
+    "mask",
+    "",
+    "",
+    "mask_type",
+)
+_LAYER = (
+    *("query", "embed_dim", "num_heads", "qkv_weight", "qkv_bias", "", "", "", "norm_first", "eps"),
+    *("norm_weight_1", "norm_bias_1", "", "", "", "", "", "", "mask", "mask_type"),
+)
+
+
+def call_of_attention(*args: Any, **kwargs: Any) -> WatchedCall:
     """The arguments of torch._native_multi_head_attention as a call."""
-    return _call(query, key, embed_dim, num_head, qkv_weight, qkv_bias, mask, mask_type)
+    given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+    return _call(given["query"], given["key"], given)
 
 
-def call_of_layer(
-    src: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    norm_weight_2: Tensor,
-    norm_bias_2: Tensor,
-    ffn_weight_1: Tensor,
-    ffn_bias_1: Tensor,
-    ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
-) -> WatchedCall:
+def call_of_layer(*args: Any, **kwargs: Any) -> WatchedCall:
     """The arguments of torch._transformer_encoder_layer_fwd as a call."""
-    x = F.layer_norm(src, (embed_dim,), norm_weight_1, norm_bias_1, eps) if norm_first else src
-    call = _call(x, x, embed_dim, num_heads, qkv_weight, qkv_bias, mask, mask_type)
-    return replace(call, module="self_attn")  # relative to the layer: where it runs without the fast path
+    given = dict(zip(_LAYER, args, strict=False)) | kwargs
+    x = given["query"] if args else kwargs["src"]
+    if given["norm_first"]:
+        x = F.layer_norm(x, (given["embed_dim"],), given["norm_weight_1"], given["norm_bias_1"], given["eps"])
+    return _call(x, x, given).with_origin(module="self_attn")  # where it runs without the fast path
 
 
 OPERATORS: dict[str, Callable[..., WatchedCall]] = {
@@ -120,16 +116,9 @@ OPERATORS: dict[str, Callable[..., WatchedCall]] = {
 }
 
 
-def _call(
-    query: Tensor,
-    key: Tensor,
-    E: int,
-    H: int,
-    weight: Tensor,
-    bias: Tensor,
-    hidden: Tensor | None,
-    mask_type: int | None,
-) -> WatchedCall:
+def _call(query: Tensor, key: Tensor, given: dict[str, Any]) -> WatchedCall:
+    E, H, weight, bias = (given[name] for name in ("embed_dim", "num_heads", "qkv_weight", "qkv_bias"))
+    hidden = given.get("mask")
     lengths = None
     if query.is_nested:
         lengths = torch.tensor([t.shape[0] for t in query.unbind()], device=query.device)
@@ -144,6 +133,51 @@ def _call(
         real = torch.arange(q.shape[2], device=q.device) < lengths[:, None]
     elif hidden is not None:
         allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
-        is_padding = mask_type == 1  # one row per text
+        is_padding = given.get("mask_type") == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
-    return WatchedCall("", q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask, real=real)
+    return WatchedCall(QK(q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask), Origin(real=real))
+
+
+@handles("multi_head_attention_forward")
+def multi_head_attention(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
+    shape, interceptor.multihead = interceptor.multihead, shape_of(args, kwargs)
+    was_on, interceptor.mode.is_on = interceptor.mode.is_on, False  # torch takes a mode off while it handles a function
+    try:
+        with interceptor.mode.switch(on=True):
+            return without_dispatch(function)(*args, **kwargs)
+    finally:
+        interceptor.multihead, interceptor.mode.is_on = shape, was_on
+
+
+def _with_mode_on(original: Any) -> Any:
+    @wraps(original)
+    def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
+        interceptor = active_interceptor()
+        if interceptor is None:
+            return original(*args, **kwargs)
+        with interceptor.mode.switch(on=True):  # the fast path was not taken
+            return original(*args, **kwargs)
+
+    return multi_head_attention_forward
+
+
+def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        interceptor = active_interceptor()
+        if interceptor is not None:
+            with interceptor.errors_naming_the_module(), torch.no_grad():
+                call = call_of(*args, **kwargs)
+            if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
+                raise ValueError(
+                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
+                )
+            interceptor.report(call)
+        return out
+
+    return operator
+
+
+PATCHES.append(Patch(F, "multi_head_attention_forward", _with_mode_on))
+PATCHES.extend(Patch(torch, name, partial(_reporting, call)) for name, call in OPERATORS.items())

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask, Padding, window
 from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
-from regard.heads.calls.visibility import may_see
+from regard.support.hidden_scores import may_see
 
 NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
@@ -151,8 +151,8 @@ class TrackedSoftmax:
             out = function(*(weights if value is tensor else value for value in args), **named)
         return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
-    def call(self, axis: HeadAxis) -> WatchedCall:
-        """These weights as a call, with a mask of the keys that the scores hid from every query."""
+    def as_own(self, axis: HeadAxis) -> tuple[OwnWeights, Basis]:
+        """These weights, with a mask of the keys that the scores hid from every query, and how they are known."""
         mask: Mask = EVERYTHING
         seen, shape = None, self.weights.shape
         if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
@@ -161,8 +161,7 @@ class TrackedSoftmax:
                 seen = axis.apply(self.seen).any(1)
             if self.reach and self.weights.shape[-1] > self.reach:
                 mask = mask & window(self.reach)
-        basis = Basis(weights=self._weights_fact(), heads=axis.fact)
-        return WatchedCall("", weights=axis.apply(self.weights), mask=mask, seen=seen, basis=basis)
+        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=self._weights_fact(), heads=axis.fact)
 
     def _weights_fact(self) -> Fact:
         """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""

@@ -6,16 +6,18 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
+from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.model_inputs import InputTracker
+from regard.heads.inputs.module_call import ModuleCall, Piece
 from regard.heads.inputs.positions import whole_text
 from regard.heads.intercept.leaves import is_leaf
 
@@ -31,23 +33,14 @@ class Forwards:
 
     count: int = 0
     calls: int = 0
-    layers: dict[tuple[str, int], int] = field(
-        default_factory=dict
-    )  # numbers by module, and its earlier calls in a forward
-
-
-class Report(NamedTuple):
-    """An attention call, the edges that a cut removed from it, and what its heads handed over."""
-
-    call: WatchedCall
-    removed: Mask | None
-    context: Tensor | None
+    # The number of each layer, by its module and how often that was called before in a forward.
+    layers: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class WatchedModel:
     """One model that is watched or cut: which of its modules are running, the callback, and what is changed.
 
-    contexts: give the callback what each head handed over.
+    contexts: give the callback what each head handed over. calls: the module calls in progress, innermost last.
     """
 
     def __init__(
@@ -62,12 +55,8 @@ class WatchedModel:
         self.names = _names_of(model)
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
-        self.running: list[str] = []  # names of the modules, innermost last
-        self.modules: list[nn.Module] = []  # the modules themselves
-        self.pieces: list[tuple[int, Report]] = []  # calls with some rows of a text, by how many modules run
+        self.calls = inputs.calls
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
-        self.broken: set[int] = set()  # how many modules ran where a part of the attention was refused
-        self.cut_pieces: set[int] = set()  # how many modules ran where a call with some rows was cut
         self.uncuttable = ""  # why a cut that was made was none
         self._warned: set[str] = set()
         self._heads: dict[int, int | None] = {}  # by id() of the module
@@ -78,9 +67,9 @@ class WatchedModel:
     @property
     def heads(self) -> int | None:
         """How many heads the module that runs has, by its own account or by that of the modules around it."""
-        innermost = id(self.modules[-1])
+        innermost = id(self.calls[-1].module)
         if innermost not in self._heads:
-            self._heads[innermost] = declared_heads(self.modules[: -MODULES_AROUND - 1 : -1])
+            self._heads[innermost] = declared_heads(call.module for call in self.calls[: -MODULES_AROUND - 1 : -1])
         return self._heads[innermost]
 
     @property
@@ -98,42 +87,34 @@ class WatchedModel:
         known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
         if known is None:
             return False
-        self.inputs.enter(module, args, kwargs)
-        if not self.running:
+        if not self.calls:
             self.forwards.count += 1
             self.layer = 0
             self.times.clear()
-        self.running.append(known[1])
-        self.modules.append(known[0])
+        self.inputs.enter(known[0], args, kwargs, known[1])
         return True
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
-        if self.pieces and self.pieces[-1][0] == len(self.running):
-            self._report_pieces()
-        self.broken.discard(len(self.running))
-        self.cut_pieces.discard(len(self.running))
-        self.running.pop()
-        self.modules.pop()
+        if self.calls[-1].pieces:
+            self._report_pieces(self.calls[-1])
         self.inputs.leave(output)
 
-    def _report_pieces(self) -> None:
+    def _report_pieces(self, call: ModuleCall) -> None:
         """One call with some rows of the module's text is reported; several are the pieces of one attention."""
-        pieces = [report for depth, report in self.pieces if depth == len(self.running)]
-        self.pieces = [piece for piece in self.pieces if piece[0] < len(self.running)]
-        if len(pieces) == 1 and len(self.running) not in self.broken:
-            self._pass_on(*pieces[0])
+        if len(call.pieces) == 1 and not call.is_refused:
+            self._pass_on(*call.pieces[0])
             return
-        for name in dict.fromkeys(report.call.module for report in pieces):
+        for name in dict.fromkeys(piece.call.origin.module for piece in call.pieces):
             self.refuse(IN_PIECES, name)
-            if len(self.running) in self.cut_pieces:
+            if call.is_cut:
                 self.uncuttable = f"cannot cut the attention in {name or 'the model itself'}: {IN_PIECES}"
 
     def refuse(self, reason: str, name: str | None = None) -> None:
         """The attention in this module is not reported; the first reason is enough."""
         if name is None:
             name = self._name("")
-            self.broken.add(len(self.running))
+            self.calls[-1].is_refused = True
         if not any(name in names for names in self.refused.values()):
             self.refused.setdefault(reason, []).append(name)
 
@@ -157,9 +138,9 @@ class WatchedModel:
 
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
-        call = self.inputs.annotate(call, self._name(call.module))
+        call = self.inputs.annotate(call, self._name(call.origin.module))
         if not self.inputs.is_whole(call):
-            self.cut_pieces.add(len(self.running))
+            self.calls[-1].is_cut = True
         return PlacedEdit(edit, call, self.inputs.positions(call))
 
     def may_be_piece(self, query: Tensor) -> bool:
@@ -169,22 +150,22 @@ class WatchedModel:
 
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
-        name = self._name(call.module)
+        name = self._name(call.origin.module)
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
             if not self.inputs.is_whole(call):
-                self.pieces.append((len(self.running), Report(call, removed, context)))
+                self.calls[-1].pieces.append(Piece(call, removed, context))
                 return
-        self._pass_on(call if self.needs_calls else call.changed(module=name), removed, context)
+        self._pass_on(call if self.needs_calls else call.with_origin(module=name), removed, context)
 
     def _pass_on(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
-        name = call.module
+        name = call.origin.module
         if self.callback is not None:
-            if removed is not None and call.weights is None:
-                call = call.changed(mask=call.mask & removed, lse=None)
+            if removed is not None and isinstance(call.attention, QK):
+                call = changed(call.with_attention(mask=call.attention.mask & removed), lse=None)
             if self.contexts:
                 assert context is not None
-                call = call.changed(context=context.detach())
+                call = changed(call, context=context.detach())
             self.callback(self.forwards.count - 1, self.layer, call)
         self.count(name)
 
@@ -197,7 +178,7 @@ class WatchedModel:
         self.forwards.calls += 1
 
     def _name(self, part: str) -> str:
-        return ".".join(name for name in (self.running[-1], part) if name)
+        return ".".join(name for name in (self.calls[-1].name, part) if name)
 
 
 def _refusal(names: list[str], reason: str) -> str:

@@ -5,15 +5,18 @@ All of it goes over tiles of exact weights; T × S is never in memory. lse: (B, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
+
+TOP = 8  # how many keys a query keeps where "top" is collected
+MAP = 128  # cells of a side where "map" is collected
 
 
 def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tensor, text: int | None = None) -> Tensor:
@@ -30,29 +33,25 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
     low, high = int(cols.min()), int(cols.max()) + 1
     every = len(cols) == high - low and bool((cols[1:] > cols[:-1]).all())  # then nothing is to be chosen
     size = 256 if call.device.type == "cpu" else 4096
-    texts_of_head = {b: HeadWeights(call, b, head, lse) for b in texts}
+    texts_of_head = {b: HeadWeights(call.attention, b, slice(head, head + 1), lse, counts) for b in texts}
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         for first, last in _consecutive(part):
             for i, (b, one) in enumerate(texts_of_head.items()):
                 tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
-                p = one.tile(tile)
-                p = p if every else p[:, cols - low]
-                p = p.masked_fill(~counts[b, head, tile.first : tile.last, None], 0)
-                result[i, start + first : start + last] = p
+                p = one.tile(tile)[0]
+                result[i, start + first : start + last] = p if every else p[:, cols - low]
     return result
 
 
 def _tiles(call: WatchedCall, lse: Tensor, head: int | None = None) -> Iterator[tuple[Tile, Tensor]]:
     """Every tile of a head, or of all heads, and its weights; 0 in rows that do not count."""
     counts = counted(call, lse)
-    for (b, h), group in groupby(tiles.tiles(call, head), lambda tile: (tile.b, tile.h)):
-        weights_of_head = HeadWeights(call, b, h, lse)
-        rest = None if bool(counts[b, h].all()) else ~counts[b, h, :, None]
+    for (b, h), group in groupby(tiles.tiles(call.attention, head), lambda tile: (tile.b, tile.h)):
+        weights_of_head = HeadWeights(call.attention, b, slice(h, h + 1), lse, counts)
         for tile in group:
             if tile.high > tile.low:
-                p = weights_of_head.tile(tile)
-                yield tile, p if rest is None else p.masked_fill(rest[tile.first : tile.last], 0)
+                yield tile, weights_of_head.tile(tile)[0]
 
 
 def top(call: WatchedCall, lse: Tensor, head: int, n: int) -> tuple[Tensor, Tensor]:
@@ -120,19 +119,29 @@ def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
     return (result / H).to(result_dtype(call))
 
 
+# Statistics that are collected in this way: the tensors of one head, in the order of Statistic.stored.
+BY_HEAD: dict[str, Callable[[WatchedCall, Tensor, int], tuple[Tensor, ...]]] = {
+    "histogram": lambda call, lse, head: (histogram(call, lse, head),),
+    "map": lambda call, lse, head: (pooled(call, lse, head, MAP),),
+    "top": lambda call, lse, head: top(call, lse, head, TOP),
+}
+
+
 def counted(call: WatchedCall, lse: Tensor) -> Tensor:
     """(B, H, T) bool: the queries that are real tokens and may see something."""
-    if call.weights is not None:
-        rows = torch.stack([(call.weights[:, h] > 0).any(-1) for h in range(call.sizes[1])], dim=1)
+    attention, real = call.attention, call.origin.real
+    if isinstance(attention, OwnWeights):
+        rows = torch.stack([(attention.weights[:, h] > 0).any(-1) for h in range(call.sizes[1])], dim=1)
     else:
         rows = lse.isfinite()
-    return rows if call.real is None else rows & call.real[:, None].to(rows.device)
+    return rows if real is None else rows & real[:, None].to(rows.device)
 
 
 def result_dtype(call: WatchedCall) -> torch.dtype:
     """float64 for a float64 model, else float32."""
-    source = call.q if call.weights is None else call.weights
-    return torch.float64 if source is not None and source.dtype is torch.float64 else torch.float32
+    attention = call.attention
+    source = attention.weights if isinstance(attention, OwnWeights) else attention.q
+    return torch.float64 if source.dtype is torch.float64 else torch.float32
 
 
 def cells(index: Tensor, size: int, n: int) -> Tensor:

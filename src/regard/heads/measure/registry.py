@@ -5,7 +5,8 @@ p are the weights of one head. Query i is at key position at = i + S − T, wher
 nothing, do not count: their statistics are NaN and their keys −1. A statistic about a key that does not exist (no
 previous token, no earlier occurrence) is NaN as well.
 
-A new statistic that is the weight on one key per query, such as `previous`, is one entry here with a `target`.
+A new statistic that is the weight on one key per query, such as `previous`, is one entry here with a `target`. One that
+is computed from each head's weights, such as `histogram`, is an entry here and a function in on_demand.BY_HEAD.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Statistic:
     positional: bool = False  # compares positions of queries and keys, so it is NaN in cross-attention
     averaged: bool = False  # has a mean over the rows of a head
     most: Callable[[int], float] = lambda keys: 1.0  # its largest value for so many keys; comparisons divide by it
+    limit: Callable[[int, int], float] | None = None  # its largest value for so many queries and keys, if not `most`
     heading: str | None = None  # of its column in the table of heads
     legend: str = ""  # what it is, in one short line
     compared: bool = False  # has a column in the table of a comparison
@@ -84,6 +86,7 @@ STATISTICS = (
         "nats",
         "The log of the sum of exp(score) over the visible keys.",
         default=True,
+        limit=lambda queries, keys: math.inf,
     ),
     Statistic(
         "entropy",
@@ -106,6 +109,7 @@ STATISTICS = (
         positional=True,
         averaged=True,
         most=lambda keys: float(max(keys - 1, 1)),
+        limit=lambda queries, keys: max(queries, keys),
         heading="distance",
         legend="how far away it looks, in tokens",
         compared=True,
@@ -208,6 +212,7 @@ STATISTICS = (
         axes=KEY,
         default=True,
         join=Join.SUM,
+        limit=lambda queries, keys: queries,
     ),
     Statistic(
         "received_mean",

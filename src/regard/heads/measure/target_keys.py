@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from regard.attention.masks import key_padding
 from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.visibility import row_tiles, visible_tile
+from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
 from regard.heads.measure.registry import Start, Target
 
 NONE = -(1 << 30)  # an earlier occurrence that does not exist; no step leads from it to a key
@@ -24,8 +25,8 @@ def target_keys(call: WatchedCall, counted: Tensor, targets: Iterable[Target]) -
     T, S = call.sizes[2:]
     first = first_visible(call, counted)[:, None]
     at = torch.arange(T, device=call.device) + call.shift
-    earlier = earlier_occurrence(call, first) if call.tokens is not None and S else None
-    return [locate(target, first, at, earlier, S - call.extra) for target in targets]
+    earlier = earlier_occurrence(call, first) if call.origin.tokens is not None and S else None
+    return [locate(target, first, at, earlier, S - call.origin.extra) for target in targets]
 
 
 def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, size: int) -> Tensor:
@@ -57,21 +58,21 @@ def _unlimited(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None
 
 def dropped_targets(call: WatchedCall, targets: Iterable[Target]) -> list[Tensor]:
     """(B, T) bool for each target: is it a key of the text that the cache has dropped? Its weight is 0."""
-    assert call.first is not None
-    first = call.first[:, None].to(call.device)
+    assert call.origin.first is not None
+    first = call.origin.first[:, None].to(call.device)
     at = torch.arange(call.sizes[2], device=call.device) + call.shift
-    earlier = earlier_occurrence(call, first) if call.tokens is not None else None
+    earlier = earlier_occurrence(call, first) if call.origin.tokens is not None else None
     keys = [_unlimited(target, first, at, earlier) for target in targets]
     return [(key < 0) & (key >= first) for key in keys]
 
 
 def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
     """(B,): the first key that any query that counts may see; negative where a cache has dropped it."""
-    if call.first is not None:  # queries of earlier calls may have seen more
-        return call.first.to(call.device)
+    if call.origin.first is not None:  # queries of earlier calls may have seen more
+        return call.origin.first.to(call.device)
     B, _, T, S = call.sizes
-    parts = call.mask.parts()
-    if parts.rest is not None or call.bias is not None or call.weights is not None or not S or not T:
+    parts = call.attention.mask.parts()
+    if not is_counted_by_mask(call.attention) or not S or not T:
         return _first_of_tiles(call, counted)
     if parts.keys is None and parts.window is None:
         return torch.zeros(B, dtype=torch.long, device=call.device)
@@ -103,23 +104,25 @@ def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
     Negative where a cache has dropped that key.
     """
     B, _, T, S = call.sizes
-    assert call.tokens is not None
+    assert call.origin.tokens is not None
     at = (torch.arange(T, device=call.device) + call.shift).expand(B, T)
-    tokens, dropped = call.tokens.to(call.device), 0
-    if call.dropped is not None:
-        dropped = call.dropped.shape[1]
-        tokens = torch.cat([call.dropped.to(call.device), tokens], 1)
+    tokens, dropped = call.origin.tokens.to(call.device), 0
+    if call.origin.dropped is not None:
+        dropped = call.origin.dropped.shape[1]
+        tokens = torch.cat([call.origin.dropped.to(call.device), tokens], 1)
     last = _remembered(tokens).last.expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
     return torch.where((last >= first) & (last >= -dropped) & (at >= 0), last, NONE)
 
 
 def earlier_from_first_key(call: WatchedCall) -> Tensor:
     """earlier_occurrence() with key 0 as the first, int32, computed once for all layers of a forward."""
-    assert call.tokens is not None
-    if call.tokens.device != call.device or call.dropped is not None or call.tokens.is_inference():
+    assert call.origin.tokens is not None
+    if call.origin.tokens.device != call.device or call.origin.dropped is not None or call.origin.tokens.is_inference():
         return earlier_occurrence(call, 0).int()
-    text, sizes = _remembered(call.tokens), (call.sizes, call.extra)
-    if sizes not in text.earlier and call.sizes[2] == call.sizes[3] and not call.extra:  # each query is at its own key
+    text, sizes = _remembered(call.origin.tokens), (call.sizes, call.origin.extra)
+    if (
+        sizes not in text.earlier and call.sizes[2] == call.sizes[3] and not call.origin.extra
+    ):  # each query is at its own key
         text.earlier[sizes] = torch.where(text.last < 0, NONE, text.last).int().expand(call.sizes[0], -1)
     elif sizes not in text.earlier:
         text.earlier[sizes] = earlier_occurrence(call, 0).int()
@@ -135,22 +138,26 @@ class RememberedText(NamedTuple):
     earlier: dict[tuple[tuple[int, ...], int], Tensor]  # earlier_from_first_key(), by sizes
 
 
-_latest: RememberedText | None = None
+class _Latest(threading.local):
+    text: RememberedText | None = None  # each thread's own: models may be watched side by side
+
+
+_latest = _Latest()
 
 
 def _remembered(tokens: Tensor) -> RememberedText:
-    """What is computed from these ids, once for all layers of a forward, and once for texts that are all the same row."""
-    global _latest
+    """What is computed from these ids, once for all layers of a forward, once for texts that are all the same row."""
     tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
-    if _latest is not None and _latest.tokens.data_ptr() == tokens.data_ptr() and not tokens.is_inference():
-        text = _latest.tokens
-        same = text.shape == tokens.shape and text.stride() == tokens.stride() and text.device == tokens.device
-        if same and _latest.version == tokens._version:
-            return _latest
     if tokens.is_inference():  # which counts no versions
         return RememberedText(tokens, 0, _last_occurrence(tokens), {})
-    _latest = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
-    return _latest
+    if _latest.text is None or _place(_latest.text.tokens, _latest.text.version) != _place(tokens, tokens._version):
+        _latest.text = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
+    return _latest.text
+
+
+def _place(tokens: Tensor, version: int) -> tuple[object, ...]:
+    """Equal for the same values in the same memory."""
+    return tokens.data_ptr(), tokens.shape, tokens.stride(), tokens.device, version
 
 
 def _last_occurrence(tokens: Tensor) -> Tensor:

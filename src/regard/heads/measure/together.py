@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.masks import CAUSAL, EVERYTHING, Mask
-from regard.heads.calls.call import WatchedCall
+from regard.attention.call import QK
+from regard.attention.masks import CAUSAL, EVERYTHING
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.exact_weights import FEW
 
@@ -26,15 +27,10 @@ class Form(NamedTuple):
 
     queries: torch.Size
     keys: torch.Size
-    dtypes: tuple[torch.dtype, torch.dtype]
+    dtype: torch.dtype
     device: torch.device
-    scale: float
-    mask: Mask
-    known: tuple[bool, ...]  # which optional tensors there are
-    has_positions: bool
-    across: bool
-    extra: int
     stream: torch.cuda.Stream | None  # on which the copies are made
+    others: tuple[object, ...]  # whatever else must be equal
 
     @property
     def most_calls(self) -> int:
@@ -43,30 +39,24 @@ class Form(NamedTuple):
         weights = max(B * H * T * self.keys[2], 1)
         if self.device.type == "cpu":
             return FEW // weights
-        size = (self.queries.numel() + self.keys.numel()) * self.dtypes[0].itemsize
+        size = (self.queries.numel() + self.keys.numel()) * self.dtype.itemsize
         return min(WEIGHTS // weights, BYTES // max(size, 1), statistics.MOST_PROGRAMS // max(B * H, 1))
 
 
 def form_of(call: WatchedCall) -> Form | None:
     """The form of a call; None where it is measured by itself."""
-    q, k, mask = call.q, call.k, call.mask
-    if q is None or k is None or q.device.type not in ("cpu", "cuda") or not (mask is CAUSAL or mask is EVERYTHING):
+    attention, origin = call.attention, call.origin
+    if not isinstance(attention, QK) or call.device.type not in ("cpu", "cuda"):
         return None
-    if any(t is not None for t in (call.weights, call.bias, call.alibi, call.dropped)):
+    q, k, mask = attention.q, attention.k, attention.mask
+    if not (mask is CAUSAL or mask is EVERYTHING):
         return None
-    return Form(
-        queries=q.shape,
-        keys=k.shape,
-        dtypes=(q.dtype, k.dtype),
-        device=q.device,
-        scale=call.scale,
-        mask=mask,
-        known=tuple(t is not None for t in (call.lse, call.real, call.tokens, call.first)),
-        has_positions=call.has_positions,
-        across=call.across,
-        extra=call.extra,
-        stream=torch.cuda.current_stream(q.device) if q.is_cuda else None,
-    )
+    if any(t is not None for t in (attention.bias, attention.alibi, origin.dropped)):
+        return None
+    stream = torch.cuda.current_stream(q.device) if q.is_cuda else None
+    known = tuple(t is not None for t in (call.lse, origin.real, origin.tokens, origin.first))
+    others = (k.dtype, attention.scale, mask, known, call.has_positions, origin.across, origin.extra)
+    return Form(q.shape, k.shape, q.dtype, q.device, stream, others)
 
 
 class WaitingCalls:
@@ -77,7 +67,7 @@ class WaitingCalls:
         self._form: Form | None = None
 
     def add(self, call: WatchedCall) -> bool:
-        """Let this call wait; False where it is measured by itself, or cannot be measured together with those that wait."""
+        """Let this call wait; False where it cannot be measured together with those that wait, or with any."""
         form = form_of(call)
         if (
             form is None
@@ -108,12 +98,18 @@ class WaitingCalls:
 
 def _joined(calls: Sequence[WatchedCall]) -> WatchedCall:
     """One call with the texts of all."""
-    first, joined = calls[0], dict[str, Any]()
-    for name in ("q", "k", "lse", "real", "first"):
-        if getattr(first, name) is not None:
-            joined[name] = torch.cat([getattr(call, name) for call in calls])
-    if first.tokens is not None:
-        shared = first.sizes[0] == 1 and all(call.tokens is first.tokens for call in calls)
-        ids = [t for call in calls if (t := call.tokens) is not None]
-        joined["tokens"] = first.tokens.expand(len(calls), -1) if shared else torch.cat(ids)
-    return first.changed(**joined)
+    first, origins = calls[0], [call.origin for call in calls]
+    known = _concatenated(origins, ("real", "first"))
+    tokens = first.origin.tokens
+    if tokens is not None:
+        shared = first.sizes[0] == 1 and all(origin.tokens is tokens for origin in origins)
+        known["tokens"] = tokens.expand(len(calls), -1) if shared else _concatenated(origins, ("tokens",))["tokens"]
+    attention = changed(first.attention, **_concatenated([call.attention for call in calls], ("q", "k")))
+    lse = _concatenated(calls, ("lse",))
+    return changed(first, attention=attention, origin=changed(first.origin, **known), **lse)
+
+
+def _concatenated(values: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The tensors of these fields, those of all values one after another, where the first has them."""
+    there = [name for name in names if getattr(values[0], name) is not None]
+    return {name: torch.cat([getattr(value, name) for value in values]) for name in there}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.heads.measure.registry import BY_NAME
+from regard.heads.report.listing import Listing
 from regard.heads.report.roles import Role
-from regard.support.drawing import as_html, as_text
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,10 @@ class HeadSummary:
     means: Mapping[str, float]
     keys: int
     marks: tuple[str, ...] = ()  # what is assumed or unknown about its layer
+
+    def value(self, by: str) -> float:
+        """The mean of a statistic, NaN where there is none; or the score of the role."""
+        return self.role.score if by == "score" else self.means.get(by, math.nan)
 
     def shares(self) -> dict[str, float]:
         """The means on one scale from 0 to 1: each divided by its largest possible value."""
@@ -45,7 +49,7 @@ class Change:
         return after if before == after else f"{before} → {after}"
 
 
-class Comparison(Sequence[Change]):
+class Comparison(Listing[Change]):
     """The heads of two reports side by side, the largest change first.
 
     The size of a change is that of its largest difference: weights as they are, entropy as a share of ln S, distance
@@ -53,37 +57,13 @@ class Comparison(Sequence[Change]):
     """
 
     def __init__(self, changes: Sequence[Change], of: int | None = None) -> None:
-        self._changes = sorted(changes, key=lambda change: (-change.size, change.layer, change.head))
-        self._of = len(changes) if of is None else of
-
-    def __len__(self) -> int:
-        return len(self._changes)
-
-    def __iter__(self) -> Iterator[Change]:
-        return iter(self._changes)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self._changes[index]
+        super().__init__(sorted(changes, key=lambda change: (-change.size, change.layer, change.head)))
+        self.heads = len(changes) if of is None else of  # how many were compared; changed() leaves some out
 
     def changed(self, threshold: float = 0.1) -> Comparison:
         """Only the heads whose role changed, or some share of which changed by the threshold or more."""
-        few = [c for c in self._changes if c.size >= threshold or c.before.name != c.after.name]
-        return Comparison(few, self._of)
-
-    @property
-    def heads(self) -> int:
-        """How many heads were compared; some may be left out by changed()."""
-        return self._of
-
-    def table(self, width: int = 80, all: bool = False) -> str:
-        """The changes as aligned text; all=True shows every one."""
-        return as_text(self, width, all=all)
-
-    def __repr__(self) -> str:
-        return as_text(self, 80)
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
+        few = [one for one in self if one.size >= threshold or one.before.name != one.after.name]
+        return Comparison(few, self.heads)
 
 
 def compare(before: Mapping[tuple[int, int], HeadSummary], after: Mapping[tuple[int, int], HeadSummary]) -> Comparison:

@@ -37,11 +37,10 @@ def require(fits: bool, why: str) -> None:
 
 
 @contextmanager
-def opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
-    """A safetensors file, open; whatever is wrong with it is a ValueError that names it."""
+def file_named(path: Path) -> Iterator[None]:
+    """Inside this block, whatever is wrong with a file is a ValueError that names it."""
     try:
-        with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
-            yield file
+        yield
     except safetensors.SafetensorError as error:
         why = readable(error, 160)
         raise ValueError(f"{path} is damaged or no safetensors file ({why}). Nothing was loaded.") from None
@@ -51,12 +50,11 @@ def opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
 
 @contextmanager
 def damage_refused(what: str) -> Iterator[None]:
-    """Inside this block, a header with other values than it should have is Unfit."""
+    """Inside this block, a text with other values than it should have is Unfit; what: the sentence that says so."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
-        why = f"{type(error).__name__}: {readable(error, 160)}"
-        raise Unfit(f"the header does not describe {what} ({why})") from None
+        raise Unfit(f"{what} ({type(error).__name__}: {readable(error, 160)})") from None
 
 
 def whole_number(value: Any, what: str, most: int = (1 << 63) - 1) -> int:

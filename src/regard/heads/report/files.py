@@ -7,32 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors
 import torch
 from torch import Tensor
 
-from regard.attention.masks import (
-    CAUSAL,
-    EVERYTHING,
-    And,
-    Causal,
-    Dense,
-    Documents,
-    Everything,
-    Mask,
-    Not,
-    Or,
-    Padding,
-    Window,
-    documents,
-    padding,
-    window,
-)
+from regard.attention.call import QK
+from regard.attention.mask import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report.file_checks import (
@@ -44,14 +31,14 @@ from regard.heads.report.file_checks import (
     check_range,
     check_sizes,
     damage_refused,
-    opened,
+    file_named,
     plain_text,
     require,
     short_text,
     text_of_plain,
     whole_number,
 )
-from regard.heads.report.forward import Forward, in_slots
+from regard.heads.report.forwards import Forward, in_slots
 from regard.heads.report.packed_mask import PackedMask, packed_bits
 from regard.heads.report.record import Record, RecordedCall, RecordTexts
 from regard.heads.report.texts import texts_of
@@ -119,7 +106,7 @@ def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedRe
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
-    with opened(path, device) as file:
+    with file_named(path), safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
         return _read(file, path.stat().st_size, torch.device(device))
 
 
@@ -173,42 +160,38 @@ class _Writer:
     def step(self, step: RecordedCall) -> dict[str, Any]:
         call = step.call
         entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
-        entry["across"], entry["extra"] = call.across, call.extra
-        entry["basis"] = call.basis.plain()
+        entry["across"], entry["extra"] = call.origin.across, call.origin.extra
+        entry["basis"] = call.origin.basis.plain()
         entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
         if not self.keep:
             if "received_mean" in step.measured and "queries" not in step.measured:
                 entry["found"]["queries"] = self.put(queries_per_key(call))
-            if call.real is not None:
-                entry["real"] = self.put(call.real, common=True)
+            if call.origin.real is not None:
+                entry["real"] = self.put(call.origin.real, common=True)
             return entry
-        entry["scale"] = call.scale
-        entry["mask"] = self.mask(call.mask, step)
+        entry["scale"] = call.attention.scale if isinstance(call.attention, QK) else 1.0
+        entry["mask"] = self.mask(call.attention.mask, step)
         entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
-            value = getattr(call, name)
+            value = getattr(call.attention, name, getattr(call.origin, name, None))
             if value is not None and not (name == "k" and step.shares_keys):
                 entry[name] = self.put(value, common=name not in ("q", "k", "weights"))
         return entry
 
     def mask(self, mask: Mask, step: RecordedCall) -> dict[str, Any]:
-        """A mask as its rule; one that the format has no rule for as a tensor."""
-        match mask:
-            case Everything() | Causal():
-                return {"kind": mask.kind}
-            case Window():
-                return {"kind": "window", "size": mask.size}
-            case Padding():
-                return {"kind": "padding", "keep": self.put(mask.keep, common=True)}
-            case Documents():
-                return {"kind": "documents", "ids": self.put(mask.ids, common=True)}
-            case And() | Or():
-                both = [self.mask(mask.left, step), self.mask(mask.right, step)]
-                return {"kind": "and" if isinstance(mask, And) else "or", "of": both}
-            case Not():
-                return {"kind": "not", "of": [self.mask(mask.rule, step)]}
-        seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
-        return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+        """A mask as its rule; one whose kind files do not have as a tensor."""
+        kind = vars(type(mask)).get("file_kind")  # not of its parents: a subclass is another rule
+        if kind is None:
+            seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
+            return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+        values = {field.name: getattr(mask, field.name) for field in fields(mask)}  # type: ignore[arg-type]
+        inside = [self.mask(value, step) for value in values.values() if isinstance(value, Mask)]
+        others = {
+            name: self.put(value, common=True) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+            if not isinstance(value, Mask)
+        }
+        return {"kind": kind, **({"of": inside} if inside else {}), **others}
 
 
 def _read(file: Any, size: int, device: torch.device) -> SavedReport:
@@ -218,7 +201,7 @@ def _read(file: Any, size: int, device: torch.device) -> SavedReport:
     if header.get("version") != str(VERSION):
         version = readable(header.get("version"))
         raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
-    with damage_refused("a report"):
+    with damage_refused("the header does not describe a report"):
         report = parse_json(header["report"], MOST + size // 4)
         reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
@@ -293,9 +276,10 @@ class _Reader:
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if not step["kept"]:
-            parts = self._not_kept(name, measured, sizes) | {"real": parts.get("real")}
+            empty = self._not_kept(name, measured, sizes)
             _check_together(name, measured)
-            return RecordedCall(WatchedCall(name, across=across, extra=extra, basis=basis, **parts), False, measured)
+            origin = Origin(name, parts.get("real"), across=across, extra=extra, basis=basis)
+            return RecordedCall(WatchedCall(empty, origin), False, measured)
         _check_together(name, measured)
         shares = step["shares_keys"] is True
         if shares:
@@ -309,8 +293,14 @@ class _Reader:
         require(math.isfinite(scale), f"{name}: scale is {scale}")
         mask = self.mask(step["mask"])
         mask.check(sizes["B"], sizes["H"], T, S)
-        call = WatchedCall(name, scale=scale, mask=mask, across=across, extra=extra, basis=basis, **parts)
-        return RecordedCall(call, True, measured, shares)
+        attention: Attention
+        if "weights" in parts:
+            attention = OwnWeights(parts["weights"], mask)
+        else:
+            q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
+            attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias, alibi=alibi)
+        origin = Origin(name, parts.get("real"), parts.get("tokens"), across, extra=extra, basis=basis)
+        return RecordedCall(WatchedCall(attention, origin), True, measured, shares)
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
@@ -319,35 +309,30 @@ class _Reader:
         check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
         return tensor
 
-    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> dict[str, Tensor | None]:
+    def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> QK:
         """Queries and keys of width 0, which only have sizes."""
         B, H, T, S = (sizes[axis] for axis in "BHTS")
         # The file has no masks, so it must have what would be counted from them.
         counted = {"visible", "even_distance"} | ({"queries"} if "received_mean" in measured else set())
         require(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
-        return {
-            "q": torch.empty(B, H, T, 0, device=self._device),
-            "k": torch.empty(B, 1, S, 0, device=self._device),
-        }
+        return QK(q=torch.empty(B, H, T, 0, device=self._device), k=torch.empty(B, 1, S, 0, device=self._device))
 
     def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
         """A mask from its rule."""
         kind = rule["kind"]
         require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
-        if kind in ("and", "or"):
-            left, right = (self.mask(one, depth + 1) for one in rule["of"])
-            return left & right if kind == "and" else left | right
-        makers: dict[str, Callable[[], Mask]] = {
-            "everything": lambda: EVERYTHING,
-            "causal": lambda: CAUSAL,
-            "window": lambda: window(whole_number(rule["size"], "a window", most=LARGEST_WINDOW)),
-            "padding": lambda: padding(self.get(rule["keep"], None, {}, "padding")),
-            "documents": lambda: documents(self.get(rule["ids"], None, {}, "documents")),
-            "not": lambda: ~self.mask(rule["of"][0], depth + 1),
-            "dense": lambda: self._packed(rule),
+        if kind == "dense":
+            return self._packed(rule)
+        require(isinstance(kind, str) and kind in MAKERS, f"no mask is called {readable(repr(kind))}")
+        inside = [self.mask(one, depth + 1) for one in rule.get("of", ())]
+        values = {
+            name: self.get(value, None, {}, kind)
+            if isinstance(value, str)
+            else whole_number(value, f"a {kind}", most=LARGEST_WINDOW)
+            for name, value in rule.items()
+            if name not in ("kind", "of")
         }
-        require(kind in makers, f"no mask is called {readable(repr(kind))}")
-        return makers[kind]()
+        return MAKERS[kind](*inside, **values)
 
     def _packed(self, rule: dict[str, Any]) -> Mask:
         shape = tuple(whole_number(size, "a mask's size") for size in rule["shape"])
@@ -359,10 +344,12 @@ class _Reader:
 
 def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
     """The least and the largest value of a statistic, with room for rounding."""
-    if statistic in ("lse", "queries", "visible", "even_distance") or statistic in _INTEGERS:
-        named = {"lse": (-math.inf, math.inf), "queries": (0, T), "visible": (0, S), "even_distance": (0, max(T, S))}
-        return named.get(statistic, (-1, S - 1))
-    most = {"received": float(T), "distance": float(max(T, S))}.get(statistic, STORED[statistic].most(S))
+    if statistic not in STORED:
+        return 0, {"queries": T, "visible": S, "even_distance": max(T, S)}[statistic]
+    if statistic in _INTEGERS:
+        return -1, S - 1
+    one = STORED[statistic]
+    most = one.most(S) if one.limit is None else one.limit(T, S)
     return -0.1 * most, 1.1 * most + 0.1
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.heads.report.listing import Listing
 from regard.heads.report.record import Record
 from regard.heads.report.texts import texts_of
 from regard.heads.report.views import Head, SeenLayer
-from regard.support.drawing import as_html, as_text
 from regard.support.tokens import TextTokens
 
 
@@ -20,7 +21,7 @@ class TokenInHead(NamedTuple):
     """What one head does with the token.
 
     weights: (S,), where the token looks. received: (T,), how much each query looks at it; NaN in cross-attention, where
-    it is not among the keys. telling: the largest weight on any token but the first, which many heads look at by default.
+    it is not among the keys. telling: the largest weight on any token but the first, which many heads look at anyway.
     """
 
     head: Head
@@ -29,7 +30,7 @@ class TokenInHead(NamedTuple):
     telling: float
 
 
-class TokenInHeads(Sequence[TokenInHead]):
+class TokenInHeads(Listing[TokenInHead]):
     """One token in every head, the most telling head first; prints as a table. `seen.at("sat")` makes it.
 
     >>> import regard
@@ -44,13 +45,12 @@ class TokenInHeads(Sequence[TokenInHead]):
     def __init__(self, layers: Sequence[SeenLayer], row: int, text: int) -> None:
         self.position, self.text = row, text
         self._layers = [_of_layer(layer, row, text) for layer in layers]
-        every = [one for heads in self._layers for one in heads]
-        self._heads = sorted(every, key=lambda one: -one.telling)
+        super().__init__(sorted(chain(*self._layers), key=lambda one: -one.telling))
 
     @property
     def name(self) -> str:
         """The token's label, or its position where the tokens are unknown."""
-        texts = self._heads[0].head.query_tokens
+        texts = self[0].head.query_tokens
         return f"token {self.position}" if texts is None else texts[self.text].labels[self.position]
 
     @property
@@ -74,25 +74,6 @@ class TokenInHeads(Sequence[TokenInHead]):
                 f"seen.at({self.position}, layers=0).{name}"
             )
         return torch.stack(layers)
-
-    def __len__(self) -> int:
-        return len(self._heads)
-
-    def __iter__(self) -> Iterator[TokenInHead]:
-        return iter(self._heads)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self._heads[index]
-
-    def table(self, width: int = 80, all: bool = False, more: str = ".table(all=True)") -> str:
-        """The heads as aligned text; all=True shows every one, `more` says how."""
-        return as_text(self, width, all=all, more=more)
-
-    def __repr__(self) -> str:
-        return as_text(self, 80)
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
 
 
 def _of_layer(layer: SeenLayer, row: int, text: int) -> list[TokenInHead]:

@@ -7,20 +7,21 @@ any slice) is computed on demand from the queries and keys that were kept, never
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.attention.masks import EVERYTHING
-from regard.heads.calls.call import WatchedCall
+from regard.attention.call import QK
+from regard.attention.mask import EVERYTHING, take_texts
+from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.calls.visibility import is_plain, queries_per_key, visible_key_counts
+from regard.heads.calls.visibility import is_counted_by_mask, queries_per_key, visible_key_counts
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.measure.target_keys import locate
-from regard.heads.report.reorder import call_in_order, latest_orders, take_texts
+from regard.heads.report.text_order import call_in_order, latest_orders
 from regard.support.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -80,7 +81,7 @@ class Record:
     @property
     def across(self) -> bool:
         """Is this cross-attention, as far as is known?"""
-        return self.steps[0].call.across
+        return self.steps[0].call.origin.across
 
     @property
     def has_positions(self) -> bool:
@@ -118,10 +119,10 @@ class Record:
         newest = self.steps[-1]
         if not self._continues_keys(newest, step, order):
             self._stop_sharing()
-        elif (new := step.call.k) is not None:
-            self.shared = new
+        elif isinstance(step.call.attention, QK):
+            self.shared = new = step.call.attention.k
             for one in (newest, step):
-                one.call, one.shares_keys = one.call.changed(k=new.new_empty(*new.shape[:2], one.keys, 0)), True
+                one.call, one.shares_keys = one.call.with_attention(k=new.new_empty(*new.shape[:2], one.keys, 0)), True
         if order is not None:
             self.orders.append((len(self.steps), order))
         self.steps.append(step)
@@ -130,19 +131,20 @@ class Record:
 
     def _continues_keys(self, newest: RecordedCall, step: RecordedCall, order: Tensor | None) -> bool:
         """Does the next step have the keys of the newest, before its own?"""
-        if not (step.kept and newest.kept and step.call.weights is None and newest.call.weights is None):
+        one, other = step.call.attention, newest.call.attention
+        if not (step.kept and newest.kept and isinstance(one, QK) and isinstance(other, QK)):
             return False
-        new, old = step.call.k, self.shared if newest.shares_keys else newest.call.k
-        if new is None or old is None:
-            return False
-        old = old if order is None else take_texts(old, order, old.shape[0])
+        new, old = one.k, other.k
+        if newest.shares_keys and self.shared is not None:
+            old = self.shared
+        old = old if order is None else take_texts(old, order)
         return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
 
     def settle(self) -> None:
         """Put the texts of every step into the order that the last one has."""
         for number, order in latest_orders(len(self.steps), self.orders):
-            step, B = self.steps[number], self.sizes[0]
-            measured = {name: take_texts(t, order, B) for name, t in step.measured.items()}
+            step = self.steps[number]
+            measured = {name: take_texts(t, order) for name, t in step.measured.items()}
             self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
         self.orders.clear()
 
@@ -161,7 +163,7 @@ class Record:
         if not step.shares_keys:
             return step.call
         assert self.shared is not None
-        return step.call.changed(k=self.shared[:, :, : step.keys])
+        return step.call.with_attention(k=self.shared[:, :, : step.keys])
 
     def calls(self) -> list[tuple[WatchedCall, Tensor]]:
         """The call of each step, and its lse."""
@@ -188,7 +190,7 @@ class Record:
         return self._joined[name]
 
     def _how_to_collect(self, name: str) -> str:
-        if name in NEED_TOKENS and all(step.call.tokens is None for step in self.steps):
+        if name in NEED_TOKENS and all(step.call.origin.tokens is None for step in self.steps):
             return "it needs the token ids: watch(model, tokens=input_ids)"
         return f'watch with collect=("default", "{name}")'
 
@@ -220,7 +222,7 @@ class Record:
         """0 where the target is a key of the text that its step did not have: it had been dropped, or came later."""
         if not self.attends_to_itself:
             return parts
-        real, device = self.steps[0].call.real, parts[0].device
+        real, device = self.steps[0].call.origin.real, parts[0].device
         first = torch.zeros(1, 1, dtype=torch.long) if real is None else (~real).cumprod(1).sum(1, keepdim=True)
         keys = locate(target, first.to(device), self.positions().to(device), None, self.sizes[3])[:, None]
         absent = []
@@ -337,7 +339,7 @@ class Record:
     def real(self) -> Tensor:
         """(B, T) bool: which queries are real tokens."""
         everyone = [torch.ones(self.sizes[0], step.rows, dtype=torch.bool) for step in self.steps]
-        known = [step.call.real for step in self.steps]
+        known = [step.call.origin.real for step in self.steps]
         device = self.steps[0].call.device
         return torch.cat([(e if r is None else r).to(device) for e, r in zip(everyone, known, strict=True)], 1)
 
@@ -371,17 +373,19 @@ class Record:
 def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> RecordedCall:
     """Record a call, of which copies were made, and its statistics."""
     measured = {name: value.detach() if value.requires_grad else value for name, value in measured.items()}
-    kept: dict[str, Any] = {"first": None, "dropped": None, "lse": None}
     if keep:
-        return RecordedCall(call.changed(**kept), True, measured)
-    kept["fingerprint"] = fingerprint_of(call)
-    (B, H, T, S), device = call.sizes, call.device
-    if call.weights is not None or call.bias is not None or not is_plain(call.mask):
+        origin = changed(call.origin, first=None, dropped=None)
+        return RecordedCall(changed(call, origin=origin, lse=None), True, measured)
+    origin = changed(call.origin, first=None, dropped=None, fingerprint=fingerprint_of(call))
+    (B, H, T, S), device, mask = call.sizes, call.device, call.attention.mask
+    if not is_counted_by_mask(call.attention):
         # No T × S mask is kept, so whatever will be asked of it is counted now.
         measured["visible"], measured["even_distance"] = visible_key_counts(call)
         if "received_mean" in measured:
             measured["queries"] = queries_per_key(call)
-        kept["mask"] = EVERYTHING
-    kept |= dict.fromkeys(("bias", "alibi", "weights"))
-    kept |= {"q": torch.empty(B, H, T, 0, device=device), "k": torch.empty(B, 1, S, 0, device=device)}
-    return RecordedCall(call.changed(**kept), False, measured)
+        mask = EVERYTHING
+    scale = call.attention.scale if isinstance(call.attention, QK) else 1.0
+    empty = QK(
+        q=torch.empty(B, H, T, 0, device=device), k=torch.empty(B, 1, S, 0, device=device), mask=mask, scale=scale
+    )
+    return RecordedCall(changed(call, attention=empty, origin=origin, lse=None), False, measured)

@@ -16,10 +16,9 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.collection import Collection
 from regard.heads.report.compare import Comparison, HeadSummary, compare
 from regard.heads.report.files import SavedReport, load_report, save_report
-from regard.heads.report.forward import Forward, Slot
+from regard.heads.report.forwards import Collection, Forward, Slot
 from regard.heads.report.head_list import HeadList, choose_heads
 from regard.heads.report.one_token import TokenInHeads, common_texts
 from regard.heads.report.record import Record
@@ -36,22 +35,23 @@ class Seen(ShownAsWidget):
     """Every head of a model, measured while it ran.
 
     >>> from regard.attention.masks import causal
-    >>> from regard.heads.calls.call import WatchedCall
+    >>> from regard.attention.call import QK
+    >>> from regard.heads.calls.call import Origin, WatchedCall
     >>> seen = Seen()
     >>> q = k = torch.eye(5).view(1, 1, 5, 5)
-    >>> seen.add(0, 0, WatchedCall("attention", q=q, k=k, scale=50.0, mask=causal()))
+    >>> seen.add(0, 0, WatchedCall(QK(q=q, k=k, scale=50.0, mask=causal()), Origin("attention")))
     >>> seen[0, 0].role.name
     'self'
     >>> seen[0, 0].weights(rows=4).round()
     tensor([[[0., 0., 0., 0., 1.]]])
 
-    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by name). Steps of a generation
-    are joined into one forward; other runs stay separate in `seen.forwards`, and the table averages over them.
-    `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all of them.
+    `seen` prints as a table, and is a page in a notebook; `seen[5, 1]` is a head, `seen[5]` a layer (by number or by
+    name). Steps of a generation are joined into one forward; other runs stay separate in `seen.forwards`, and the table
+    averages over them. `seen.heads(role="induction")` chooses heads, and `seen.at("sat")` shows one token in all.
 
-    collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map, weights
-    and rollout are computed later; by default they are kept, and weights that a model computes itself are kept up to
-    256 MiB in total. reader: reads token ids as texts.
+    collect: names of statistics; "default" is the default set. keep: keep queries and keys, from which top, map,
+    weights and rollout are computed later; by default they are kept, and weights that a model computes itself are kept
+    up to 256 MiB in total. reader: reads token ids as texts.
     """
 
     def __init__(
@@ -328,7 +328,7 @@ def _rank(role: Role) -> tuple[int, float]:
     """Induction first, mixed last; first token late, because many heads have it and few have the others."""
     if not role.clear:
         return len(NAMES) + (role.name == "mixed"), 0.0
-    return len(NAMES) - 1 if role.name == "first token" else NAMES.index(role.name), -role.score
+    return len(NAMES) - 1 if role.name == "first token" else list(NAMES).index(role.name), -role.score
 
 
 def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:

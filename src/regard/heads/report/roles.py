@@ -34,38 +34,19 @@ a passage of different tokens that is repeated once, the two differ by that divi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from regard.heads.measure.registry import AVERAGED
+from regard.heads.measure.registry import AVERAGED, BY_NAME, TARGETS, Start
 from regard.heads.report.record import Record
 
-NAMES = (
-    "induction",
-    "duplicate",
-    "previous token",
-    "self",
-    "first token",
-    "position",
-    "local",
-    "broad",
-    "mixed",
-)
 PATTERN = 0.4  # of the range from chance to 1
 LOCAL, LOCAL_TOKENS = 0.75, 16.0
 BROAD = 0.8
 ENOUGH = 4  # tokens that a score needs
-
-_PATTERNS = {  # role: its statistic, and how the evidence names it
-    "induction": ("induction", "the token after the last occurrence of this one"),
-    "duplicate": ("duplicate", "the last occurrence of this token"),
-    "previous token": ("previous", "the previous token"),
-    "self": ("self", "the token itself"),
-    "first token": ("sink", "the first token"),
-}
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,7 @@ class Role:
     @property
     def clear(self) -> bool:
         """Does the head do one thing?"""
-        return self.name not in ("mixed", "broad")
+        return self.name not in ROLES or ROLES[self.name].clear
 
 
 class Tally:
@@ -144,31 +125,32 @@ class Tally:
 
     def role(self, head: int) -> Role:
         """The role of one head."""
-        patterns = {name: role for name in _PATTERNS if (role := self._pattern(name, head))}
-        passed = {name: role for name, role in patterns.items() if role.score >= role.threshold}
-        simpler = max((patterns[name].score for name in ("previous token", "self") if name in patterns), default=0.0)
-        for names, more_than in ((("induction", "duplicate"), simpler), (("previous token", "self", "first token"), 0)):
-            able = [passed[name] for name in names if name in passed and passed[name].score > more_than]
+        patterns = [(kind, role) for kind in ROLES.values() if kind.statistic and (role := self._pattern(kind, head))]
+        passed = [(kind, role) for kind, role in patterns if role.score >= role.threshold]
+        simpler = max((role.score for kind, role in patterns if kind.start is Start.OWN), default=0.0)
+        for repeated, more_than in ((True, simpler), (False, 0.0)):
+            able = [role for kind, role in passed if kind.repeated is repeated and role.score > more_than]
             if able:
                 return max(able, key=lambda role: role.score)
-        others = [role for role in (self._position(head), self._local(head), self._broad(head)) if role]
+        others = [role for kind in ROLES.values() if kind.compute and (role := kind.compute(self, head))]
         for role in others:
             near = role.name != "local" or self.mean("distance", head) <= LOCAL_TOKENS
             if role.score >= role.threshold and near:
                 return role
-        return _mixed([*patterns.values(), *others])
+        return _mixed([*(role for _, role in patterns), *others])
 
     def _enough(self, statistic: str, head: int) -> bool:
         return statistic in self._rows and float(self._rows[statistic][head]) >= ENOUGH
 
-    def _pattern(self, name: str, head: int) -> Role | None:
-        statistic, words = _PATTERNS[name]
+    def _pattern(self, kind: RoleKind, head: int) -> Role | None:
+        statistic = kind.statistic
         if not self._enough(statistic, head):
             return None
         score, threshold = self.mean(statistic, head), self._threshold(statistic, head)
         rows = int(self._rows[statistic][head])
-        over = f" over {rows} repeated tokens" if name in ("induction", "duplicate") else " on average"
-        return Role(name, score, threshold, f"weight on {words} {score:.2f}{over}, threshold {threshold:.2f}")
+        over = f" over {rows} repeated tokens" if kind.repeated else " on average"
+        evidence = f"weight on {kind.phrase} {score:.2f}{over}, threshold {threshold:.2f}"
+        return Role(kind.name, score, threshold, evidence)
 
     def _threshold(self, statistic: str, head: int) -> float:
         chance = float(self._chance[statistic][head] / self._rows[statistic][head])
@@ -223,3 +205,127 @@ def _mixed(others: list[Role]) -> Role:
 def _by_head(x: Tensor) -> Tensor:
     """(B, H, T) → (H, B · T)"""
     return x.transpose(0, 1).flatten(1)
+
+
+@dataclass(frozen=True)
+class RoleKind:
+    """A role that heads can have, with everything that is said and drawn of it.
+
+    about: the sentence of a legend.
+    colors: on the page, in its light and in its dark theme; figures use the first.
+    glyph: the shape that it draws on a map of weights, as an SVG path in a square of 12; filled where it ends in z.
+    terminal: the colour of its name in a table; "" for none.
+    statistic, phrase: of a role whose score is the mean weight on one key, and how the evidence names that key.
+    compute: of any other role, what computes it for one head; None where too little is known.
+    clear: does a head of this role do one thing?
+    """
+
+    name: str
+    about: str
+    colors: tuple[str, str]
+    glyph: str
+    terminal: str = ""
+    statistic: str = ""
+    phrase: str = ""
+    compute: Callable[[Tally, int], Role | None] | None = None
+    clear: bool = True
+
+    @property
+    def short(self) -> str:
+        """The name in one word."""
+        return self.name.removesuffix(" token")
+
+    @property
+    def start(self) -> Start | None:
+        """Where the key of its statistic is counted from."""
+        return TARGETS[self.statistic].start if self.statistic in TARGETS else None
+
+    @property
+    def repeated(self) -> bool:
+        """Is it about tokens that occurred before?"""
+        return bool(self.statistic) and BY_NAME[self.statistic].needs_tokens
+
+
+# In the order of the rules. Whatever shows roles reads them here.
+ROLES = {
+    kind.name: kind
+    for kind in (
+        RoleKind(
+            "induction",
+            "Looks at the token that followed the last occurrence of this one.",
+            colors=("#b84a00", "#ff9d5c"),
+            glyph="M1 5l6 6",
+            terminal="magenta",
+            statistic="induction",
+            phrase="the token after the last occurrence of this one",
+        ),
+        RoleKind(
+            "duplicate",
+            "Looks at the last occurrence of the same token.",
+            colors=("#8a4b2a", "#d39a78"),
+            glyph="M1 5l6 6",
+            terminal="magenta",
+            statistic="duplicate",
+            phrase="the last occurrence of this token",
+        ),
+        RoleKind(
+            "previous token",
+            "Looks at the token just before.",
+            colors=("#0062a3", "#69b4ec"),
+            glyph="M1 2l9 9",
+            terminal="green",
+            statistic="previous",
+            phrase="the previous token",
+        ),
+        RoleKind(
+            "self",
+            "Looks at the token itself.",
+            colors=("#007a58", "#4cc9a0"),
+            glyph="M1 1l10 10",
+            terminal="green",
+            statistic="self",
+            phrase="the token itself",
+        ),
+        RoleKind(
+            "first token",
+            "Looks at the first token of the text.",
+            colors=("#9c3f80", "#e08fc6"),
+            glyph="M1.5 1v10",
+            terminal="yellow",
+            statistic="sink",
+            phrase="the first token",
+        ),
+        RoleKind(
+            "position",
+            "Looks at one position, or at one distance, whatever the token.",
+            colors=("#7d6400", "#d8bf55"),
+            glyph="M5 5v6",
+            terminal="cyan",
+            compute=Tally._position,
+        ),
+        RoleKind(
+            "local",
+            "Looks at tokens nearby.",
+            colors=("#20789f", "#6cc5e8"),
+            glyph="M1 1l10 10M1 3l8 8",
+            terminal="cyan",
+            compute=Tally._local,
+        ),
+        RoleKind(
+            "broad",
+            "Spreads its weights almost evenly over all tokens it may see.",
+            colors=("#666b73", "#9aa0a8"),
+            glyph="M1 1v10h10z",
+            compute=Tally._broad,
+            clear=False,
+        ),
+        RoleKind(
+            "mixed",
+            "None of these passes its threshold.",
+            colors=("#767b84", "#8e949c"),
+            glyph="M3 6h1M6 9h1M3 9h1M8 10h1",
+            clear=False,
+        ),
+    )
+}
+NAMES = ROLES.keys()

@@ -17,7 +17,7 @@ from regard.heads.report.views import Index, index, place, words_to_numbers
 def roll_out(layers: Sequence[tuple[int, Record]], tokens: Index, text: int | None = None) -> Float[Tensor, "B n S"]:
     """The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`.
 
-    layers: with their numbers, from the first to the last. tokens: positions or words. text: one text of the batch, (1, n, S).
+    layers: with their numbers, from the first to the last. tokens: positions or words. text: of the batch, (1, n, S).
     """
     chosen = [record for _, record in layers]
     sizes = [record.sizes[2:] for record in chosen]

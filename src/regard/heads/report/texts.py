@@ -32,7 +32,10 @@ def texts_of(record: Record) -> RecordTexts:
 
 def _read(record: Record) -> RecordTexts:
     if record.reader is None:
-        known = all((step.call.query_text if record.across else step.call.tokens) is not None for step in record.steps)
+        known = all(
+            (step.call.origin.query_text if record.across else step.call.origin.tokens) is not None
+            for step in record.steps
+        )
         return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
     if record.across:
         return _read_both(record, record.reader)
@@ -41,7 +44,7 @@ def _read(record: Record) -> RecordTexts:
         return RecordTexts(None, None, NO_IDS)
     positions, real = record.positions(), torch.ones(ids.shape, dtype=torch.bool)
     real[:, positions] = record.real().cpu()
-    keys = _texts(record.reader, ids, real)
+    keys = read_texts(record.reader, ids, real)
     everywhere = positions.tolist()
     same = everywhere == list(range(ids.shape[1]))
     return RecordTexts(keys if same else [_some(text, everywhere) for text in keys], keys)
@@ -49,15 +52,13 @@ def _read(record: Record) -> RecordTexts:
 
 def _read_both(record: Record, reader: TextReader) -> RecordTexts:
     """Cross-attention: queries and keys are different texts."""
-    parts = [step.call.query_text for step in record.steps]
+    parts = [step.call.origin.query_text for step in record.steps]
     known = [part.ids.cpu() for part in parts if part is not None]
-    queries = _texts(reader, torch.cat(known, 1), record.real().cpu()) if len(known) == len(parts) else None
-    source = record.steps[-1].call.key_text
+    queries = read_texts(reader, torch.cat(known, 1), record.real().cpu()) if len(known) == len(parts) else None
+    source = record.steps[-1].call.origin.key_text
     keys = None
     if source is not None:
-        ids, real = source.ids.cpu(), source.real
-        fits = real is not None and real.shape == ids.shape
-        keys = _texts(reader, ids, real.cpu() if fits and real is not None else torch.ones_like(ids, dtype=torch.bool))
+        keys = read_texts(reader, source.ids, source.real)
     return RecordTexts(queries, keys, NO_IDS)
 
 
@@ -66,13 +67,16 @@ def _key_ids(record: Record) -> Tensor | None:
     B, _, _, S = record.sizes
     ids = torch.full((B, S), -1)
     for (_, _, offset), step in zip(record.spans(), record.steps, strict=True):
-        if step.call.tokens is None:
+        if step.call.origin.tokens is None:
             return None
-        ids[:, offset : offset + step.keys] = step.call.tokens.cpu()
+        ids[:, offset : offset + step.keys] = step.call.origin.tokens.cpu()
     return ids
 
 
-def _texts(reader: TextReader, ids: Tensor, real: Tensor) -> list[TextTokens]:
+def read_texts(reader: TextReader, ids: Tensor, real: Tensor | None) -> list[TextTokens]:
+    """The texts of these ids, (B, n); real: (B, n) bool, where it is known which are not padding."""
+    if real is None or real.shape != ids.shape:
+        real = torch.ones_like(ids, dtype=torch.bool)
     return [reader.read(row, padding) for row, padding in zip(ids.tolist(), (~real).tolist(), strict=True)]
 
 
@@ -91,12 +95,7 @@ def find_word(word: str, texts: Sequence[TextTokens] | None, unknown: str, text:
     if texts is None:
         raise ValueError(f"{word!r} cannot be looked up: {unknown}")
     numbers = range(len(texts)) if text is None else [text]
-    spans = []
-    for number in numbers:
-        try:
-            spans.append(texts[number].span(word))
-        except ValueError as error:
-            raise ValueError(f"text {number}: {error}" if len(texts) > 1 else str(error)) from None
+    spans = [span_of(word, texts, number) for number in numbers]
     other = next((i for i, span in enumerate(spans) if span != spans[0]), None)
     if other is not None:
         raise ValueError(
@@ -104,6 +103,14 @@ def find_word(word: str, texts: Sequence[TextTokens] | None, unknown: str, text:
             f"text=0 {'or' if len(texts) == 2 else 'to'} text={len(texts) - 1}"
         )
     return spans[0] if spans else range(0)
+
+
+def span_of(word: str, texts: Sequence[TextTokens], number: int) -> range:
+    """The positions of a word in one of several texts; an error says in which."""
+    try:
+        return texts[number].span(word)
+    except ValueError as error:
+        raise ValueError(f"text {number}: {error}" if len(texts) > 1 else str(error)) from None
 
 
 def _place(span: range) -> str:

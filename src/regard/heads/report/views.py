@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.attention.call import QK
 from regard.heads.calls.basis import Basis
+from regard.heads.measure.on_demand import MAP, TOP
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
-from regard.heads.measure.statistics import MAP, TOP
-from regard.heads.report.cells import hides_future, visible_cells, visible_keys
 from regard.heads.report.record import Record
 from regard.heads.report.roles import Role, Tally
 from regard.heads.report.texts import find_word, texts_of
+from regard.heads.report.visible_keys import hides_future, visible_cells, visible_keys
 from regard.support.drawing import ShownAsWidget, as_figure
 from regard.support.tokens import TextTokens
 
@@ -44,7 +45,7 @@ class ScoreParts(NamedTuple):
 
 def basis_of(record: Record) -> Basis:
     """How a layer is known: by its first step of which something must be said."""
-    bases = [step.call.basis for step in record.steps]
+    bases = [step.call.origin.basis for step in record.steps]
     return next((basis for basis in bases if basis.marks), bases[0])
 
 
@@ -160,16 +161,17 @@ class Head(_View):
         """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
         self.record.need("score_parts()")
         (call, lse), *others = self.record.calls()
-        parts = call.mask.parts()
-        masked = parts.rest is not None or parts.window is not None or parts.keys is not None or call.real is not None
-        if others or masked or call.q is None or call.k is None or call.bias is not None or call.alibi is not None:
+        attention, parts = call.attention, call.attention.mask.parts()
+        masked = any(part is not None for part in (parts.rest, parts.window, parts.keys, call.origin.real))
+        plain = isinstance(attention, QK) and attention.bias is None and attention.alibi is None
+        if others or masked or not isinstance(attention, QK) or not plain:
             raise ValueError(
-                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} has "
-                "another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
+                f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} "
+                "has another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
             )
-        shared = call.q.shape[1] // call.k.shape[1]
-        q, k = call.q[:, self.head], call.k[:, self.head // shared]
-        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), call.scale, parts.causal)
+        shared = attention.q.shape[1] // attention.k.shape[1]
+        q, k = attention.q[:, self.head], attention.k[:, self.head // shared]
+        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), attention.scale, parts.causal)
 
     def plot(
         self, ax: Any = None, text: int = 0, rows: Index = None, cols: Index = None, width: float | None = None
@@ -255,8 +257,8 @@ class SeenLayer(_View):
     @property
     def kv_heads(self) -> int:
         """How many key heads there are; fewer than heads in grouped-query attention."""
-        k = self.record.steps[0].call.k
-        return len(self) if k is None else k.shape[1]
+        attention = self.record.steps[0].call.attention
+        return attention.k.shape[1] if isinstance(attention, QK) else len(self)
 
     @property
     def hides_future(self) -> bool:
@@ -264,7 +266,7 @@ class SeenLayer(_View):
         return hides_future(self.record)
 
     def visible(self, text: int | None = None) -> Tensor:
-        """(B, H, T, S) bool: which keys each query may see. Rows of padding see nothing. text: only this one, (1, H, T, S)."""
+        """(B, H, T, S) bool: which keys each query may see; rows of padding see none. text: only this one."""
         return visible_keys(self.record, torch.arange(self.record.sizes[2]), text)
 
     def visible_cells(self, n: int = MAP) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.school.check.building import CONTEXT, HEAD_DIM, HEADS, WIDTH, ProbeSizes, has_config, takes
+from regard.school.check.building import CONTEXT, HEADS, WIDTH, ProbeSizes, has_config, takes
 from regard.school.check.caching import cached_like_uncached
 from regard.school.check.calling import inputs, mask_forms
 from regard.school.check.dropping import dropout_in_training, random_in_eval
@@ -21,6 +21,7 @@ from regard.school.check.situation import Situation, line_with
 from regard.school.check.subject import Recorded
 from regard.school.check.values import Experiment, is_formula
 from regard.school.check.verdict import Finding
+from regard.support.vocabulary import HEAD_DIM
 
 _IN_PLACE = ("iadd", "imul", "isub", "itruediv", "setitem", "iand", "ior")
 

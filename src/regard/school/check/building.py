@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.support import vocabulary as words
+from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
+
 
 @dataclass(frozen=True)
 class ProbeSizes:
@@ -36,66 +39,18 @@ OTHERS = (
 )
 OTHER_GROUPED = ProbeSizes(d_in=17, num_heads=4, head_dim=5, context_length=13, B=3, T=7, kv_heads=2)
 
-WIDTH_IN = (
-    *("d_in", "in_dim", "input_dim", "in_features", "dim_in", "d_input", "input_size", "emb_in", "in_channels"),
-    *("query_dim", "input_width", "n_in", "context_dim", "kdim", "vdim", "key_size", "query_size", "value_size"),
-)
-WIDTH_OUT = ("d_out", "out_dim", "output_dim", "out_features", "dim_out", "d_output", "output_size", "d_attn", "n_out")
-WIDTH = (
-    *("d_model", "embed_dim", "emb_dim", "n_embd", "hidden_size", "dim", "embed_size", "d_embed", "model_dim", "n_dim"),
-    *(
-        "embedding_dim",
-        "hidden_dim",
-        "n_embed",
-        "emb_size",
-        "width",
-        "channels",
-        "embedding_size",
-        "d",
-        "E",
-        "k",
-        "emb",
-    ),
-    *(
-        "hid_dim",
-        "model_size",
-        "dmodel",
-        "dim_model",
-        "features",
-        "n_hidden",
-        "hidden",
-        "units",
-        "n_model",
-        "embed_dims",
-        "size",
-    ),
-)
-HEADS = (
-    *("num_heads", "n_heads", "n_head", "heads", "nhead", "num_attention_heads", "h", "number_of_heads", "nheads"),
-    *("num_head", "nb_heads", "head_num", "heads_num", "n_attn_heads", "H", "head_count", "attention_heads"),
-)
-KV_HEADS = (
-    *("num_kv_heads", "n_kv_heads", "num_key_value_heads", "kv_heads", "n_kv_head", "num_groups", "n_groups"),
-    *("num_kv_groups", "n_kv", "groups", "num_query_groups"),
-)
-HEAD_DIM = ("head_dim", "head_size", "d_head", "dim_head", "d_k", "d_v", "d_q", "head_width", "dk", "dv", "d_key")
-CONTEXT = (
-    *("context_length", "block_size", "max_seq_len", "max_len", "seq_len", "context_size", "ctx_len", "n_ctx"),
-    *("max_position_embeddings", "n_positions", "context_window", "max_length", "seq_length", "max_seq_length"),
-    *("max_tokens", "context_len", "max_context_length", "max_seqlen", "window", "T", "num_tokens"),
-)
-DROPOUT = (
-    *("dropout", "p", "drop", "dropout_p", "drop_rate", "dropout_rate", "p_drop", "attn_dropout", "attn_pdrop"),
-    *("attention_dropout", "attn_drop", "resid_pdrop", "proj_drop", "resid_dropout", "embd_pdrop", "drop_p"),
-    *("dropout_prob", "attention_probs_dropout_prob", "drop_prob", "attn_drop_rate", "pdrop"),
-)
-BIAS = ("qkv_bias", "bias", "use_bias", "attention_bias", "attn_bias", "proj_bias", "out_bias")
-CAUSAL = ("causal", "is_causal", "masked", "use_causal_mask", "use_mask", "mask", "is_decoder")
+# Among the arguments of a layer, the names that may be something else elsewhere are known too.
+WIDTH = (*words.WIDTH, *words.WIDTH_TOO)
+HEADS = (*words.HEADS, *words.HEADS_TOO)
+KV_HEADS = (*words.KV_HEADS, *words.KV_HEADS_TOO)
+CONTEXT = (*words.CONTEXT, *words.CONTEXT_TOO)
+DROPOUT = (*words.DROPOUT, *words.DROPOUT_TOO)
+CAUSAL = (*words.CAUSAL, *words.CAUSAL_TOO)
 # Of blocks and whole models, whose attention is checked.
 MODEL = {
-    **dict.fromkeys(("vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocabulary"), 19),
-    **dict.fromkeys(("n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "layers", "N"), 1),
-    **dict.fromkeys(("d_ff", "ff_dim", "mlp_dim", "dim_feedforward", "hidden_features", "d_hidden"), 23),
+    **dict.fromkeys(words.VOCABULARY, 19),
+    **dict.fromkeys(words.LAYERS, 1),
+    **dict.fromkeys(words.INNER_WIDTH, 23),
 }
 CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
 

@@ -15,11 +15,9 @@ from regard.school.check.locating import hiding_line
 from regard.school.check.subject import Subject
 from regard.school.check.values import Experiment
 from regard.school.check.verdict import Finding
+from regard.support import vocabulary as words
 
-CACHES = (
-    *("cache", "kv_cache", "past", "past_kv", "past_key_value", "past_key_values", "layer_past", "past_kvs", "kv"),
-    *("past_keys_values", "prev_kv", "memory_kv"),
-)
+CACHES = (*words.CACHES, *words.CACHES_TOO)
 _BY_TOKEN = ("project", "share", "scale", "output")  # mistakes in these are the same for a text in parts
 FLAGS = ("use_cache", "return_cache", "return_kv")
 

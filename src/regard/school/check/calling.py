@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "m", "attn_bias", "att_mask", "masks")
+from regard.support import vocabulary as words
+
+MASK = (*words.MASK, *words.MASK_TOO)
 LAYOUTS = ("batch first", "tokens first", "one text")  # "heads apart", (B, H, T, D), for functions of q, k, v
 # Of forward, where they are required.
 VALUES: dict[str, Any] = {

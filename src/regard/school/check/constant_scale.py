@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.mistakes.formula import Case, Formula
 from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
 from regard.school.check.values import Experiment, distinguishable
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 from regard.traces.arrangements import arranged
 
 
@@ -49,7 +50,7 @@ def _factors(case: Case, recorded: Sequence[Tensor]) -> list[float]:
         if whole is None:
             continue
         for one in arranged(whole, tuple(t.shape), ordered=True):
-            is_seen = t.isfinite() & (t.abs() < 1e4) & (t != 0)
+            is_seen = t.isfinite() & (t.abs() < -HIDES_IN_EXAMPLE) & (t != 0)
             if not is_seen.any():
                 continue
             ratio = (t / one)[is_seen]

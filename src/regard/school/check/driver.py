@@ -21,6 +21,7 @@ MOST_NUMBERS = 200_000  # of a recorded tensor
 MOST_INSIDE = 200  # modules of a model that are described
 LARGE = 1e9  # in place of infinity, where a job asks for that
 LONGEST = 2000  # characters of a message
+HIDES_IN_EXAMPLE = -9000.0  # as in support/hidden_scores.py
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1d", "dropout2d")
 
 
@@ -300,7 +301,7 @@ def _is_mask(t: Tensor) -> bool:
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 2 or t.is_meta:
         return False
     values = t.detach().to(torch.float64)
-    is_plain = bool(((values == 0) | (values == 1) | values.isinf() | (values <= -1e4)).all())
+    is_plain = bool(((values == 0) | (values == 1) | values.isinf() | (values <= HIDES_IN_EXAMPLE)).all())
     return is_plain and not bool((values == values.flatten()[0]).all())
 
 

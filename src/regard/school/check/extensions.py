@@ -23,7 +23,7 @@ from regard.school.check.positions import angles, is_alibi, is_two_steps, is_usu
 from regard.school.check.stated import names_positions, names_window
 from regard.school.check.subject import Observation, Recorded, Subject
 from regard.school.check.values import Experiment, distinguishable
-from regard.traces.torch_calls import HIDDEN
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
 
 _FUSED = "scaled_dot_product_attention"
 _EPS = (1e-5, 1e-6, 1e-8, None)
@@ -226,7 +226,7 @@ def _scores(
 
 def _biased(case: Case, out: Tensor, steps: dict[str, Tensor], scores: Tensor, source: str) -> Iterator[Extension]:
     """The same number is added to a score whatever the text is: it can only depend on the positions."""
-    hidden = scores < HIDDEN
+    hidden = is_hidden(scores, HIDES_IN_EXAMPLE)
     if not names_positions(source):
         return
     for name in ("scaled", "scores"):
@@ -249,7 +249,7 @@ def _windowed(
 ) -> Iterator[Extension]:
     """Tokens see some tokens around them, the same number everywhere."""
     assert result.out is not None
-    visible = (scores >= HIDDEN)[0, 0]
+    visible = may_see(scores, HIDES_IN_EXAMPLE)[0, 0]
     T = len(visible)
     if not names_window(source) or torch.equal(visible, steps["mask"]) or not bool(visible.diagonal().all()):
         return
@@ -257,7 +257,11 @@ def _windowed(
     is_band = all(bool(visible.diagonal(d).all()) for d in offsets) and offsets == list(
         range(offsets[0], offsets[-1] + 1)
     )
-    if not is_band or not bool(((scores >= HIDDEN) == visible).all()) or (case.causal and offsets[-1] > 0):
+    if (
+        not is_band
+        or not bool((may_see(scores, HIDES_IN_EXAMPLE) == visible).all())
+        or (case.causal and offsets[-1] > 0)
+    ):
         return
     size = len(range(offsets[0], 1))
     attributes = result.observation.contents.get("attributes", {})

@@ -15,46 +15,11 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import QKV, Projection
+from regard.support import vocabulary as words
 
-_WORDS = (("query", "key", "value"), ("queries", "keys", "values"), ("q", "k", "v"))
-_FORMS = (
-    *("w_{}", "w{}", "{}", "{}_proj", "to_{}", "{}_linear", "{}_lin", "lin_{}", "linear_{}", "{}_layer", "fc_{}"),
-    *(
-        "proj_{}",
-        "w_{}s",
-        "{}_weight",
-        "weight_{}",
-        "{}_w",
-        "{}_projection",
-        "{}_transform",
-        "{}proj",
-        "{}_mat",
-        "{}_fc",
-    ),
-    *("{}_weights", "weights_{}", "{}s", "{}_matrix", "fc{}", "{}_map", "{}_net"),
-)
-APART = tuple(tuple(form.format(word) for word in words) for form in _FORMS for words in _WORDS)
-_PACKED = (
-    *("qkv_proj", "qkv", "in_proj", "c_attn", "to_qkv", "w_qkv", "wqkv", "query_key_value", "attn_proj", "qkv_linear"),
-    *("qkv_layer", "qkv_projection", "proj_qkv", "linear_qkv", "fc_qkv", "kqv", "w_kqv", "attn", "attention"),
-)
-_OUT = (
-    *("out_proj", "o_proj", "w_o", "wo", "to_out", "to_out.0", "c_proj", "proj", "output_proj", "out", "fc_out", "fc"),
-    *(
-        "output",
-        "o_linear",
-        "out_linear",
-        "w_out",
-        "wout",
-        "dense",
-        "linear",
-        "fc_o",
-        "lin_out",
-        "projection",
-        "proj_out",
-    ),
-    *("out_projection", "output_projection", "linear_out", "output_linear", "final", "unify", "unifyheads", "o", "w_0"),
-)
+APART = words.PROJECTIONS
+_PACKED = (*words.PACKED_PROJECTIONS, *words.PACKED_PROJECTIONS_TOO)
+_OUT = (*words.OUT_PROJECTIONS, *words.OUT_PROJECTIONS_TOO)
 
 
 @dataclass(frozen=True)

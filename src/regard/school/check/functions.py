@@ -15,11 +15,12 @@ from torch import Tensor
 
 from regard.mistakes.formula import QKV, Case, Projection
 from regard.mistakes.search import LARGEST, TOLERANCE
-from regard.school.check.building import BIAS, CONTEXT, DROPOUT, HEAD_DIM, HEADS, WIDTH, WIDTH_IN, WIDTH_OUT, ProbeSizes
+from regard.school.check.building import CONTEXT, DROPOUT, HEADS, WIDTH, ProbeSizes
 from regard.school.check.calling import MASK, CallForm, mask_forms
 from regard.school.check.small_functions import kind_of
 from regard.school.check.subject import Observation, Subject
 from regard.school.check.values import Experiment, Output, Reading, Request, smallest_explanation
+from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
 
 _ROLES = {
     "q": r"q|query|queries|Q",

@@ -17,8 +17,8 @@ from regard.mistakes.formula import QKV, Case, Formula
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
 from regard.school.check.subject import Observation, Recorded
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 from regard.traces.arrangements import Numbers
-from regard.traces.torch_calls import HIDDEN
 
 ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -81,7 +81,7 @@ def likeliest(variants: Sequence[Variant], seen: Observation) -> Variant:
     +1e9 where the future is and −1e9 where it is not are one function: which was written, a large number tells.
     """
     values = [call.value for call in seen.recorded if call.value.is_floating_point()]
-    is_high = any(bool((value.nan_to_num(0.0, neginf=0.0) >= -HIDDEN).any()) for value in values)
+    is_high = any(bool((value.nan_to_num(0.0, neginf=0.0) >= -HIDES_IN_EXAMPLE).any()) for value in values)
     signs = [variant for variant in variants if any(one.name == "wrong sign of infinity" for one in variant)]
     return signs[0] if is_high and signs else variants[0]
 
@@ -156,7 +156,9 @@ def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
         if not inside.numel():
             continue
         same_number = bool((inside == inside.flatten()[0]).all()) and bool((outside != inside.flatten()[0]).all())
-        if same_number or (bool((inside.abs() >= -HIDDEN).all()) and bool((outside.abs() < -HIDDEN).all())):
+        if same_number or (
+            bool((inside.abs() >= -HIDES_IN_EXAMPLE).all()) and bool((outside.abs() < -HIDES_IN_EXAMPLE).all())
+        ):
             return call.line
     return 0
 

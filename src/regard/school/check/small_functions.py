@@ -16,9 +16,11 @@ from regard.mistakes.merging import MISTAKES as MERGING
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
-from regard.school.check.building import HEAD_DIM, HEADS, OTHERS, ProbeSizes
+from regard.school.check.building import HEADS, OTHERS, ProbeSizes
 from regard.school.check.subject import Run, Subject
 from regard.school.check.verdict import Example, Finding, Verdict
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
+from regard.support.vocabulary import HEAD_DIM
 
 
 def kind_of(name: str, arguments: Sequence[str]) -> str:
@@ -186,7 +188,7 @@ def _is_mask(seen: Tensor) -> bool:
     if seen.is_complex():
         return False
     values = seen.to(torch.float64)
-    return bool(((values == 0) | (values == 1)).all() or ((values == 0) | (values <= -1e4)).all())
+    return bool(((values == 0) | (values == 1)).all() or ((values == 0) | is_hidden(values, HIDES_IN_EXAMPLE)).all())
 
 
 def _arguments(subject: Subject, sizes: ProbeSizes) -> list[Any]:

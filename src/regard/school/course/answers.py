@@ -1,4 +1,4 @@
-"""Checking answers, one after the other, in a warm process: a check takes tens of milliseconds, not the import of torch."""
+"""Checking answers, one after the other, in a warm process: a check takes milliseconds, not the import of torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class CheckedAnswer:
     """A verdict, and what else is shown with it."""
 
     verdict: AnswerVerdict
-    part_names: tuple[str, ...]  # what the learner's file defines
     seconds: float
     is_start: bool = False  # the file is as it was at the beginning
 
@@ -82,7 +81,7 @@ class AnswerChecker:
         verdict = check_answer(exercise, worker, path, seed)
         seconds = time.perf_counter() - begin
         is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
-        return CheckedAnswer(verdict, tuple(exercise.part_names), seconds, is_start)
+        return CheckedAnswer(verdict, seconds, is_start)
 
     def _started(self) -> Worker:
         """The worker; its process is started before torch is imported here, because both imports take seconds."""

@@ -1,16 +1,14 @@
-"""A certificate of progress: what was done, the hashes of the answers and of the course, and a signature.
+"""A certificate of progress: what a learner's own files say was done, with the hashes of the answers and of the course.
 
-The signature is an HMAC whose key is the hash of the course, which everybody has who has the course. It shows that the
-certificate was made for this version of the course and not changed by accident; it cannot show who made it. What proves
-an answer is running it again: `recheck` does that, in the sandbox.
+It is not signed: whoever has the course could sign anything. What proves an answer is running it again: `recheck` does
+that, in the sandbox.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import hmac
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,19 @@ from regard.support.untrusted_json import parse_json
 
 FORMAT = 1
 LARGEST = 4 << 20  # bytes
+ABOUT = (
+    "This is what the learner's own files say. It proves nothing by itself, because anybody can change it. To check "
+    "the answers, run them again: regard learn status --verify FILE --answers FOLDER"
+)
+# What is read from a certificate and from each of its exercises, and of which type it is.
+FIELDS: dict[str, type] = {"course": dict, "date": str, "exercises": list}
+EXERCISE_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "name": str, "state": str, "hints": int, "solution_seen": bool, "answer": (str, type(None)),
+}  # fmt: skip
 
 
 def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
-    """The progress in a learner's folder, in plain values, signed."""
+    """The progress in a learner's folder, in plain values."""
     records = folder.progress.records()
     exercises = []
     for lesson in folder.course.lessons:
@@ -45,44 +52,41 @@ def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
                 "changed_since_done": record.is_done and content is not None and short_hash(content) != record.answer,
             }
         )
-    certificate = {
+    return {
         "format": FORMAT,
+        "about": ABOUT,
         "course": {"title": folder.course.title, "hash": folder.course.hash},
         "date": today(),
         "done": sum(one["state"] == "done" for one in exercises),
         "of": len(exercises),
         "exercises": exercises,
     }
-    return {**certificate, "signature": sign(certificate)}
-
-
-def sign(certificate: dict[str, Any]) -> str:
-    """The HMAC-SHA-256 of everything but the signature; its key is the hash of the course."""
-    content = {name: value for name, value in certificate.items() if name != "signature"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hmac.new(str(certificate["course"]["hash"]).encode(), text.encode(), "sha256").hexdigest()
 
 
 @printable_errors()
 def read_certificate(path: Path) -> dict[str, Any]:
-    """A certificate from a file. ValueError if it is none, or was changed after it was made."""
+    """A certificate from a file; ValueError if it is none. Nothing in it is to be believed."""
     no_certificate = f"{path} is no certificate; make one with: regard learn status --json > FILE"
     try:
         with path.open("rb") as file:
             certificate = parse_json(file.read(LARGEST) if path.stat().st_size <= LARGEST else b"")
     except ValueError:  # not UTF-8, not JSON, too large or too deep
         raise ValueError(no_certificate) from None
-    try:
-        if certificate["format"] != FORMAT:
-            found = readable(certificate["format"])
-            raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
-        is_signed = hmac.compare_digest(str(certificate["signature"]), sign(certificate))
-        names = [(str(one["name"]), str(one["state"])) for one in certificate["exercises"]]
-    except (KeyError, TypeError, AttributeError, UnicodeEncodeError, RecursionError):
-        raise ValueError(no_certificate) from None
-    if not is_signed or not names:
-        raise ValueError(f"{path} was changed after it was made: its signature does not fit")
-    return dict(certificate)
+    if not isinstance(certificate, dict) or "format" not in certificate:
+        raise ValueError(no_certificate)
+    if certificate["format"] != FORMAT:
+        found = readable(certificate["format"])
+        raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
+    if not _has(certificate, FIELDS) or not _has(certificate["course"], {"hash": str}) or not certificate["exercises"]:
+        raise ValueError(no_certificate)
+    if not all(_has(one, EXERCISE_FIELDS) for one in certificate["exercises"]):
+        raise ValueError(no_certificate)
+    return certificate
+
+
+def _has(value: object, fields: Mapping[str, type | tuple[type, ...]]) -> bool:
+    """Is it a dict with these fields, each of its type?"""
+    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in fields.items())
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class RecheckedAnswer:
 def recheck(
     certificate: dict[str, Any], answers: Path, course: Course, checker: AnswerChecker
 ) -> list[RecheckedAnswer]:
-    """Run every answer again that a certificate calls done. The checker is to be confined, unless the learner is trusted.
+    """Run every answer again that a certificate calls done. Confine the checker, unless the learner is trusted.
 
     In the sandbox, answers that import regard cannot be run.
     """

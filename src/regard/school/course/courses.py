@@ -15,11 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from regard.school.course.wrong_answers import FILE as WRONG
+from regard.school.course.wrong_answers import WrongAnswer, read_wrong_answers
 from regard.support.toml_files import read_toml
 
 OWN_COURSE = Path(__file__).parents[1] / "lessons"
 LEVELS = ("where", "why", "almost")  # of hints
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+WAY = re.compile(r"^Another way, ([^\n]+):\n\n```python\n(.*?)\n```\n\n?", re.MULTILINE | re.DOTALL)  # in after.md
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Lesson:
         """
         return f"{self.number:02}_{self.name}.py"
 
+    @property
+    def is_own(self) -> bool:
+        """Is it of the course that comes with regard?"""
+        return self.folder.resolve().parent == OWN_COURSE.resolve()
+
     @cached_property
     def title(self) -> str:
         """What it is about: the first line of exercise.py's docstring."""
@@ -55,20 +63,22 @@ class Lesson:
         """The texts of hints.md, by their level."""
         return read_sections(self.text("hints.md"))
 
-    @property
+    @cached_property
     def after(self) -> str:
-        """The explanation after success."""
-        return self.text("after.md").strip("\n")
+        """The explanation after success, without the other ways."""
+        return WAY.sub("", self.text("after.md")).strip("\n")
+
+    @cached_property
+    def ways(self) -> dict[str, str]:
+        """Other right ways, by their names: the functions and methods that are not as in the solution."""
+        return dict(WAY.findall(self.text("after.md")))
 
     @property
-    def ways(self) -> list[Path]:
-        """Files with other right answers."""
-        return sorted((self.folder / "ways").glob("*.py"))
-
-    @property
-    def wrong(self) -> list[Path]:
-        """Files with common wrong answers."""
-        return sorted((self.folder / "wrong").glob("*.py"))
+    def wrong(self) -> list[WrongAnswer]:
+        """Common wrong answers; none where there is no wrong.txt, as in the course that is installed with regard."""
+        if not (self.folder / WRONG).exists():
+            return []
+        return read_wrong_answers(self.text(WRONG), self.text("solution.py"))
 
     def text(self, file: str) -> str:
         """The text of a file of the exercise; ValueError if it is missing or no text."""
@@ -115,15 +125,11 @@ class Course:
         hint = f"did you mean {' or '.join(near[:3])}?" if near else "regard learn list names them"
         raise ValueError(f"the course has no exercise {name}; {hint}")
 
-    def files(self) -> list[Path]:
-        """All files of the course; no hidden ones, and none that Python makes."""
-        return files_in(self.folder)
-
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of all files, with their names: two courses with the same hash are the same."""
+        """SHA-256 of all files but wrong.txt, with their names: the same for two courses with the same exercises."""
         total = hashlib.sha256()
-        for path in self.files():
+        for path in (one for one in files_in(self.folder) if one.name != WRONG):
             content = path.read_bytes()
             total.update(f"{path.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode())
             total.update(content)

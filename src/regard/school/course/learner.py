@@ -1,4 +1,4 @@
-"""The learner's folder: one file for each exercise, and the progress. Nothing that a learner wrote is ever overwritten."""
+"""The learner's folder: one file for each exercise, and the progress. What a learner wrote is never overwritten."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,17 +63,16 @@ class LearnerFolder:
 
     def current(self) -> Lesson | None:
         """The first exercise that is not done; None if all are."""
-        records = self.progress.records()
-        return next(
-            (one for one in self.course.lessons if one.name not in records or not records[one.name].is_done), None
-        )
+        return self._first_open(self.course.lessons)
 
     def after(self, lesson: Lesson) -> Lesson | None:
         """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""
-        records = self.progress.records()
         at = self.course.lessons.index(lesson) + 1
-        order = [*self.course.lessons[at:], *self.course.lessons[: at - 1]]
-        return next((one for one in order if one.name not in records or not records[one.name].is_done), None)
+        return self._first_open([*self.course.lessons[at:], *self.course.lessons[: at - 1]])
+
+    def _first_open(self, lessons: Sequence[Lesson]) -> Lesson | None:
+        done = {one.name for one in self.progress.records().values() if one.is_done}
+        return next((one for one in lessons if one.name not in done), None)
 
     def next_hint(self, lesson: Lesson) -> list[tuple[str, str]]:
         """The hints so far and one more, which is counted: pairs of level and text."""

@@ -6,15 +6,20 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from regard.school.course.answers import AnswerChecker
 from regard.school.course.courses import LEVELS, Course, Lesson, files_in
+from regard.school.course.wrong_answers import FILE as WRONG
+
+if TYPE_CHECKING:
+    from regard.school.exercises.exercise import Exercise
 
 FILES = {"start.py", "solution.py", "exercise.py", "hints.md", "after.md"}
-FOLDERS = {"wrong", "ways"}
+MOVED = {"wrong": "wrong answers are edits in wrong.txt now", "ways": "other ways are code blocks in after.md now"}
 WIDEST, MOST_HINT_LINES, MOST_AFTER_LINES, MOST_START_LINES = 76, 3, 12, 60
 LEAST_WRONG, LEAST_WAYS = 3, 2
-NAMED = "# named: "
 SHORTEST = 8  # characters of a line of the solution that a hint must not hold; `return` alone says nothing
 
 
@@ -24,7 +29,7 @@ class LessonReport:
 
     name: str
     faults: list[str] = field(default_factory=list)
-    wrong: int = 0  # wrong answers that got their names
+    wrong: int | None = 0  # wrong answers that got their names; None where they are not installed
     ways: int = 0  # other ways that passed
     seconds: float = 0.0  # of the longest check
 
@@ -33,7 +38,7 @@ def verify_course(course: Course) -> list[str]:
     """What is wrong with the course as a whole: stray files, and folders that course.toml does not name."""
     names = {lesson.name for lesson in course.lessons}
     allowed = {"course.toml", "README.md", *names}
-    found = {path.relative_to(course.folder).parts[0] for path in course.files()}
+    found = {path.relative_to(course.folder).parts[0] for path in files_in(course.folder)}
     return [f"{one} is not named in course.toml" for one in sorted(found - allowed)]
 
 
@@ -51,21 +56,26 @@ def verify_lesson(lesson: Lesson, checker: AnswerChecker) -> LessonReport:
         exercise = checker.exercise(lesson)
         report.faults += [*_texts(lesson), *_same_names(lesson)]
         report.faults += [f"exercise.py, {one}" for one in unsound(exercise)]
-        report.faults += _answers(lesson, checker, report, exercise.passes_unsolved)
+        answers = _OwnAnswers(lesson, checker, report)
+        report.faults += answers.start(exercise.passes_unsolved)
+        report.faults += answers.solution()
+        report.faults += answers.wrong(0 if exercise.passes_unsolved else LEAST_WRONG)
+        report.faults += answers.ways(LEAST_WAYS if _is_code(exercise) and not exercise.passes_unsolved else 0)
     except (ValueError, SyntaxError) as error:
         report.faults.append(str(error))
     return report
 
 
 def _stray(inside: list[Path]) -> Iterator[str]:
-    for path in inside:
-        is_known = str(path) in FILES or (len(path.parts) == 2 and path.parts[0] in FOLDERS and path.suffix == ".py")
-        if not is_known:
-            yield f"stray file: {path}"
+    unknown = [path for path in inside if str(path) not in {*FILES, WRONG}]
+    for folder, now in MOVED.items():
+        if any(path.parts[0] == folder for path in unknown):
+            yield f"{folder}/: {now}; see docs/learn.md"
+    yield from (f"stray file: {path}" for path in unknown if path.parts[0] not in MOVED)
 
 
 def _texts(lesson: Lesson) -> Iterator[str]:
-    """Hints and explanations: complete, short, and without a line of the solution."""
+    """Task, hints and explanation: complete, short, and without a line of the solution."""
     if not lesson.task:
         yield "start.py has no docstring; it is the task"
     if (count := len(lesson.text("start.py").splitlines())) > MOST_START_LINES:
@@ -82,13 +92,20 @@ def _texts(lesson: Lesson) -> Iterator[str]:
         for line in solution:
             if any(line in one for one in plain):
                 yield f"hint {level!r} holds a line of the solution: {line}"
-    after = lesson.after.splitlines()
-    explanation = [line for line in after if not line.startswith("Next:")]
-    if not after or not after[-1].startswith("Next:"):
+    yield from _after(lesson)
+
+
+def _after(lesson: Lesson) -> Iterator[str]:
+    """The explanation."""
+    lines = lesson.after.splitlines()
+    if any(line.startswith("```") for line in lines):
+        yield 'after.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"'
+    if not lines or not lines[-1].startswith("Next:"):
         yield 'after.md must end with a line "Next: …"'
-    if len("\n".join(explanation).strip("\n").splitlines()) > MOST_AFTER_LINES:
+    explanation = "\n".join(line for line in lines if not line.startswith("Next:"))
+    if len(explanation.strip("\n").splitlines()) > MOST_AFTER_LINES:
         yield f"after.md explains in more than {MOST_AFTER_LINES} lines"
-    yield from _too_wide(after, "after.md")
+    yield from _too_wide(lesson.text("after.md").splitlines(), "after.md")
 
 
 def _too_wide(lines: list[str], where: str) -> Iterator[str]:
@@ -123,52 +140,100 @@ def _names(source: str) -> set[str]:
     return names
 
 
-def _answers(lesson: Lesson, checker: AnswerChecker, report: LessonReport, passes_unsolved: bool) -> Iterator[str]:
-    """Run start, solution, wrong and ways."""
+class _OwnAnswers:
+    """Runs the answers that an exercise comes with; what each method yields are faults."""
 
-    def check(path: Path) -> tuple[str, str, str]:
-        """Status, name and sentence of a verdict."""
-        checked = checker.check(lesson, path)
-        report.seconds = max(report.seconds, checked.seconds)
+    def __init__(self, lesson: Lesson, checker: AnswerChecker, report: LessonReport) -> None:
+        self.lesson, self.checker, self.report = lesson, checker, report
+
+    def check(self, source: str) -> tuple[str, str, str]:
+        """The status of an answer, the name of its first mistake, and that name or else a sentence."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / self.lesson.file_name
+            path.write_text(source, encoding="utf-8")
+            checked = self.checker.check(self.lesson, path)
+        self.report.seconds = max(self.report.seconds, checked.seconds)
         verdict = checked.verdict
-        first = verdict.mistakes[0] if verdict.mistakes else None
-        return verdict.status, first.name if first else "", verdict.problem or (first.says if first else "")
+        name, says = (verdict.mistakes[0].name, verdict.mistakes[0].says) if verdict.mistakes else ("", "")
+        return verdict.status, name, name or verdict.problem or says
 
-    status, name, says = check(lesson.folder / "start.py")
-    if passes_unsolved and status != "right":
-        yield f"start.py must pass, as exercise.py says, but: {name or says}"
-    if not passes_unsolved:
-        if status != "wrong":
+    def start(self, passes: bool) -> Iterator[str]:
+        """The file as it is given fails with something that helps, or passes where that is meant."""
+        status, _, says = self.check(self.lesson.text("start.py"))
+        if passes and status != "right":
+            yield f"start.py must pass, as exercise.py says, but: {says}"
+        if not passes and status != "wrong":
             yield f"start.py must fail, but it is {says or 'right'}"
-        elif not says:
+        if not passes and status == "wrong" and not says:
             yield "start.py fails without a sentence that helps"
-    status, name, says = check(lesson.folder / "solution.py")
-    if status != "right":
-        yield f"solution.py must pass, but: {name or says}"
-    for path in lesson.wrong:
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        expected = first.removeprefix(NAMED).strip()
-        status, name, says = check(path)
-        if not first.startswith(NAMED) or not expected:
-            yield f"wrong/{path.name} must begin with a line: {NAMED}NAME (here it is: {name or says or status})"
-        elif status != "wrong" or name != expected:
-            yield f"wrong/{path.name} must be named {expected!r}, but: {name or says or status}"
-        else:
-            report.wrong += 1
-    for path in lesson.ways:
-        status, name, says = check(path)
+
+    def solution(self) -> Iterator[str]:
+        """The solution passes."""
+        status, _, says = self.check(self.lesson.text("solution.py"))
         if status != "right":
-            yield f"ways/{path.name} must pass, but: {name or says}"
+            yield f"solution.py must pass, but: {says}"
+
+    def wrong(self, least: int) -> Iterator[str]:
+        """Every wrong answer gets its name. Our own course is installed without them."""
+        if least and self.lesson.is_own and not (self.lesson.folder / WRONG).exists():
+            self.report.wrong = None
+            return
+        answers, self.report.wrong = self.lesson.wrong, 0
+        for one in answers:
+            status, name, says = self.check(one.source)
+            if status != "wrong" or name != one.expected:
+                yield f"{WRONG}, {one.name} must be named {one.expected!r}, but: {says or status}"
+            else:
+                self.report.wrong += 1
+        if len(answers) < least:
+            yield f"{WRONG} has {len(answers)} wrong answers; at least {least}"
+
+    def ways(self, least: int) -> Iterator[str]:
+        """Every other way passes."""
+        for name, code in self.lesson.ways.items():
+            status, _, says = self.check(with_definitions(self.lesson.text("solution.py"), code))
+            if status != "right":
+                yield f"after.md, {name} must pass, but: {says}"
+            else:
+                self.report.ways += 1
+        if (count := len(self.lesson.ways)) < least:
+            yield f"after.md has {count} other ways; at least {least}"
+
+
+def with_definitions(source: str, code: str) -> str:
+    r"""The source with the functions, classes and methods of `code` in place of its own; new ones are added.
+
+    >>> usual = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
+    >>> print(with_definitions(usual, "class A:\n    def g(self):\n        return 1 + 1"))
+    class A:
+    <BLANKLINE>
+        def f(self):
+            return 1
+    <BLANKLINE>
+        def g(self):
+            return 1 + 1
+    """
+    tree = ast.parse(source)
+    _put(tree.body, ast.parse(code).body)
+    return ast.unparse(tree)
+
+
+def _put(body: list[ast.stmt], new: list[ast.stmt]) -> None:
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    places = {one.name: at for at, one in enumerate(body) if isinstance(one, definitions)}
+    for one in new:
+        at = places.get(one.name) if isinstance(one, definitions) else None
+        old = None if at is None else body[at]
+        if at is None:
+            body.append(one)
+        elif isinstance(old, ast.ClassDef) and isinstance(one, ast.ClassDef):
+            _put(old.body, one.body)
         else:
-            report.ways += 1
-    if not passes_unsolved and len(lesson.wrong) < LEAST_WRONG:
-        yield f"wrong/ has {len(lesson.wrong)} files; at least {LEAST_WRONG}"
-    if not passes_unsolved and _is_code(lesson, checker) and len(lesson.ways) < LEAST_WAYS:
-        yield f"ways/ has {len(lesson.ways)} files; at least {LEAST_WAYS}"
+            body[at] = one
 
 
-def _is_code(lesson: Lesson, checker: AnswerChecker) -> bool:
+def _is_code(exercise: Exercise) -> bool:
     """Is something to be written that can be written in several ways, rather than answered?"""
     from regard.school.exercises.parts import Function, Layer
 
-    return any(isinstance(part, (Function, Layer)) for part in checker.exercise(lesson).parts)
+    return any(isinstance(part, (Function, Layer)) for part in exercise.parts)

@@ -11,8 +11,8 @@ from regard.support.drawing import as_page, as_text
 SIGNS = {"right": "✓", "wrong": "✗", "unchecked": "?"}
 WORDS = {"right": "right", "wrong": "wrong", "unchecked": "could not be checked"}
 _STYLE = (
-    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;margin:.5em 0 2em}td,th{padding:.25em 1em .25em 0;vertical-align:top;"
+    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;"
+    "padding:0 1em}table{border-collapse:collapse;margin:.5em 0 2em}td,th{padding:.25em 1em .25em 0;vertical-align:top;"
     "border-bottom:1px solid #8886}th{font-weight:600}p{margin:.5em 0}"
 )
 

@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.school.course.answers import NOT_WRITTEN, CheckedAnswer
 from regard.school.course.courses import LEVELS, Lesson
 from regard.school.course.learner import LearnerFolder
-from regard.school.course.other_ways import different_code
 from regard.school.course.progress import ExerciseRecord
 from regard.show.terminal.table import as_printed, shorten, text_columns, text_table, wrapped
 from regard.support.drawing import as_text
@@ -20,8 +19,16 @@ from regard.support.printable import printable
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regard.school.course.certificate import RecheckedAnswer
+    from regard.school.course.verification import LessonReport
+
 _BAR = 30  # columns
 _MOST_PRINTED = 30  # lines of what the learner's code printed
+_SIGNS = {"right": "✓", "changed": "!", "wrong": "✗", "missing": "✗", "unchecked": "?"}
+_NOT_INSTALLED = (
+    "The wrong answers of our course were not checked: they are in wrong.txt files, which are in regard's repository "
+    "and are not installed."
+)
 _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 
@@ -32,7 +39,9 @@ def lesson_list(folder: LearnerFolder, width: int) -> str:
     for lesson in folder.course.lessons:
         record = records.get(lesson.name, ExerciseRecord(lesson.name))
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
-        rows.append([mark, str(lesson.number), lesson.name, lesson.title, _used(record)])
+        rows.append(
+            [mark, str(lesson.number), lesson.name, lesson.title, _used(record.hints, record.solution, record.attempts)]
+        )
     used = min(max(len(row[4]) for row in rows), max(18, width // 3))
     table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
     lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
@@ -94,7 +103,7 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: b
         explanation, _ = split_after(lesson.after)
         blocks.append(indented(explanation, width))
         blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
-        blocks += [ways_text(lesson, checked.part_names, width)] if with_ways else []
+        blocks += [ways_text(lesson, width)] if with_ways else []
     return "\n\n".join(filter(None, blocks))
 
 
@@ -139,14 +148,11 @@ def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> 
     return "\n\n".join(blocks)
 
 
-def ways_text(lesson: Lesson, names: Sequence[str], width: int) -> str:
-    """Other right ways to write these functions and classes: of each file, what is not as in the solution."""
-    usual = lesson.text("solution.py")
-    blocks = []
-    for path in lesson.ways:
-        if codes := different_code(path.read_text(encoding="utf-8"), usual, names):
-            title = f"  Another way, {path.stem.replace('_', ' ')}:"
-            blocks.append("\n\n".join([title, *(indented(code, width, "    ", then="    ") for code in codes)]))
+def ways_text(lesson: Lesson, width: int) -> str:
+    """Other right ways to write it."""
+    blocks = [
+        f"  Another way, {name}:\n\n{indented(code, width, ' ' * 4, ' ' * 4)}" for name, code in lesson.ways.items()
+    ]
     return "\n\n".join(blocks)
 
 
@@ -195,8 +201,34 @@ def _count(folder: LearnerFolder) -> str:
     return f"{done} of {len(folder.course.lessons)} done"
 
 
-def _used(record: ExerciseRecord) -> str:
-    words = [f"{record.hints} hint{'s' * (record.hints != 1)}"] if record.hints else []
-    words += ["solution seen"] if record.solution else []
-    words += [f"{record.attempts} attempts"] if record.attempts > 1 else []
+def verified_course(reports: Sequence[LessonReport], faults: Sequence[tuple[str, str]], width: int) -> str:
+    """What was found when a course checked itself: a row for each exercise, the faults, and a sentence."""
+    rows = [
+        ["✗" if one.faults else "✓", one.name, "–" if one.wrong is None else str(one.wrong), str(one.ways),
+         f"{one.seconds:.2f} s"]
+        for one in reports
+    ]  # fmt: skip
+    names = ["", "exercise", "wrong answers named", "other ways", "longest check"]
+    blocks = [text_table(names, rows, width, words=2, cut={1: 12})]
+    if faults:
+        blocks.append("\n".join(wrapped(f"✗ {name}: {one}", width, "  ", "    ") for name, one in faults))
+    if any(one.wrong is None for one in reports):
+        blocks.append(wrapped(_NOT_INSTALLED, width))
+    counts = f"{len(reports)} exercises, {sum(one.wrong or 0 for one in reports)} wrong answers named"
+    counts += f", {sum(one.ways for one in reports)} other ways"
+    blocks.append(f"  {counts}: {f'{len(faults)} faults' if faults else 'nothing is wrong'}.")
+    return "\n\n".join(blocks)
+
+
+def rechecked_table(certificate: dict[str, Any], results: Sequence[RecheckedAnswer], width: int) -> str:
+    """The answers of a certificate that were run again."""
+    claimed = {one["name"]: _used(one["hints"], one["solution_seen"]) for one in certificate["exercises"]}
+    rows = [[_SIGNS[one.status], one.name, claimed[one.name], one.says] for one in results]
+    return text_table(["", "exercise", "used", "run again"], rows, width, cut={1: 8, 2: 6, 3: 16})
+
+
+def _used(hints: int, solution_seen: object, attempts: int = 0) -> str:
+    words = [f"{hints} hint{'s' * (hints != 1)}"] if hints else []
+    words += ["solution seen"] if solution_seen else []
+    words += [f"{attempts} attempts"] if attempts > 1 else []
     return ", ".join(words)

@@ -1,6 +1,6 @@
 """An answer to an exercise: the learner's file, checked part by part; the first part that is wrong is reported.
 
-The learner's code runs in a process of its own and returns values. What is right, what is wrong and the judges stay here.
+The learner's code runs in a process of its own and returns values. What is right or wrong and the judges stay here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.sandboxed import Submission, SubmissionStopped, does_not_run, own_limits
+from regard.school.check.sandboxed import Submission, SubmissionStopped, does_not_run
 from regard.school.check.subject import Failure
 from regard.school.check.verdict import Finding, Verdict, with_code
-from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, read_learner
+from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own
 from regard.school.exercises.comparing import describe_value, first_difference, is_same
 from regard.school.exercises.exercise import Exercise
 from regard.school.exercises.layers import check_layer
 from regard.school.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
 from regard.school.exercises.questions import answer_finding, quotes_missing
 from regard.school.exercises.unwritten import unwritten_lines
-from regard.school.sandbox.protection import Protection
 from regard.school.sandbox.worker import Worker
 
 SECONDS = 20.0  # for all parts together
@@ -43,17 +42,9 @@ class AnswerVerdict(Verdict):
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the pictures, in plain values."""
-        result = replace(self, pictures=[])._as_json()
-        del result["pictures"]
-        return result
-
-    def _as_json(self) -> dict[str, Any]:
-        return super().as_json()
-
-
-def own_worker(seconds: float | int = SECONDS) -> Worker:
-    """A warm process for a person's own files: limits of time and memory, and regard can be imported."""
-    return Worker(own_limits(seconds), Protection.for_own_file(imported=("regard.public",)))
+        without = Verdict.as_json(replace(self, pictures=[]))
+        del without["pictures"]
+        return without
 
 
 def check_answer(
@@ -62,7 +53,8 @@ def check_answer(
     """Check a learner's file. Every check has a fresh seed, unless one is given.
 
     Its findings have the name of a wrong answer of the exercise, or one of: not written yet, does not run, not defined,
-    not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in another way.
+    not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in
+    another way.
     """
     path = Path(path)
     nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
@@ -76,10 +68,10 @@ def check_answer(
     except SubmissionStopped as stopped:
         outcome = stopped.outcome
         nothing.printed = outcome.output
-        if outcome.failure is not None and outcome.failure.stage == "load" and outcome.word == "failed":
-            finding = does_not_run(outcome.failure)
+        if (failure := outcome.failure_to_load) is not None:
+            finding = does_not_run(failure)
             questions = [part for part in exercise.parts if isinstance(part, Question)]
-            says = f"{finding.says} {quotes_missing(questions, outcome.failure.message)}".rstrip()
+            says = f"{finding.says} {quotes_missing(questions, failure.message)}".rstrip()
             nothing.findings = with_code([replace(finding, says=says)], source)
         else:
             loop = " Is there a loop that never ends?" if outcome.word == "out of time" else ""
@@ -145,24 +137,28 @@ def _checked(
     if isinstance(part, Layer):
         return _check_layer(exercise, part, submission, source, seed, verdict)
     if isinstance(part, Question):
-        called = read_learner(part.name, submission)
+        called = call_learner(part.name, [()], submission, 0, read=True)
         verdict.printed = verdict.printed or called.printed
         return [_not_defined(part)] if called.is_missing else answer_finding(part, called.results)
     runs = [arguments_of(part, seed + run) for run in range(part.runs)]
     called = call_learner(part.name, runs, submission, seed)
     verdict.printed = verdict.printed or called.printed
-    if called.is_missing:
-        return [_not_defined(part)]
-    if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
-        says = f"{part.name} is {describe_value(called.results[0])}, not a function."
-        return [Finding("not a function", says)]
-    check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
-    finding = check(part, called, runs, seed)
-    if finding is not None and not finding.line:
-        finding = replace(finding, line=only_line(source, part.name))
+    finding = _check_called(part, called, runs, seed, source)
     if finding is None and isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
         verdict.pictures.append(called.results[0])
     return [] if finding is None else [finding]
+
+
+def _check_called(
+    part: Function | Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int, source: str
+) -> Finding | None:
+    if called.is_missing:
+        return _not_defined(part)
+    if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
+        return Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")
+    check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
+    finding = check(part, called, runs, seed)
+    return finding if finding is None or finding.line else replace(finding, line=only_line(source, part.name))
 
 
 def _not_defined(part: Part) -> Finding:
@@ -224,7 +220,8 @@ def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]],
                 torch.manual_seed(seed + run)
                 fault = part.judge(seen, *copy.deepcopy(arguments))
         except Exception as error:
-            says = f"It returns {describe_value(seen)}, which cannot be judged: {type(error).__name__}: {str(error).rstrip('.')}."
+            why = f"{type(error).__name__}: {str(error).rstrip('.')}"
+            says = f"It returns {describe_value(seen)}, which cannot be judged: {why}."
             return Finding("returns nothing" if seen is None else "another kind of result", says)
         if fault is not None:
             return Finding(fault.name, fault.says, fault.why)

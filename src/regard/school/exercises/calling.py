@@ -50,15 +50,10 @@ def arguments_of(part: Function | Judged, seed: int) -> tuple[Any, ...]:
     return plain
 
 
-def read_learner(name: str, submission: Submission) -> Called:
-    """The value that the learner's file has under a name."""
-    return call_learner(name, [()], submission, 0, read=True)
-
-
 def call_learner(
     name: str, runs: Sequence[Sequence[Any]], submission: Submission, seed: int, *, read: bool = False
 ) -> Called:
-    """Call a function of the learner's in its process, once for every run."""
+    """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead."""
     tensors: dict[str, Tensor] = {}
     calls = [
         {"arguments": [write_plain(one, tensors) for one in arguments], "seed": seed + run}

@@ -35,16 +35,20 @@ def first_difference(seen: Any, expected: Any, tolerance: float | int, about: st
     """
     if _is_number(seen) and _is_number(expected):
         return _compare_tensors(seen, expected, tolerance, about)
-    if isinstance(expected, (list, tuple)) and isinstance(seen, (list, tuple)) and len(seen) == len(expected):
-        pairs = [(f"part {i} of the result", a, b) for i, (a, b) in enumerate(zip(seen, expected, strict=True))]
-    elif isinstance(expected, dict) and isinstance(seen, dict) and seen.keys() == expected.keys():
-        pairs = [(f"{key!r} of the result", seen[key], expected[key]) for key in expected]
-    elif isinstance(seen, str) and seen == expected:
-        return None
-    else:
-        return None if seen is None and expected is None else _other_kind(seen, expected, about)
+    if (pairs := _pairs(seen, expected)) is None:
+        is_equal = (isinstance(seen, str) and seen == expected) or (seen is None and expected is None)
+        return None if is_equal else _other_kind(seen, expected, about)
     differences = (first_difference(a, b, tolerance, f"{where} {about}".strip()) for where, a, b in pairs)
     return next((one for one in differences if one is not None), None)
+
+
+def _pairs(seen: Any, expected: Any) -> list[tuple[str, Any, Any]] | None:
+    """What two lists, or two dicts, hold in the same places, each with its place; None where they do not match."""
+    if isinstance(expected, (list, tuple)) and isinstance(seen, (list, tuple)) and len(seen) == len(expected):
+        return [(f"part {i} of the result", a, b) for i, (a, b) in enumerate(zip(seen, expected, strict=True))]
+    if isinstance(expected, dict) and isinstance(seen, dict) and seen.keys() == expected.keys():
+        return [(f"{key!r} of the result", seen[key], expected[key]) for key in expected]
+    return None
 
 
 def describe_value(value: Any) -> str:
@@ -72,8 +76,7 @@ def describe_value(value: Any) -> str:
 
 
 def _other_kind(seen: Any, expected: Any, about: str) -> ValueDifference:
-    subject = f"{about[0].upper()}{about[1:]} is" if about else "It returns"
-    says = f"{subject} {describe_value(seen)}; expected {describe_value(expected)}."
+    says = _said(about, describe_value(seen), describe_value(expected))
     if seen is None:
         return ValueDifference("returns nothing", f"{says} Is there a return?")
     if isinstance(seen, str) and isinstance(expected, str):
@@ -88,17 +91,22 @@ def _is_number(value: Any) -> bool:
 def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: str) -> ValueDifference | None:
     a, b = torch.as_tensor(seen), torch.as_tensor(expected)
     if a.shape != b.shape:
-        subject = f"{about[0].upper()}{about[1:]} is" if about else "It returns"
-        return ValueDifference("wrong shape", f"{subject} {describe_value(seen)}; expected {describe_value(expected)}.")
+        return ValueDifference("wrong shape", _said(about, describe_value(seen), describe_value(expected)))
     differs = differing(a, b, tolerance)
     if not bool(differs.any()):
         return None
     if not b.dim():
-        subject = f"{about[0].upper()}{about[1:]} is" if about else "It returns"
-        return ValueDifference("", f"{subject} {_number(seen)}; expected {_number(expected)}.")
-    if about:
-        return ValueDifference("", f"{about[0].upper()}{about[1:]} differs.", _example(a, b, differs, about))
-    return ValueDifference("", "Its result differs.", _example(a, b, differs, "the result"))
+        return ValueDifference("", _said(about, _number(seen), _number(expected)))
+    subject = _capital(about) if about else "Its result"
+    return ValueDifference("", f"{subject} differs.", _example(a, b, differs, about or "the result"))
+
+
+def _said(about: str, seen: str, expected: str) -> str:
+    return f"{f'{_capital(about)} is' if about else 'It returns'} {seen}; expected {expected}."
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _number(value: Any) -> str:

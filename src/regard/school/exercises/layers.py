@@ -23,8 +23,8 @@ from regard.school.exercises.parts import Layer
 
 DRIVER = """
 def drive(submission, tensors, values):
-    from regard.school.exercises.layers import drive_here
-    return drive_here(submission, values)
+    from regard.school.exercises.layers import drive_layer
+    return drive_layer(submission, values)
 """
 
 
@@ -42,7 +42,7 @@ def check_layer(
     return (verdicts[0] if verdicts else None), outcome.output
 
 
-def drive_here(module: ModuleType, values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
+def drive_layer(module: ModuleType, values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
     """Check a layer of a module in this process, and write the verdict down; none where it is not defined."""
     part = load_exercise(values["exercise"]).parts[values["part"]]
     if not isinstance(part, Layer):

@@ -17,7 +17,7 @@ Arguments = Callable[[torch.Generator], Sequence[Any]]
 class Wrong:
     """A wrong answer that has a name: a function that gives the same result, or a part of the message it fails with.
 
-    says: what the learner's function does and what it should do; {0}, {1} … are its arguments that are numbers or texts.
+    says: what the learner's function does and what it should do; {0}, {1} … are its arguments, numbers or texts.
     """
 
     name: str

@@ -39,23 +39,21 @@ def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None =
         value = _from_numpy(value)
     if isinstance(value, Tensor):
         return _write_tensor(value, tensors)
-    if isinstance(value, str):
-        room[1] -= len(value)
+    room[1] -= len(value) if isinstance(value, str) else 0
     if min(room) < 0 or depth > DEEPEST:
         raise ValueError(
             f"it returns too much: at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, "
             f"lists at most {DEEPEST} deep"
         )
-    if value is None or isinstance(value, (bool, float, str)):
+    if isinstance(value, (bool, float, str, type(None))):
         return {"value": value}
     if isinstance(value, int):
         return {"value": int(value)} if abs(value) < 1 << 63 else {"opaque": "whole number of more than 64 bits"}
-    for kind in (list, tuple):
-        if isinstance(value, kind):
-            return {kind.__name__: [write_plain(one, tensors, room, depth + 1) for one in value]}
+    if isinstance(value, (list, tuple)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [write_plain(one, tensors, room, depth + 1) for one in value]}
     if isinstance(value, dict):
-        pairs = [[write_plain(part, tensors, room, depth + 1) for part in pair] for pair in value.items()]
-        return {"dict": pairs}
+        return {"dict": [[write_plain(part, tensors, room, depth + 1) for part in pair] for pair in value.items()]}
     return {"opaque": type(value).__name__[:200]}
 
 

@@ -40,23 +40,25 @@ def check_submission(
     submission = Submission(path, worker, seconds, (key.file or None) if path.is_dir() else None)
     verdicts: list[Verdict] = []
     try:
-        source = read_source(path, submission.entry)
+        source = submission_source(path, submission.entry)
         if exercise is not None:
-            return [_on_exercise(exercise, check_source(exercise, submission, source, path.name, key.seed))]
-        subjects = submission.subjects(key.name, source, path.name)
-        for subject in subjects:
+            verdict = check_source(exercise, submission, source, path.name, key.seed)
+            if verdict.is_right:  # tells what was checked
+                verdict.name = ", ".join(exercise.part_names)
+            return [verdict]
+        for subject in submission.subjects(key.name, source, path.name):
             nothing.name = subject.described["name"]
             verdicts.append(_as_asked(check_subject(subject, key.request()), key))
-        if not subjects:
-            nothing.problem = f"it defines no {key.name}" if key.name else "it defines no attention layer"
+        if not verdicts:
+            nothing.problem = f"it defines no {key.name or 'attention layer'}"
     except SubmissionStopped as stopped:
-        outcome, failure = stopped.outcome, stopped.outcome.failure
-        if failure is not None and failure.stage == "load" and outcome.word == "failed":
-            nothing.problem = what_is_missing(failure)
-            if not nothing.problem:
-                nothing.findings = with_code([does_not_run(failure)], source)
-        else:
+        outcome = stopped.outcome
+        if (failure := outcome.failure_to_load) is None:
             nothing.problem = f"{outcome.word}: {outcome.sentence}"
+        elif not (problem := what_is_missing(failure)):
+            nothing.findings = with_code([does_not_run(failure)], source)
+        else:
+            nothing.problem = problem
     except ValueError as error:
         nothing.problem = str(error)
     except Exception as error:  # numbers that a check cannot deal with, or an error in regard
@@ -64,7 +66,7 @@ def check_submission(
     return [*verdicts, nothing] if nothing.problem or nothing.findings else verdicts
 
 
-def read_source(path: Path, entry: str | None) -> str:
+def submission_source(path: Path, entry: str | None) -> str:
     """The text of the file that is imported; no link is followed out of a submission."""
     name = find_entry(path, entry, links=False)
     file = path if name is None else path / name
@@ -78,13 +80,6 @@ def read_source(path: Path, entry: str | None) -> str:
         raise ValueError(f"{file.name} cannot be read: {error.strerror}") from None
 
 
-def _on_exercise(exercise: Exercise, verdict: Verdict) -> Verdict:
-    """The verdict on an answer to a teacher's own exercise; a right one tells what was checked."""
-    if verdict.is_right:
-        verdict.name = ", ".join(exercise.part_names)
-    return verdict
-
-
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     """The verdict, wrong if something else was written than was asked for."""
     verdict.problem = in_key(verdict.problem)
@@ -95,7 +90,7 @@ def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     return verdict
 
 
-def serve(incoming: IO[str], outgoing: IO[str]) -> None:
+def serve_checks(incoming: IO[str], outgoing: IO[str]) -> None:
     """Check the submissions that lines of JSON name, and answer each with its verdicts, until there are no more lines.
 
     The first line has the options; its answer tells which layers of protection there are.
@@ -130,8 +125,8 @@ def _limit_memory() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def main() -> None:
+def run_checker() -> None:
     """Serve on stdin and stdout. Nothing else is written there."""
     outgoing = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(sys.stdin, outgoing)
+    serve_checks(sys.stdin, outgoing)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import selectors
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ from regard.school.exercises.soundness import unsound
 from regard.school.grading.class_report import ClassReport, Grade, as_grade, unchecked
 from regard.school.grading.key import GradeKey
 from regard.school.sandbox.folders import remove_left_by
-from regard.school.sandbox.pool import available_processors
+from regard.school.sandbox.pool import available_processors, share_out
 from regard.school.sandbox.protection import ProtectionMissing, ProtectionReport
 
 Progress = Callable[[int, int, Grade], None]  # how many are done, of how many; the last one
 
 # -I and the path of this process: a submission in the current folder that is called torch.py must not be imported.
-START = "import sys; sys.path[:] = sys.argv[1:]; from regard.school.grading.checker import main; main()"
+START = "import sys; sys.path[:] = sys.argv[1:]; from regard.school.grading.checker import run_checker; run_checker()"
 LONGEST_START = 200.0  # seconds, for importing torch on a busy machine
 FOR_THE_CHECK = 60.0  # seconds for comparing numbers, beyond the time of the submission
 NO_SUBMISSIONS = ("__pycache__", "__MACOSX")
@@ -61,49 +59,15 @@ def grade(
         check_exercise(Path(key.exercise), folder)
     paths = find_submissions(folder)
     options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, Grade | BaseException]] = queue.SimpleQueue()
-    for index in range(len(paths)):
-        todo.put(index)
-    stop, running, reports = threading.Event(), list[Checker](), list[ProtectionReport]()
-
-    def work() -> None:
-        index, checker = -1, Checker(options, folder)
-        running.append(checker)
-        try:
-            reports.append(checker.start())
-            while not stop.is_set():
-                try:
-                    index = todo.get_nowait()
-                except queue.Empty:
-                    return
-                done.put((index, checker.check(paths[index])))
-        except BaseException as error:  # the caller's thread raises it
-            done.put((index, error))
-        finally:
-            checker.close()
-
     count = min(workers or available_processors(), len(paths))
-    threads = [threading.Thread(target=work, name=f"grade-{number}", daemon=True) for number in range(count)]
-    grades: dict[int, Grade] = {}
-    try:
-        for thread in threads:
-            thread.start()
-        while len(grades) < len(paths):
-            index, one = done.get()
-            if isinstance(one, BaseException):
-                raise one
-            grades[index] = one
-            if progress is not None:
-                progress(len(grades), len(paths), one)
-    finally:
-        stop.set()
-        if len(grades) < len(paths):  # Ctrl-C, or an error
-            for checker in list(running):
-                checker.kill()
-        for thread in threads:
-            thread.join()
-    return ClassReport([grades[index] for index in range(len(paths))], reports[0])
+    checkers = [Checker(options, folder) for _ in range(count)]
+
+    def advance(done: int, total: int, path: Path, last: Grade) -> None:
+        if progress is not None:
+            progress(done, total, last)
+
+    grades = share_out(paths, checkers, Checker.opened, Checker.kill, advance)
+    return ClassReport(grades, checkers[0].report)
 
 
 def check_exercise(path: Path, folder: Path) -> None:
@@ -144,16 +108,25 @@ class Checker:
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
         self._killed = False
+        self.report = ProtectionReport()
 
-    def start(self) -> ProtectionReport:
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[Path], Grade]]:
+        """Start the process, for a `with` block that checks submissions; it ends with the block."""
+        try:
+            self.start()
+            yield self.check
+        finally:
+            self.close()
+
+    def start(self) -> None:
         """Start the process, and wait for it. Raises ProtectionMissing where a layer is missing."""
         command = [sys.executable, "-I", "-B", "-c", START, *_import_path(self.folder)]
         self._process, self._read = self._started(command), b""
         answer = self._ask(self.options, LONGEST_START)
-        report = ProtectionReport(tuple(answer["active"]), answer["missing"])
+        self.report = ProtectionReport(tuple(answer["active"]), answer["missing"])
         if answer["refused"]:
-            raise ProtectionMissing(report)
-        return report
+            raise ProtectionMissing(self.report)
 
     def check(self, path: Path) -> Grade:
         """The grade of one submission, whatever it does."""

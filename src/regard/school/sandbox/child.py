@@ -1,7 +1,7 @@
 """The process of one submission: protect it, load the submission, run the driver, write down what came of it.
 
-From the moment the submission is loaded, nothing that this process says can be trusted. Its result is numbers, which the
-supervisor compares with a reference that was never here.
+From the moment the submission is loaded, nothing that this process says can be trusted. Its result is numbers, which
+the supervisor compares with a reference that was never here.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         answer = packed(named, {"failure": None, "values": values})
     except BaseException as error:
         release_spare_memory()
-        answer = packed({}, {"failure": describe(error, stage, spec["submission"]), "values": None})
+        answer = packed({}, {"failure": describe_failure(error, stage, spec["submission"]), "values": None})
     for stream in (out, err):
         with suppress(BaseException):  # it may be closed, which is no failure
             stream.flush()
@@ -155,7 +155,7 @@ def load_submission(path: str, entry: str | None, *, alone: bool) -> ModuleType:
     return module
 
 
-def describe(error: BaseException, stage: str, submission: str) -> dict[str, Any]:
+def describe_failure(error: BaseException, stage: str, submission: str) -> dict[str, Any]:
     """An exception as JSON: its type and message, and the lines of the submission that it passed through."""
     root = submission if os.path.isdir(submission) else os.path.dirname(submission)
     lines: list[list[object]] = []

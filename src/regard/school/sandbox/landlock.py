@@ -70,7 +70,7 @@ def restrict_files(grants: Iterable[Grant], version: int | None = None) -> None:
         os.close(ruleset)
 
 
-def readable(roots: Iterable[str | Path], hidden: Iterable[str | Path] = ()) -> list[Grant]:
+def read_grants(roots: Iterable[str | Path], hidden: Iterable[str | Path] = ()) -> list[Grant]:
     """Grants to read everything below `roots` except what is hidden.
 
     Landlock only grants, with all that is below. So a folder with something hidden in it is granted entry by entry; the

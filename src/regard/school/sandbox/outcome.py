@@ -70,6 +70,12 @@ class Outcome:
         """Did it return a result?"""
         return self.word == "finished"
 
+    @property
+    def failure_to_load(self) -> SubmissionFailure | None:
+        """The exception that the submission raised while it was imported; None if it ended in another way."""
+        is_load = self.word == "failed" and self.failure is not None and self.failure.stage == "load"
+        return self.failure if is_load else None
+
 
 def with_last_line(outcome: Outcome, file: str) -> Outcome:
     r"""The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump.
@@ -111,7 +117,7 @@ def read_failure(values: object) -> SubmissionFailure | None:
 
 
 def printable_text(text: object, longest: int) -> str:
-    r"""A text from outside without control characters, so that it can do nothing to a terminal; lines and tabs are kept.
+    r"""A text from outside without control characters, so that it can do nothing to a terminal; lines and tabs stay.
 
     >>> print(printable_text("red: \x1b[31m\nend", 100))
     red: \x1b[31m

@@ -1,8 +1,8 @@
 """Named tensors and JSON as bytes: what goes into a submission's process, and what comes out of it.
 
-A packet is 8 bytes of magic, the length of the header (8 bytes, little-endian), the header (JSON), and the tensors' bytes
-one after the other. Nothing in it is code: it is no pickle. Whoever reads one checks every length before memory is taken,
-because a submission can write any bytes.
+A packet is 8 bytes of magic, the length of the header (8 bytes, little-endian), the header (JSON), and the tensors'
+bytes one after the other. Nothing in it is code: it is no pickle. Whoever reads one checks every length before memory
+is taken, because a submission can write any bytes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,10 @@ LONGEST_NAME = 200  # characters
 MOST_TENSORS = 4096
 MOST_AXES = 16
 DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "C128": torch.complex128,
-    "C64": torch.complex64,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "C128": torch.complex128, "C64": torch.complex64,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 

@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 # regard itself is not imported, only the files of this folder: what runs in the worker must not hold a reference.
 START = (
     "import sys, types; package = types.ModuleType('regard'); package.__path__ = [sys.argv[2]]; "
-    "sys.modules['regard'] = package; from regard.school.sandbox.runner import serve; serve(int(sys.argv[1]))"
+    "sys.modules['regard'] = package; from regard.school.sandbox.runner import serve_jobs; serve_jobs(int(sys.argv[1]))"
 )
 KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")  # of the environment, for other people's code
 LONGEST_START = 180.0  # seconds
@@ -57,7 +57,7 @@ class Ended:
 
 
 class WorkerProcess:
-    """A process that has torch and waits for jobs. Where it cannot fork, it takes one job and is not to be used again."""
+    """A process that has torch and waits for jobs. Where it cannot fork, it takes one job and is not used again."""
 
     def __init__(self, protection: Protection, forks: bool = FORKS) -> None:
         self.protection, self.forks = protection, forks
@@ -85,7 +85,7 @@ class WorkerProcess:
             self.messages.send(config)
 
     def _environment(self) -> dict[str, str]:
-        """The environment of the worker: no secrets for other people's code, and no GPU, which cannot be used after a fork."""
+        """The worker's environment: no secrets for other people's code, and no GPU, which fails after a fork."""
         own = not self.protection.confined
         kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
         return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
@@ -126,7 +126,7 @@ class WorkerProcess:
             self.messages.send({"kill": number})
 
     def wait(self, selector: selectors.BaseSelector, number: int, seconds: float) -> Ended | None:
-        """Wait until the job ends, a descriptor of the selector is readable, or time is over; how it ended, if it did."""
+        """Wait until the job ends, a descriptor of the selector is readable, or time is over; how it ended, or None."""
         if not self.forks:
             return self._poll(selector, seconds)
         if not self.messages.waiting and not any(

@@ -1,7 +1,7 @@
 """What a submission is kept from, in layers; and which of them this system has.
 
-A layer is a way for the kernel to refuse something. Each is tried when a worker starts, in a process of its own that then
-attempts what it must not be able to do. Where one is missing, it is named: it is not enough that a call succeeded.
+A layer is a way for the kernel to refuse something. Each is tried when a worker starts, in a process of its own that
+then attempts what it must not be able to do. Where one is missing, it is named: it is not enough that a call succeeded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def library_grants(protection: Protection) -> list[landlock.Grant]:
     installed = [os.path.join(root, "regard") for root in roots]
     for root in roots:  # of another Python
         installed += glob.glob(os.path.join(glob.escape(root), "python*", "*-packages", "regard"))
-    return landlock.readable(roots, [HERE.parents[2], *installed, *protection.hidden])
+    return landlock.read_grants(roots, [HERE.parents[2], *installed, *protection.hidden])
 
 
 def protect(

@@ -59,7 +59,7 @@ class Messages:
         return b"\n" in self._buffer
 
 
-def serve(descriptor: int) -> None:
+def serve_jobs(descriptor: int) -> None:
     """Be a worker until the supervisor closes its end."""
     messages = Messages(socket.socket(fileno=descriptor))
     config, _ = messages.receive()

@@ -1,8 +1,9 @@
 """seccomp: the system calls that this process may make, enforced by the Linux kernel without root.
 
 A submission needs to compute, to read and write files that landlock.py grants, and to start threads. Refused is what
-starts processes, opens sockets, reaches other processes, changes a file's owner, permissions or times (Landlock does not
-see those), or asks the kernel for what only an administrator needs. A call newer than this file's list does not exist.
+starts processes, opens sockets, reaches other processes, changes a file's owner, permissions or times (Landlock does
+not see those), or asks the kernel for what only an administrator needs. A call newer than this file's list does not
+exist.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from regard.school.sandbox.system import (
     NUMBERS,
     PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
+    call_number,
     machine,
-    number,
     process_control,
     system_call,
 )
@@ -30,15 +31,8 @@ LAST = "futex_waitv"  # 449, Linux 5.16
 # Like a kernel that does not have them: libraries then use an older call, whose arguments can be looked at.
 ABSENT = ("clone3", "openat2")
 CLONE_THREAD = 0x00010000
-TERMINAL = (
-    0x5401,
-    0x802C542A,
-    0x5413,
-    0x541B,
-    0x5450,
-    0x5451,
-    0x5421,
-)  # is it a terminal, how wide; flags of a descriptor
+# Is it a terminal, how wide; flags of a descriptor.
+TERMINAL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5450, 0x5451, 0x5421)
 SIGNALS_BY_FILE = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX; F_SETLEASE, F_NOTIFY
 
 
@@ -71,7 +65,7 @@ def conditions(pid: int) -> list[Condition]:
     ]
 
 
-def refused() -> list[str]:
+def refused_calls() -> list[str]:
     """The calls that are refused whatever their arguments are."""
     depends = {condition.call for condition in conditions(0)}
     return [name for name in NUMBERS if name not in {LAST, *ABSENT, *depends}]
@@ -85,7 +79,7 @@ def program(machine: str, pid: int) -> list[Instruction]:
 
     The process that it is for is `pid`; it may send signals to itself.
     """
-    last = number(LAST, machine)
+    last = call_number(LAST, machine)
     assert last is not None
     lines: list[Instruction] = [
         (LOAD, 0, 0, 4),  # the architecture: the same number is another call in a 32-bit program
@@ -95,14 +89,12 @@ def program(machine: str, pid: int) -> list[Instruction]:
         (GREATER, 0, 1, last),
         (RETURN, 0, 0, ERROR | errno.ENOSYS),
     ]
-    for name in (*ABSENT, *refused()):
-        if (code := number(name, machine)) is not None:
-            lines += [
-                (EQUAL, 0, 1, code),
-                (RETURN, 0, 0, ERROR | (errno.ENOSYS if name in ABSENT else errno.EPERM)),
-            ]
+    for name in (*ABSENT, *refused_calls()):
+        if (code := call_number(name, machine)) is not None:
+            error = errno.ENOSYS if name in ABSENT else errno.EPERM
+            lines += [(EQUAL, 0, 1, code), (RETURN, 0, 0, ERROR | error)]
     for condition in conditions(pid):
-        if (code := number(condition.call, machine)) is not None:
+        if (code := call_number(condition.call, machine)) is not None:
             check = _check(condition)
             lines += [(EQUAL, 0, len(check), code), *check]
     return [*lines, (RETURN, 0, 0, ALLOW)]

@@ -1,6 +1,6 @@
 """Run submissions, one after the other, each in a process of its own that has imported torch already.
 
-This is the supervisor's side. It decides when a run is over, reads a bounded number of bytes, and believes none of them.
+This is the supervisor's side. It decides when a run is over, reads a bounded number of bytes, and believes none.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ GRACE = 5.0  # seconds for a worker to end a job's process before it counts as d
 class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
-    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which gets
-    the imported submission (its path, unless `loads`) and returns a dict of tensors, or such a dict and JSON values.
+    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which
+    gets the imported submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
     """
 
     submission: Path | str
@@ -47,10 +47,6 @@ class Job:
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
     limits: RunLimits | None = None  # in place of those of the worker
     loads: bool = True  # import the submission before the driver runs
-
-    def driver_source(self) -> str:
-        """The driver's text."""
-        return self.driver.read_text() if isinstance(self.driver, Path) else self.driver
 
 
 @dataclass
@@ -89,7 +85,7 @@ class Worker:
         self._wanted = protection or Protection.for_others()
         self._forks, self._number, self._stopped = forks, 0, False
         self._process: WorkerProcess | None = process or self._started()
-        # Asked a few times a second while a job runs; if it says yes, the job is ended, and its run raises RunCancelled.
+        # Asked a few times a second while a job runs; if it says yes, the job ends, and its run raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
 
     def __enter__(self) -> Worker:
@@ -173,7 +169,7 @@ class Worker:
             "submission": os.path.abspath(job.submission),
             "entry": entry,
             "loads": job.loads,
-            "driver": job.driver_source(),
+            "driver": job.driver.read_text() if isinstance(job.driver, Path) else job.driver,
             "values": job.values,
             "folder": str(folder),
             "working_folder": os.getcwd(),
@@ -194,7 +190,6 @@ class Worker:
         self, process: WorkerProcess, folder: Path, limits: RunLimits, received: Received, sources: dict[int, str]
     ) -> Ended:
         """Read what comes, end the process when it exceeds a limit, and return how it ended."""
-        most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
         begin = time.monotonic()
         deadline, look, killed = begin + limits.wall_seconds, begin + LOOK_EVERY, False
         with selectors.DefaultSelector() as selector:
@@ -203,16 +198,8 @@ class Worker:
             for descriptor in sources:
                 selector.register(descriptor, selectors.EVENT_READ)
             while True:
-                now = time.monotonic()
-                ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - now))
-                for descriptor in list(sources):
-                    stream: bytearray = getattr(received, sources[descriptor])
-                    is_over = _read(descriptor, stream, most[sources[descriptor]])
-                    if is_over is not False:
-                        if is_over:
-                            received.stopped = received.stopped or _too_much(sources[descriptor], limits)
-                        selector.unregister(descriptor)
-                        del sources[descriptor]
+                ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - time.monotonic()))
+                _read_sources(selector, sources, received, limits)
                 if ended:
                     return ended
                 now = time.monotonic()
@@ -220,15 +207,22 @@ class Worker:
                     raise WorkerDied("the worker's process does not answer")
                 if now >= look:
                     look = now + LOOK_EVERY
-                    received.stopped = received.stopped or _look(process, folder, limits)
-                    if not received.stopped and self.is_cancelled():
-                        received.stopped = CANCELLED, "It was cancelled."
+                    received.stopped = received.stopped or self._look(process, folder, limits)
                 if now >= deadline:
                     seconds = f"{limits.wall_seconds:g} s"
                     received.stopped = received.stopped or ("out of time", f"It was stopped after {seconds}.")
                 if received.stopped and not killed:
                     process.kill_job(self._number)
                     deadline, look, killed = now + GRACE, now + GRACE, True
+
+    def _look(self, process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str, str] | None:
+        """Limits that the kernel does not enforce, and whether the run was cancelled: word and sentence."""
+        size, entries = measure_folder(folder, limits.folder_entries)
+        if size > limits.folder_bytes or entries > limits.folder_entries:
+            return _too_much("folder", limits)
+        if not FORKS and process.resident_bytes() - process.memory_at_start > limits.memory_bytes:
+            return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
+        return (CANCELLED, "It was cancelled.") if self.is_cancelled() else None
 
 
 def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
@@ -295,16 +289,6 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
 
 
-def _look(process: WorkerProcess, folder: Path, limits: RunLimits) -> tuple[str, str] | None:
-    """Limits that the kernel does not enforce."""
-    size, entries = measure_folder(folder, limits.folder_entries)
-    if size > limits.folder_bytes or entries > limits.folder_entries:
-        return _too_much("folder", limits)
-    if not FORKS and process.resident_bytes() - process.memory_at_start > limits.memory_bytes:
-        return "out of memory", f"It needed more than {limits.memory_bytes >> 20} MiB of memory."
-    return None
-
-
 def _signal(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
@@ -325,6 +309,20 @@ def _size(count: int) -> str:
     ('3 MiB', '1000 bytes')
     """
     return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
+
+
+def _read_sources(
+    selector: selectors.BaseSelector, sources: dict[int, str], received: Received, limits: RunLimits
+) -> None:
+    """Read what has come from the result and the output; what is over, or too much, is read no more."""
+    most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
+    for descriptor, source in list(sources.items()):
+        is_too_much = _read(descriptor, getattr(received, source), most[source])
+        if is_too_much is not False:
+            if is_too_much:
+                received.stopped = received.stopped or _too_much(source, limits)
+            selector.unregister(descriptor)
+            del sources[descriptor]
 
 
 def _read(descriptor: int, into: bytearray, most: int) -> bool | None:

@@ -56,13 +56,16 @@ def size_of(ax: Any) -> tuple[float, float]:
     return float(72 * box.width / figure.dpi), float(72 * box.height / figure.dpi)
 
 
-def fit_height(ax: Any) -> None:
-    """Make a new figure as high as what it shows."""
+def fit_height(ax: Any, given: Any) -> Any:
+    """The Axes; its figure as high as what it shows, unless the Axes was given."""
+    if given is not None:
+        return ax
     figure = _root(ax)
     figure.draw_without_rendering()
     box = figure.get_tightbbox()
     figure.set_size_inches(figure.get_figwidth(), min(box.height + 2 * _MARGIN, _HIGHEST))
     figure.draw_without_rendering()
+    return ax
 
 
 def write(ax: Any, x: float, y: float, text: str, **options: Any) -> Any:
@@ -134,6 +137,12 @@ def bare(ax: Any) -> None:
     """No frame and no tick marks."""
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelsize=POINTS, pad=2, colors=INK)
+
+
+def open_frame(ax: Any) -> None:
+    """A frame at the left and below only, with small ticks."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=POINTS, length=2, width=0.5, color=QUIET, labelcolor=INK)
 
 
 def save_figure(figure: Any, path: str | Path) -> None:

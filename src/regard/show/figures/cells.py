@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from regard.heads.measure.on_demand import cells
-from regard.heads.report import cells as report_cells
+from regard.heads.report import visible_keys
 from regard.heads.report.texts import texts_of
 from regard.heads.report.views import Head, Index, SeenLayer, index, words_to_numbers
 
@@ -83,7 +83,7 @@ def _pooled(head: Head, visible: Any, text: int, most: int) -> Cells:
 
 def _visible(view: Head | SeenLayer, text: int, most: int) -> Any:
     """(H, rows, cols) bool: the cells with at least one key that a query may see."""
-    return report_cells.visible_cells(view.record, most)[text].numpy()
+    return visible_keys.visible_cells(view.record, most)[text].numpy()
 
 
 def _cell_of(size: int, most: int) -> Any:

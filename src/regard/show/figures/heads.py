@@ -1,9 +1,12 @@
-"""All heads of a report in one figure, layers down and heads across: as small maps, or as cells coloured by a number."""
+"""All heads of a report in one figure, layers down and heads across: as small maps, or as cells coloured by a number.
+
+Or over the layers: a dot for each head, and the mean as a line.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +14,13 @@ import numpy as np
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.compare import HeadSummary
 from regard.heads.report.report import Seen
-from regard.heads.report.roles import NAMES
+from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place
 from regard.show.figures import canvas
 from regard.show.figures.cells import layer_cells, no_cells, visible_cells
-from regard.show.figures.colors import ROLES, amount_scale, ink_on, tint, weight_scale
-from regard.show.figures.layers import axis_name, draw_layers
+from regard.show.figures.colors import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.one_head import TICKS, draw_bar
+from regard.show.palette import WEIGHTS
 from regard.show.terminal.marks import MARK, mark_notes, marked_layers
 from regard.support.drawing import as_figure
 
@@ -27,7 +30,8 @@ _CELL = 0.62  # of its width, the height of a cell
 _TINT = 0.3  # of a role's colour in its cells
 _SMALL = 7.0  # points of a caption
 _FREE = 0.62  # of a small map's width, free for its caption
-_CODES = {name: name[:2].capitalize() for name in NAMES}  # where the names of roles do not fit
+_OVER_LAYERS = 0.62  # of its width, the height of a figure over layers
+_LEGEND = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2, "borderaxespad": 0.2, "borderpad": 0}
 
 
 @as_figure.register
@@ -45,11 +49,11 @@ def _draw(
         return _roles(portraits, ax, width)
     values = means(portraits, by, () if over else ("role",))
     if over is not None:
-        axes = draw_layers(values, by, ax, width)
-        if notes := mark_notes(portraits):
-            axes.set_xlabel("\n".join(["layer", *notes]))
-        return axes
-    return _grid(values, by, ax, width, portraits)
+        return _over_layers(values, by, ax, width, portraits)
+    is_weight = BY_NAME[by].unit == "weight"
+    scale = weight_scale() if is_weight else amount_scale(float(values.max()))
+    cells = draw_cells_of_heads(ax, width, values, f"mean {_axis_name(by)}", scale, marked_layers(portraits))
+    return _noted(write_numbers(*cells, values, canvas.number, TICKS if is_weight else None), "", portraits, ax)
 
 
 def means(portraits: Mapping[tuple[int, int], HeadSummary], by: str, others: Sequence[str] = ()) -> Any:
@@ -69,10 +73,10 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     """A small map of every head, with its number and role."""
     if len(seen.forwards) > 1:
         raise ValueError(f"{len(seen.forwards)} forwards were seen; choose one: seen.forwards[0].plot()")
-    layers = [
-        layer_cells(one, place(text, one.record.sizes[0], "text", f"there are {one.record.sizes[0]}"), _MAP)
-        for one in seen
-    ]
+    layers = []
+    for one in seen:
+        texts = one.record.sizes[0]
+        layers.append(layer_cells(one, place(text, texts, "text", f"there are {texts}"), _MAP))
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     across = max(map(len, layers))
     draw_grid_frame(axes, len(layers), across)
@@ -81,28 +85,21 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     draw_bar(axes, image, inside=False)
     image.remove()
     wide = canvas.size_of(axes)[0] / across
-    roles = {(layer, head): role for layer, view in enumerate(seen) for head, role in enumerate(view.roles)}
-    causal = all(_has_free_corner(one.values) for cells in layers for one in cells)
-    names = max(canvas.text_width(axes, _caption(key, role.name, causal), _SMALL) for key, role in roles.items())
-    fit = names < wide * (_FREE if causal else 1)
-    top = 0.0 if causal else 1.3 * _SMALL / wide  # the height of a caption above its map
-    for layer, cells in enumerate(layers):
-        for head, one in enumerate(cells):
-            low = layer * (1 + top) + top
-            edges = (head + _GAP, head + 1 - _GAP, low + 1 - _GAP, low + _GAP)
-            axes.imshow(one.values, extent=edges, interpolation="nearest", **weight_scale())
-            role = roles[layer, head]
-            caption = _caption((layer, head), role.name, causal) if fit else _CODES[role.name] if role.clear else ""
-            corner = {"ha": "right", "va": "top"} if causal else {"ha": "left", "va": "bottom"}
-            x, y = (edges[1], edges[3]) if causal else (edges[0], edges[3] - 1 / wide)
-            look = {"fontsize": _SMALL, "color": canvas.INK if role.clear else canvas.QUIET, "linespacing": 1.1}
-            canvas.write(axes, x, y, caption, **look, **corner)
     portraits = seen.portraits()
+    causal = all(_has_free_corner(one.values) for cells in layers for one in cells)
+    captions, fit = _captions(axes, portraits, causal, wide * (_FREE if causal else 1))
+    top = 0.0 if causal else 1.3 * _SMALL / wide  # the height of a caption above its map
+    for (layer, head), caption in captions.items():
+        low = layer * (1 + top) + top
+        edges = (head + _GAP, head + 1 - _GAP, low + 1 - _GAP, low + _GAP)
+        axes.imshow(layers[layer][head].values, extent=edges, interpolation="nearest", **weight_scale())
+        corner = {"ha": "right", "va": "top"} if causal else {"ha": "left", "va": "bottom"}
+        x, y = (edges[1], edges[3]) if causal else (edges[0], edges[3] - 1 / wide)
+        color = canvas.INK if portraits[layer, head].role.clear else canvas.QUIET
+        canvas.write(axes, x, y, caption, fontsize=_SMALL, color=color, linespacing=1.1, **corner)
     draw_grid_frame(axes, len(layers), across, top, marked=marked_layers(portraits))
-    _note(axes, "" if fit else _legend(role.name for role in roles.values() if role.clear), portraits)
-    if ax is None:
-        canvas.fit_height(axes)
-    return axes
+    clear = [one.role.name for one in portraits.values() if one.role.clear]
+    return _noted(axes, "" if fit else _legend(clear), portraits, ax)
 
 
 def _has_free_corner(values: Any) -> bool:
@@ -111,21 +108,36 @@ def _has_free_corner(values: Any) -> bool:
     return bool(rows > 1 and np.ma.getmaskarray(values)[: max(1, rows // 3), cols - max(1, cols // 2) :].all())
 
 
-def _caption(key: tuple[int, int], role: str, causal: bool) -> str:
-    """Number and role of a head, in two lines where it is in the corner of its map."""
-    return f"{key[0]}.{key[1]}{chr(10) if causal else ' '}{short_role(role)}"
+def _captions(
+    ax: Any, portraits: Mapping[tuple[int, int], HeadSummary], causal: bool, wide: float
+) -> tuple[dict[tuple[int, int], str], bool]:
+    """Number and role of each head where all fit the width, in two lines in the corner of a map; else letters."""
+    between = "\n" if causal else " "
+    full = {
+        (layer, head): f"{layer}.{head}{between}{ROLES[one.role.name].short}"
+        for (layer, head), one in portraits.items()
+    }
+    if max(canvas.text_width(ax, caption, _SMALL) for caption in full.values()) < wide:
+        return full, True
+    return {key: _letters(one.role.name) if one.role.clear else "" for key, one in portraits.items()}, False
+
+
+def _letters(role: str) -> str:
+    """Where the names of roles do not fit."""
+    return role[:2].capitalize()
 
 
 def _legend(roles: Iterable[str]) -> str:
-    """What the two letters of these roles stand for."""
+    """What the letters of these roles stand for."""
     given = set(roles)
-    return "   ".join(f"{_CODES[name]} {name}" for name in NAMES if name in given)
+    return "   ".join(f"{_letters(name)} {name}" for name in ROLES if name in given)
 
 
-def _note(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary]) -> None:
-    """The legend, and what is assumed or unknown, below the figure."""
+def _noted(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary], given: Any) -> Any:
+    """The figure with a legend below it, and what is assumed or unknown."""
     if text := "   ".join(filter(None, [legend, *mark_notes(portraits)])):
         canvas.note(ax, text)
+    return canvas.fit_height(ax, given)
 
 
 def draw_grid_frame(
@@ -137,71 +149,84 @@ def draw_grid_frame(
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
     canvas.label_axis(ax.xaxis, [i + 0.5 for i in range(heads)], [str(i) for i in range(heads)])
-    canvas.label_axis(
-        ax.yaxis,
-        [i * (1 + top) + top + 0.5 for i in range(layers)],
-        [f"{i}{MARK if i in marked else ''}" for i in range(layers)],
-    )
+    names = [f"{i}{MARK if i in marked else ''}" for i in range(layers)]
+    canvas.label_axis(ax.yaxis, [i * (1 + top) + top + 0.5 for i in range(layers)], names)
     canvas.name_axes(ax, "head", "layer", title)
     ax.tick_params(length=0)
 
 
-def short_role(role: str) -> str:
-    """The name of a role in one word.
-
-    >>> short_role("previous token"), short_role("self")
-    ('previous', 'self')
-    """
-    return role.removesuffix(" token")
-
-
-def _grid(values: Any, by: str, ax: Any, width: float | None, portraits: Mapping[tuple[int, int], HeadSummary]) -> Any:
-    """A cell for each head, coloured by the mean of a statistic."""
+def draw_cells_of_heads(
+    ax: Any, width: float | None, values: Any, title: str, scale: Mapping[str, Any], marked: Collection[int] = ()
+) -> tuple[Any, Any]:
+    """A cell for each head, coloured by its value: the Axes, and what has the colours."""
     axes = canvas.axes_for(ax, width, canvas.PAGE)
     layers, heads = values.shape
-    is_weight = BY_NAME[by].unit == "weight"
-    scale = weight_scale() if is_weight else amount_scale(float(values.max()))
-    mesh = axes.pcolormesh(
-        np.arange(heads + 1), np.arange(layers + 1), values, edgecolors="white", linewidth=0.8, **scale
-    )
-    draw_grid_frame(axes, layers, heads, title=f"mean {axis_name(by)}", marked=marked_layers(portraits))
+    edges = np.arange(heads + 1), np.arange(layers + 1)
+    mesh = axes.pcolormesh(*edges, values, edgecolors="white", linewidth=0.8, **scale)
+    draw_grid_frame(axes, layers, heads, title=title, marked=marked)
     axes.set_aspect(_CELL)
-    draw_bar(axes, mesh, False, "", TICKS if is_weight else None)
+    return axes, mesh
+
+
+def write_numbers(
+    axes: Any, mesh: Any, values: Any, text: Callable[[float], str], ticks: Sequence[float] | None = None
+) -> Any:
+    """A scale of the colours, and the numbers in the cells of heads where all of them fit."""
+    draw_bar(axes, mesh, False, "", ticks)
     wide, high = canvas.size_of(axes)
-    texts = {key: canvas.number(float(values[key])) for key in visible_cells(values)}
-    if (
-        max(canvas.text_width(axes, text) for text in texts.values()) + 3 <= wide / heads
-        and high / layers > canvas.LINE
-    ):
-        for (layer, head), text in texts.items():
-            ink = ink_on(mesh.cmap(mesh.norm(values[layer, head])))
-            canvas.write(axes, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=ink)
-    _note(axes, "", portraits)
-    if ax is None:
-        canvas.fit_height(axes)
+    layers, heads = values.shape
+    texts = {key: text(float(values[key])) for key in visible_cells(values)}
+    longest = max(canvas.text_width(axes, one) for one in texts.values())
+    if longest + 3 <= wide / heads and high / layers > canvas.LINE:
+        for key, one in texts.items():
+            _write_in_cell(axes, key, one, ink_on(mesh.cmap(mesh.norm(values[key]))))
     return axes
+
+
+def _write_in_cell(ax: Any, key: tuple[int, int], text: str, color: str) -> None:
+    layer, head = key
+    canvas.write(ax, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=color)
 
 
 def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: float | None) -> Any:
     """A cell for each head, coloured by its role, with the name or two letters of it."""
-    axes = canvas.axes_for(ax, width, canvas.PAGE)
     layers, heads = (1 + max(key[axis] for key in portraits) for axis in (0, 1))
     roles = {key: one.role.name for key, one in portraits.items()}
+    names = list(ROLES)
     numbers = no_cells(layers, heads)
     for key, role in roles.items():
-        numbers[key] = NAMES.index(role)
-    colors = [tint(ROLES[name], _TINT if name != "mixed" else _TINT / 4) for name in NAMES]
-    scale = {"cmap": canvas.matplotlib("colors").ListedColormap(colors), "vmin": -0.5, "vmax": len(NAMES) - 0.5}
-    axes.pcolormesh(np.arange(heads + 1), np.arange(layers + 1), numbers, edgecolors="white", linewidth=0.8, **scale)
-    draw_grid_frame(axes, layers, heads, marked=marked_layers(portraits))
-    axes.set_aspect(_CELL)
+        numbers[key] = names.index(role)
+    colors = [tint(one.colors[0], _TINT if one.name != "mixed" else _TINT / 4) for one in ROLES.values()]
+    scale = {"cmap": canvas.matplotlib("colors").ListedColormap(colors), "vmin": -0.5, "vmax": len(names) - 0.5}
+    axes, _ = draw_cells_of_heads(ax, width, numbers, "", scale, marked_layers(portraits))
     wide = canvas.size_of(axes)[0] / heads
-    fit = max(canvas.text_width(axes, short_role(role)) for role in roles.values()) + 3 <= wide
-    for (layer, head), role in roles.items():
+    fit = max(canvas.text_width(axes, ROLES[role].short) for role in roles.values()) + 3 <= wide
+    for key, role in roles.items():
         color = canvas.QUIET if role == "mixed" else canvas.INK
-        text = short_role(role) if fit else _CODES[role]
-        canvas.write(axes, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=color)
-    _note(axes, "" if fit else _legend(roles.values()), portraits)
+        _write_in_cell(axes, key, ROLES[role].short if fit else _letters(role), color)
+    return _noted(axes, "" if fit else _legend(roles.values()), portraits, ax)
+
+
+def _over_layers(
+    values: Any, by: str, ax: Any, width: float | None, portraits: Mapping[tuple[int, int], HeadSummary]
+) -> Any:
+    axes = canvas.axes_for(ax, width, canvas.COLUMN)
+    layers, heads = np.nonzero(~np.ma.getmaskarray(values))
+    dots = {"s": 12, "color": WEIGHTS[0.5], "alpha": 0.45, "linewidths": 0, "clip_on": False}
+    axes.scatter(layers, values[layers, heads], label="a head", **dots)
+    axes.plot(range(len(values)), values.mean(axis=1), color=canvas.INK, linewidth=1, label="mean of the layer")
+    canvas.name_axes(axes, "\n".join(["layer", *mark_notes(portraits)]), _axis_name(by))
+    canvas.open_frame(axes)
+    for line in axes.spines.values():
+        line.set(linewidth=0.5, color=canvas.QUIET)
+    axes.xaxis.set_major_locator(canvas.matplotlib("ticker").MaxNLocator(integer=True))
+    axes.set_ylim(0, 1 if BY_NAME[by].unit == "weight" else None)
+    axes.legend(frameon=False, fontsize=canvas.POINTS, labelcolor=canvas.INK, handlelength=1.2, **_LEGEND)
     if ax is None:
-        canvas.fit_height(axes)
+        axes.figure.set_size_inches(axes.figure.get_figwidth(), _OVER_LAYERS * axes.figure.get_figwidth())
     return axes
+
+
+def _axis_name(statistic: str) -> str:
+    """The statistic with its unit: entropy (nats), previous (weight)."""
+    return f"{statistic} ({BY_NAME[statistic].unit.partition(':')[0]})"

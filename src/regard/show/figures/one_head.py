@@ -43,9 +43,7 @@ def _draw(head: Head, ax: Any, text: int, rows: Index, cols: Index, width: float
         _write_numbers(axes, mesh, cells)
     if head.marks:
         canvas.note(axes, "   ".join(f"{MARK} {mark}" for mark in head.marks))
-    if ax is None:
-        canvas.fit_height(axes)
-    return axes
+    return canvas.fit_height(axes, ax)
 
 
 def draw_cells(ax: Any, cells: Cells) -> Any:

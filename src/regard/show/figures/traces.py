@@ -7,6 +7,7 @@ from step to step.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,25 +85,31 @@ def _pictures(trace: Trace, text: int, head: int) -> list[_Picture]:
         raise ValueError(
             f"text={text} and head={head} need steps that are named, and this module names none; leave both at 0"
         )
-    texts = max((step.shape[0] for step in steps if len(step.shape) > 2), default=1)
     heads = max(map(heads_of, steps)) if trace.has_names else 1
+    texts = max((step.shape[0] for step in steps if len(step.shape) > 2), default=1)
     for name, number, count in (("text", text, texts), ("head", head, heads)):
         if not 0 <= number < count:
             raise ValueError(f"{name}={number} does not exist: this trace has {count}, 0 to {count - 1}")
-    matrices = []
-    hidden: Any = None
-    for step in steps:
-        values = _matrix(step, text, head * heads_of(step) // heads if trace.has_names else 0)
-        if step.name.split(" ")[0] in MATRICES:
-            hidden = np.isneginf(values) if np.isneginf(values).any() else hidden
-            if hidden is not None and hidden.shape == values.shape:
-                values = np.ma.array(values, mask=hidden)
-        matrices.append(np.ma.masked_invalid(values))
+    matrices = _matrices(steps, text, head, heads if trace.has_names else 0)
     cell = min(_CELL, _PICTURE / max(len(matrix) for matrix in matrices))
     return [
         _Picture(step, matrix, max(cell * len(matrix), 2.0), min(max(cell * matrix.shape[1], 2.0), _PICTURE))
         for step, matrix in zip(steps, matrices, strict=True)
     ]
+
+
+def _matrices(steps: Sequence[Step], text: int, head: int, heads: int) -> list[Any]:
+    """The matrix of each step; what the mask hides stays hidden in later steps. heads: 0 where steps have no names."""
+    matrices = []
+    hidden: Any = None
+    for step in steps:
+        values = _matrix(step, text, head * heads_of(step) // heads if heads else 0)
+        if step.name.split(" ")[0] in MATRICES:
+            hidden = np.isneginf(values) if np.isneginf(values).any() else hidden
+            if hidden is not None and hidden.shape == values.shape:
+                values = np.ma.array(values, mask=hidden)
+        matrices.append(np.ma.masked_invalid(values))
+    return matrices
 
 
 def _matrix(step: Step, text: int, head: int) -> Any:

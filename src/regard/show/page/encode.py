@@ -2,7 +2,7 @@
 
 linear16 stores weight · 65534 in two bytes, hidden cells as 65535: within 8e-6. root7 stores the root of the weight in
 at most seven bits, and the eight largest weights of each query exactly: for many heads over many tokens. A causal head
-is a triangle. js/data.js reads both.
+is a triangle. js/data/page-data.js reads both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Encoding:
         return self.highest * (126 / 2 ** (self.coarse / 2) + 0.25) / 126**2
 
     def as_json(self) -> dict[str, Any]:
-        """As js/data.js reads it."""
+        """As js/data/page-data.js reads it."""
         return asdict(self)
 
 
@@ -64,7 +64,7 @@ def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding
 
 
 def decode(content: bytes, T: int, S: int, encoding: Encoding) -> Float[np.ndarray, "T S"]:
-    """The weights of one head from its bytes, NaN where the mask hides the key; as js/data.js reads them."""
+    """The weights of one head from its bytes, NaN where the mask hides the key; as js/data/page-data.js reads them."""
     cells = np.ones((T, S), bool)
     cells = np.tril(cells) if encoding.triangle else cells
     stored, count = np.frombuffer(content, np.uint8), int(cells.sum())

@@ -2,7 +2,7 @@
 
 T × S weights of 16,384 tokens are 268 million numbers for each head. A page holds instead, for each head, how much of
 the attention of a block of queries is on a block of keys (512 × 512 cells, each row adds up to 1), the eight largest
-weights of each query, and for each token its entropy and what it receives. js/mass.js reads it.
+weights of each query, and for each token its entropy and what it receives. js/data/long-head.js reads it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LongLayer:
         return Encoding("linear16", triangle=rows == cols and not bool(self.visible.triu(1).any()))
 
     def grid(self) -> dict[str, int]:
-        """The size of the grid, as js/mass.js reads it."""
+        """The size of the grid, as js/data/long-head.js reads it."""
         return {"rows": self.mass.shape[1], "cols": self.mass.shape[2]}
 
     def block(self, head: int, encoding: Encoding | None = None) -> bytes:
@@ -117,7 +117,7 @@ class LongLayer:
 def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:
     """Queries and keys of a head in 16 bits, from which a browser computes any weight: exp(scale · q·k − lse).
 
-    Returns what js/exact.js needs to read the bytes (width, scale, causal, and the largest error among the eight largest
+    Returns what js/data/exact-weights.js needs to read the bytes (width, scale, causal, and the largest error among the eight largest
     weights of all queries), and the bytes: q and k as float16, lse as float32, little-endian.
     """
     q, k, lse, scale, causal = seen[layer, head].score_parts()

@@ -90,7 +90,7 @@ class LayerOnDemand:
         return "long" if self.long else "weights"
 
     def grid(self) -> dict[str, int] | None:
-        """The size of the grid of a long text, as js/mass.js reads it."""
+        """The size of the grid of a long text, as js/data/long-head.js reads it."""
         _, T, S = self.sizes
         return {"rows": min(GRID, T), "cols": min(GRID, S)} if self.long else None
 

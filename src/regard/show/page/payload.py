@@ -1,6 +1,6 @@
 """What a page holds: one JSON document that names everything, and blocks of bytes with the weights.
 
-js/data.js documents the same structure from the reader's side.
+js/data/page-data.js documents the same structure from the reader's side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report.report import Seen
-from regard.heads.report.roles import NAMES
+from regard.heads.report.roles import ROLES
 from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
 from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
 from regard.show.page.steps import LayerSizes, describe_steps
@@ -34,7 +34,9 @@ _EFFECT = {
     "name": "effect",
     "label": "effect",
     "unit": "nats",
-    "about": "By how much the loss per token grows when the head is cut; of chosen tokens, the drop of their log-probability.",
+    "about": "By how much the loss per token grows when the head is cut; "
+    "of chosen tokens, the drop of their log-probability.",
+    "signed": True,
 }
 
 
@@ -80,14 +82,18 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "statistics": [
-            {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about}
+            {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about, "signed": False}
             for one in STATISTICS
             if one.heading is not None
         ]
         + [_EFFECT]
         * any("effect" in one["means"] for report in reports for layer in report["layers"] for one in layer["heads"]),
         "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
-        "roles": [{"name": name, "about": ""} for name in NAMES],
+        "roles": [
+            {"name": one.name, "short": one.short, "about": one.about, "glyph": one.glyph}
+            | dict(zip(("light", "dark"), one.colors, strict=True))
+            for one in ROLES.values()
+        ],
         "reports": reports,
     }
 

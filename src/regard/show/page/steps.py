@@ -1,8 +1,8 @@
 """The steps of a layer, from x to out, for the view Steps: what each tensor is called, how it is made, and its numbers.
 
 A number keeps the upper three bytes of its float32, within 1 part in 65,000; integers keep all four. A step that only
-reads another one's numbers in a different order (split, transpose, concat) stores none: it has strides. js/tensors.js
-reads them.
+reads another one's numbers in a different order (split, transpose, concat) stores none: it has strides.
+js/data/step-tensors.js reads them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention.layer import MultiHeadAttention
 from regard.show.page.encode import compress
 from regard.traces.lineage import Step
 from regard.traces.operation_text import shape_text
-from regard.traces.trace import Trace, trace
+from regard.traces.trace import Trace
 
 MOST = 2**20  # numbers of one step; a step with more is described, but its numbers are not in the page
 
-# What the axes of a step mean, by its name. Those before the last two may be missing.
-_MAPS = {"scores", "mask", "scaled", "bias", "weights", "dropout"}
-_VECTORS = {"x", "source", "queries", "keys", "values", "concat", "out"}
+# What the axes of a step mean, by its name; "token" is a query or a key. Those before the last two may be missing.
+_AXES = {
+    **dict.fromkeys(("scores", "mask", "scaled", "bias", "weights", "dropout"), ("batch", "head", "query", "key")),
+    **dict.fromkeys(("x", "source", "queries", "keys", "values", "concat", "out"), ("batch", "token", "width")),
+    **dict.fromkeys(("transpose", "normed", "turned", "context"), ("batch", "head", "token", "width")),
+    **dict.fromkeys(("split", "back"), ("batch", "token", "head", "width")),
+}
 _JOINED = {"queries", "keys", "values", "concat"}  # the heads' numbers one after the other
-_HEADS_FIRST = {"transpose", "normed", "turned", "context"}
-_TOKENS_FIRST = {"split", "back"}
 
 
 @dataclass(frozen=True)
@@ -39,45 +40,6 @@ class LayerSizes:
     Hkv: int
     T: int
     S: int
-
-
-def trace_layer(model: nn.Module, layer: int | str, *inputs: Any, **options: Any) -> Trace:
-    """Run a model and trace one of its attention layers, with the input that it gets there.
-
-    >>> import regard
-    >>> model = regard.GPT("tiny").eval()
-    >>> trace_layer(model, 4, torch.tensor([[5, 6, 7]])).names[:4]
-    ['x', 'queries', 'keys', 'values']
-
-    layer: a number counts the layers of type regard.MultiHeadAttention; a name is that of any submodule.
-    """
-    attention = _find(model, layer)
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    hook = attention.register_forward_pre_hook(lambda _, args, kw: calls.append((args, kw)), with_kwargs=True)
-    try:
-        with torch.no_grad():
-            model(*inputs, **options)
-    finally:
-        hook.remove()
-    if not calls:
-        raise ValueError(f"layer {layer} was not called while the model ran; name one that is")
-    with torch.no_grad():
-        args, kwargs = calls[0]
-        return trace(attention, *args, **kwargs)
-
-
-def _find(model: nn.Module, layer: int | str) -> nn.Module:
-    if isinstance(layer, str):
-        names: dict[str, nn.Module] = dict(model.named_modules())
-        if layer not in names:
-            raise ValueError(f"no layer is called {layer!r}; seen.layers has the names of those with attention")
-        return names[layer]
-    layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    if not layers:
-        raise ValueError(f"{type(model).__name__} has no regard.MultiHeadAttention to count; give the layer's name")
-    if not 0 <= layer < len(layers):
-        raise ValueError(f"there is no layer {layer}; this model has layers 0 to {len(layers) - 1}")
-    return layers[layer]
 
 
 def describe_steps(
@@ -91,7 +53,7 @@ def describe_steps(
     described = [_describe(one, sizes, text, batch, "queries" in steps) for one in steps]
     stored: list[tuple[Tensor, dict[str, Any]]] = []  # the numbers of each block, flat, and the step that it is of
     blocks: dict[str, bytes] = {}
-    # A tensor with fewer axes is stored, and those with more are read from it: with strides, heads can be split, not joined.
+    # A tensor with fewer axes is stored, those with more are read from it: strides can split heads, not join them.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
         if value.is_meta or value.is_complex() or value.numel() > MOST:
             continue
@@ -123,13 +85,12 @@ def to_planes(numbers: Tensor, count: int) -> bytes:
 def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named: bool) -> tuple[dict[str, Any], Tensor]:
     """A step without its numbers, and the tensor of one text. named: the steps are those of a layer of regard."""
     # In code that names no steps, the call torch.transpose is a step called transpose, whatever it is for.
-    known = named or one.name in _MAPS or one.name in ("x", "context")
+    known = named or one.name in ("x", "context") or "key" in _AXES.get(one.name, ())
     axes = _axes(one, sizes, batch) if known else _axes_by_size(one.shape, sizes, batch)
     value = one.value
     if axes and axes[0] == "batch":
         value, axes = value[text], axes[1:]
-    name, _, which = one.name.partition(" ")
-    heads = sizes.Hkv if "keys" in (name, which) or "values" in (name, which) else sizes.H
+    heads = sizes.Hkv if {"keys", "values"} & set(one.name.split(" ")) else sizes.H
     joined = one.name in _JOINED and axes and heads > 1 and value.shape[-1] % heads == 0
     return {
         "name": one.name,
@@ -149,25 +110,15 @@ def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named:
 def _axes(one: Step, sizes: LayerSizes, batch: int | None) -> list[str]:
     """What each axis of a step is: batch, head, query, key, width, or "" where that is not known."""
     shape = one.shape
-    name, _, which = one.name.partition(" ")
-    whose = "key" if name in ("keys", "values") or which in ("keys", "values") or one.name == "source" else "query"
-    part = name if which in ("", "keys", "values") else one.name
-    if part in _MAPS:
-        first = ["batch", "head"] if len(shape) == 4 else ["batch"] if sizes.H == 1 else ["head"]
-        axes = [*first, "query", "key"]
-    elif part in _VECTORS or (part in _HEADS_FIRST and len(shape) < 4):
-        axes = ["batch", whose, "width"]
-    elif part in _HEADS_FIRST:
-        axes = ["batch", "head", whose, "width"]
-    elif part in _TOKENS_FIRST:
-        axes = ["batch", whose, "head", "width"]
-    else:
+    of_keys = one.name == "source" or bool({"keys", "values"} & set(one.name.split(" ")))
+    axes = list(_AXES.get(one.name.removesuffix(" keys").removesuffix(" values"), ()))
+    if len(shape) == 3 and axes[1:2] == ["head"] and (sizes.H == 1 or "key" not in axes):
+        axes.remove("head")
+    axes = [("key" if of_keys else "query") if axis == "token" else axis for axis in axes[-len(shape) :]]
+    expected = {"head": sizes.Hkv if of_keys else sizes.H, "query": sizes.T, "key": sizes.S}
+    if len(axes) != len(shape) or any(expected.get(axis, n) != n for axis, n in zip(axes, shape, strict=True)):
         return _axes_by_size(shape, sizes, batch)
-    axes = axes[len(axes) - len(shape) :] if len(shape) <= len(axes) else []
-    heads = sizes.Hkv if whose == "key" else sizes.H
-    expected = {"head": heads, "query": sizes.T, "key": sizes.S}
-    fits = axes and all(expected.get(axis, size) == size for axis, size in zip(axes, shape, strict=True))
-    return axes if fits else _axes_by_size(shape, sizes, batch)
+    return axes
 
 
 def _axes_by_size(shape: Sequence[int], sizes: LayerSizes, batch: int | None) -> list[str]:

@@ -49,7 +49,7 @@ export default { render };
 
 
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
-    """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/state.js."""
+    """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/shell/state.js."""
 
     _esm = f'{UNPACK}const packed = "{_PACKED}";{_RENDER}'
     _css = read("page.css")

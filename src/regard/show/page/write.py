@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from regard.heads.change.effects import Effects
 from regard.heads.report.report import Seen
@@ -15,7 +13,6 @@ from regard.heads.report.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
 from regard.show.page.on_demand import page_on_demand
 from regard.show.page.payload import Titled, page_data
-from regard.show.page.steps import trace_layer
 from regard.support.drawing import as_page, as_widget
 from regard.support.files import atomically
 from regard.traces.trace import Trace
@@ -49,22 +46,11 @@ def titled_texts(
 
 
 def write_page(path: Path | str, reports: Sequence[Titled], start: Mapping[str, object] | None = None) -> None:
-    """Write reports to one HTML file. start: what it shows first, parts of the state in js/state.js."""
+    """Write reports to one HTML file. start: what it shows first, parts of the state in js/shell/state.js."""
     data = page_data(reports)
     data.document["start"] = dict(start or {})
     with atomically(path) as temporary:
         temporary.write_text(page_html(data), encoding="utf-8")
-
-
-def steps_of(model: nn.Module, inputs: Mapping[str, Any], layers: Iterable[int]) -> dict[int, Trace]:
-    """The steps of these layers of a model of regard, by their numbers; inputs: keyword arguments of its forward.
-
-    >>> import regard, torch
-    >>> model = regard.GPT("tiny").eval()
-    >>> list(steps_of(model, {"ids": torch.tensor([[5, 6, 7]])}, [1, 4]))
-    [1, 4]
-    """
-    return {layer: trace_layer(model, layer, **inputs) for layer in layers}
 
 
 @as_page.register

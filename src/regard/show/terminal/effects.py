@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 
 from regard.heads.change.effects import Effect, Effects
-from regard.show.terminal.table import Cell, Signed, html_table, terminal_width, text_table, wrapped
+from regard.show.terminal.table import (
+    Cell,
+    Signed,
+    html_table,
+    legend_line,
+    legend_table,
+    terminal_width,
+    text_table,
+    wrapped,
+)
 from regard.support.drawing import as_html, as_text
 
 _FEW = 24  # rows unless all are asked for
@@ -31,8 +40,8 @@ def _effects_as_text(
     if rest := order[len(shown) :]:
         lines.append(f"  … and {len(rest)} more, {_range(rest)}: {more}")
     headings = table.splitlines()[0]
-    legend: list[list[Cell]] = [[name, text] for name, text in _LEGEND.items() if f" {name}" in headings]
-    return "\n".join([*lines, "", text_table([], legend, width, cut={1: 20})])
+    legend = {name: text for name, text in _LEGEND.items() if f" {name}" in headings}
+    return "\n".join([*lines, "", legend_table(legend, width)])
 
 
 @as_html.register
@@ -40,7 +49,7 @@ def _effects_as_html(effects: Effects) -> str:
     order = effects.order()
     columns, rows = _rows(effects, order[:_FEW])
     last = f"… and {len(order) - _FEW} more: .table(all=True). " if len(order) > _FEW else ""
-    legend = "; ".join(f"{name}: {text}" for name, text in _LEGEND.items() if name in columns)
+    legend = legend_line({name: text for name, text in _LEGEND.items() if name in columns})
     return html_table(_heading(effects), columns, rows, last + legend)
 
 

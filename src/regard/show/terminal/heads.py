@@ -14,8 +14,18 @@ from regard.heads.measure.registry import BY_NAME, STATISTICS
 from regard.heads.report.compare import Change, Comparison, HeadSummary
 from regard.heads.report.head_list import HeadList
 from regard.heads.report.report import Seen
+from regard.heads.report.roles import ROLES
 from regard.show.terminal.marks import MARK, mark_notes
-from regard.show.terminal.table import Cell, Signed, html_table, terminal_width, text_table
+from regard.show.terminal.table import (
+    Cell,
+    Signed,
+    html_table,
+    legend_line,
+    legend_table,
+    terminal_width,
+    text_table,
+    wrapped_lines,
+)
 from regard.support.drawing import as_html, as_text
 from regard.support.printable import printable, styled
 
@@ -24,15 +34,6 @@ __all__ = ["legend", "names_in_short", "print_heads"]
 _FEW = 24  # rows of a table unless all are asked for
 _MEANS = "Means over all tokens; induction: over repeated ones, so sums may exceed 1."
 _NAMES = 12  # the fewest letters of module names that are worth a place in a heading
-_COLOURS = {
-    "induction": "magenta",
-    "duplicate": "magenta",
-    "previous token": "green",
-    "self": "green",
-    "first token": "yellow",
-    "position": "cyan",
-    "local": "cyan",
-}
 
 
 def print_heads(text: str) -> None:
@@ -45,9 +46,9 @@ def print_heads(text: str) -> None:
 
     text = printable(text)
     page = Text(text)
-    for role, colour in _COLOURS.items():
-        for match in re.finditer(rf"^  \d+\.\d+\*? +({re.escape(role)})(?=  |$)", text, re.MULTILINE):
-            page.stylize(colour, *match.span(1))
+    for role in ROLES.values():
+        for match in re.finditer(rf"^  \d+\.\d+\*? +({re.escape(role.name)})(?=  |$)", text, re.MULTILINE):
+            page.stylize(role.terminal, *match.span(1))
     Console(file=styled(sys.stdout), highlight=False, soft_wrap=True).print(page)
 
 
@@ -64,7 +65,7 @@ def _seen_as_text(
     width = terminal_width() if width is None else width
     if not len(seen):
         return _heading(seen, width)
-    columns, rows = _head_rows(seen, layer)
+    columns, rows = _rows_of(_chosen(seen, layer))
     shown = rows if all else rows[: few or _FEW]
     lines = [_heading(seen, width), "", text_table(columns, shown, width)]
     if len(shown) < len(rows):
@@ -75,9 +76,9 @@ def _seen_as_text(
 
 @as_html.register
 def _seen_as_html(seen: Seen) -> str:
-    columns, rows = _head_rows(seen)
+    columns, rows = _rows_of(_chosen(seen, None))
     last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True). " if len(rows) > _FEW else ""
-    below = "; ".join([last + _legend_in_a_line(columns), *mark_notes(seen.portraits())])
+    below = "; ".join([last + legend_line(legend(columns)), *mark_notes(seen.portraits())])
     return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], below)
 
 
@@ -87,7 +88,7 @@ def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = Fa
     width = terminal_width() if width is None else width
     if not len(heads):
         return f"  none {heads.what}"
-    portraits = dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True))
+    portraits = _listed(heads)
     columns, rows = _rows_of(portraits)
     shown = rows if all else rows[:_FEW]
     lines = [f"  {len(heads)} {heads.what}", "", text_table(columns, shown, width)]
@@ -98,9 +99,9 @@ def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = Fa
 
 @as_html.register
 def _head_list_as_html(heads: HeadList) -> str:
-    columns, rows = _rows_of(dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True)))
+    columns, rows = _rows_of(_listed(heads))
     last = f"… and {len(rows) - _FEW} more. " if len(rows) > _FEW else ""
-    return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last + _legend_in_a_line(columns))
+    return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last + legend_line(legend(columns)))
 
 
 @as_text.register
@@ -124,12 +125,7 @@ def _comparison_as_html(comparison: Comparison) -> str:
     heading = f"{len(comparison)} of {comparison.heads} heads, after − before"
     last = f"{_more_changes(len(comparison) - _FEW)}. " if len(comparison) > _FEW else ""
     columns, rows = _change_rows(comparison[:_FEW])
-    return html_table(heading, columns, rows, last + _legend_in_a_line(columns))
-
-
-def _head_rows(seen: Seen, layer: int | str | None = None) -> tuple[list[str], list[list[Cell]]]:
-    """The headings of the columns, and a row for each head."""
-    return _rows_of(_chosen(seen, layer))
+    return html_table(heading, columns, rows, last + legend_line(legend(columns)))
 
 
 def _chosen(seen: Seen, layer: int | str | None) -> dict[tuple[int, int], HeadSummary]:
@@ -137,11 +133,14 @@ def _chosen(seen: Seen, layer: int | str | None) -> dict[tuple[int, int], HeadSu
     return {key: portraits[key] for key in seen.order(layer)}
 
 
+def _listed(heads: HeadList) -> dict[tuple[int, int], HeadSummary]:
+    return dict(zip(((head.layer, head.head) for head in heads), heads.summaries, strict=True))
+
+
 def _marks_below(heads: Mapping[tuple[int, int], HeadSummary], width: int) -> list[str]:
     """What is assumed or unknown about these heads."""
     notes = mark_notes(heads)
-    wrap = {"initial_indent": "  ", "subsequent_indent": "    ", "break_on_hyphens": False}
-    return ["", *(line for note in notes for line in textwrap.wrap(note, width, **wrap))] if notes else []  # type: ignore[arg-type]
+    return ["", *(line for note in notes for line in wrapped_lines(note, width))] if notes else []
 
 
 def _rows_of(heads: Mapping[tuple[int, int], HeadSummary]) -> tuple[list[str], list[list[Cell]]]:
@@ -207,17 +206,12 @@ def legend(columns: Sequence[str]) -> dict[str, str]:
 def _legend_below(table: str, width: int) -> list[str]:
     """The legend of the columns that fit into the table, and how to read its means."""
     columns = table.splitlines()[0].split()
-    entries: list[list[Cell]] = [[name, text] for name, text in legend(columns).items()]
-    if not entries:
+    if not (entries := legend(columns)):
         return []
-    lines = ["", text_table([], entries, width, cut={1: 20})]
+    lines = ["", legend_table(entries, width)]
     if "induction" in columns:
         lines += [f"  {line}" for line in textwrap.wrap(_MEANS, width - 2)]
     return lines
-
-
-def _legend_in_a_line(columns: Sequence[str]) -> str:
-    return "; ".join(f"{name}: {text}" for name, text in legend(columns).items())
 
 
 def _left_out(rows: Sequence[Sequence[Cell]]) -> str:

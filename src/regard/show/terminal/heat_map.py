@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from regard.heads.measure.registry import explain_headings, with_headings
 from regard.heads.report.views import Head
-from regard.show.terminal.one_head import marks_below, means_in_lines, strongest, token_labels, wrapped
-from regard.show.terminal.table import shorten, text_columns
+from regard.show.terminal.table import shorten, text_columns, wrapped_lines
+from regard.support.tokens import TextTokens
 
 _ROWS = 40  # the last so many tokens are drawn
 _KEYS = 24  # columns that the strongest keys of a row need at least
 _LEAST = 0.05  # the smallest weight that is written beside its row
+_LONGEST = 16  # characters of a token
 _LEVELS = "·▁▂▃▄▅▆▇█"
 _LABELLED, _WIDEST = 4, 6  # columns of a cell from which its key is named above it, and at most
 
 
 def head_picture(head: Head, width: int, text: int = 0) -> str:
-    """A head in words and as a heat map: its role with the evidence, its mean statistics, and where each token looks."""
+    """A head in words and as a heat map: its role with the evidence, its mean statistics, where each token looks."""
     heading = f"head {head.layer}.{head.head} · {head.role.name} · {head.name}"
     evidence = str(head.role).removeprefix(f"{head.role.name}: ")
-    lines = [*wrapped(heading, width), *wrapped(evidence, width), *means_in_lines(head, width), ""]
+    lines = [*wrapped_lines(heading, width), *wrapped_lines(evidence, width), *means_in_lines(head, width), ""]
     return "\n".join([*lines, heat_map(head, width, text)])
 
 
@@ -52,12 +56,45 @@ def heat_map(head: Head, width: int, text: int = 0) -> str:
     noun = "position" if head.query_tokens is None else "token"
     if first:
         lines.append(f"  (the last {_ROWS} of {T} {noun}s)")
-    lines += ["", *wrapped(f"A row is a {noun}; its bars add up to 1: {_scale()}", width)]
+    lines += ["", *wrapped_lines(f"A row is a {noun}; its bars add up to 1: {_scale()}", width)]
     if head.record.across:
         lines.append("  Columns are of another text than rows: this is cross-attention.")
     if columns < S:
         lines.append(f"  Each column is {_sizes(S, columns)} {noun}s.")
     return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)[1:]])
+
+
+def means_in_lines(head: Head, width: int) -> list[str]:
+    """The mean statistics of a head by the headings of tables, and what a heading is where Python has another name."""
+    means = with_headings(head.summary)
+    numbers = "  ".join(f"{name}\xa0{value:.2f}" for name, value in means.items())
+    return [line for text in (numbers, *explain_headings(means)) for line in wrapped_lines(text, width)]
+
+
+def token_labels(texts: Sequence[TextTokens] | None, text: int, size: int) -> list[str]:
+    """The labels of the tokens of one text, none too long for a table; numbers where the tokens are unknown."""
+    return (
+        [str(i) for i in range(size)] if texts is None else [shorten(label, _LONGEST) for label in texts[text].labels]
+    )
+
+
+def strongest(labels: Sequence[str], keys: Sequence[int], weights: Sequence[float], least: float) -> str:
+    """Keys with their weights, those of at least `least`.
+
+    >>> strongest(["The", "cat"], keys=[1, 0, -1], weights=[0.9, 0.1, 0.0], least=0.05)
+    'cat 0.90 · The 0.10'
+    """
+    return " · ".join(
+        f"{labels[key]} {weight:.2f}" for key, weight in zip(keys, weights, strict=True) if key >= 0 and weight >= least
+    )
+
+
+def marks_below(
+    queries: Sequence[TextTokens] | None, keys: Sequence[TextTokens] | None, text: int, width: int
+) -> list[str]:
+    """What the marks in the labels mean."""
+    marks = dict.fromkeys(mark for texts in (queries, keys) if texts is not None for mark in texts[text].marks())
+    return ["", *(line for mark in marks for line in wrapped_lines(mark, width))] if marks else []
 
 
 def _bar(weight: Tensor, visible: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Marks: which layers of a report rest on an assumption, or lack something, and what; the same wherever heads are shown."""
+"""Marks: which layers of a report rest on an assumption, or lack something; the same wherever heads are shown."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from regard.heads.report.one_token import TokenInHead, TokenInHeads
-from regard.show.terminal.one_head import marks_below, strongest, token_labels, wrapped
-from regard.show.terminal.table import Cell, html_table, terminal_width, text_table
+from regard.show.terminal.heat_map import marks_below, strongest, token_labels
+from regard.show.terminal.table import Cell, html_table, terminal_width, text_table, wrapped_lines
 from regard.support.drawing import as_html, as_text
 
 _FEW = 16  # heads of a table unless all are asked for
@@ -29,7 +29,12 @@ def _token_as_text(
         lines.append(f"  … and {len(token) - _FEW} more heads: {more}")
     head = token[0].head
     return "\n".join(
-        [*lines, "", *wrapped(_ORDER, width), *marks_below(head.query_tokens, head.key_tokens, token.text, width)[1:]]
+        [
+            *lines,
+            "",
+            *wrapped_lines(_ORDER, width),
+            *marks_below(head.query_tokens, head.key_tokens, token.text, width)[1:],
+        ]
     )
 
 

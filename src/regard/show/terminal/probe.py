@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from regard.heads.measure.registry import BY_NAME
 from regard.heads.probe import ROLES, SCORES, ProbeReport
-from regard.show.terminal.one_head import wrapped
-from regard.show.terminal.table import Cell, html_table, terminal_width, text_table
+from regard.show.terminal.table import (
+    Cell,
+    html_table,
+    legend_line,
+    legend_table,
+    terminal_width,
+    text_table,
+    wrapped_lines,
+)
 from regard.support.drawing import as_html, as_text
 
 _FEW = 12  # rows unless all are asked for
 _COLUMNS = ["head", "role", *SCORES]
-_LEGEND = {
-    "induction": "from a repeated token to what followed it before",
-    "previous": "to the token before",
-    "duplicate": "from a repeated token to its first occurrence",
-}
+_LEGEND = {name: f"mean {BY_NAME[name].legend}" for name in SCORES}
 
 
 @as_text.register
@@ -21,17 +25,15 @@ def _probe_as_text(report: ProbeReport, width: int | None = None, all: bool = Fa
     width = terminal_width() if width is None else width
     rows = _rows(report)
     shown = rows if all else rows[:_FEW]
-    lines = [*wrapped(report.what, width), "", text_table(_COLUMNS, shown, width), f"  {_count(report)}"]
+    lines = [*wrapped_lines(report.what, width), "", text_table(_COLUMNS, shown, width), f"  {_count(report)}"]
     if len(shown) < len(rows):
         lines.append(f"  … and {len(rows) - _FEW} more heads: .table(all=True)")
-    legend = text_table([], [[name, f"mean weight {text}"] for name, text in _LEGEND.items()], width, cut={1: 20})
-    return "\n".join([*lines, "", legend])
+    return "\n".join([*lines, "", legend_table(_LEGEND, width)])
 
 
 @as_html.register
 def _probe_as_html(report: ProbeReport) -> str:
-    legend = "; ".join(f"{name}: mean weight {text}" for name, text in _LEGEND.items())
-    return html_table(report.what, _COLUMNS, _rows(report)[:_FEW], f"{_count(report)}. {legend}")
+    return html_table(report.what, _COLUMNS, _rows(report)[:_FEW], f"{_count(report)}. {legend_line(_LEGEND)}")
 
 
 def _rows(report: ProbeReport) -> list[list[Cell]]:

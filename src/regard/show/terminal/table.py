@@ -23,7 +23,7 @@ class Signed(float):
 
 
 def terminal_width() -> int:
-    """The columns of the terminal: at most 120, because longer lines are hard to read, and 80 if there is no terminal."""
+    """The columns of the terminal: at most 120, because longer lines are hard to read; 80 without a terminal."""
     return min(shutil.get_terminal_size((80, 24)).columns, 120)
 
 
@@ -49,6 +49,11 @@ def wrapped(text: str, width: int, indent: str = "  ", then: str | None = None) 
     )
 
 
+def wrapped_lines(text: str, width: int) -> list[str]:
+    """The same as a list, later lines indented more; a no-break space keeps two words on one line."""
+    return wrapped(text, width, then="    ").replace("\xa0", " ").splitlines()
+
+
 def text_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[Cell]],
@@ -66,9 +71,9 @@ def text_table(
       0.3   mixed              1.50
 
     columns: their names; without names there is no heading.
-    width: the longest line; None for no limit. Columns that do not fit are left out, the last first, and named below the
-        table; or they are shortened by `cut`.
-    words: the first so many columns are aligned left, the others right; by default, a column without numbers is aligned left.
+    width: the longest line; None for no limit. Columns that do not fit are left out, the last first, and named below
+        the table; or they are shortened by `cut`.
+    words: the first so many columns are aligned left, the others right; by default, those without numbers are.
     marked: the row that gets an arrow.
     cut: shorten these columns with … where the lines are too long: {column: its least width}. The last of them gets the
         remaining width.
@@ -84,30 +89,49 @@ def text_table(
       name     why
       softmax  every row su…
     """
-    texts = [*([list(columns)] if columns else []), *(list(map(_text, row)) for row in rows)]
-    texts = [list(map(as_printed, row)) for row in texts]
-    count = len(texts[0]) if texts else 0
-    widths = [max(len(row[i]) for row in texts) for i in range(count)]
-    left = [i < words if words is not None else all(isinstance(row[i], str) for row in rows) for i in range(count)]
+    texts = [[as_printed(_text(cell)) for cell in row] for row in ([columns] if columns else []) + list(rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    left = _aligned_left(rows, len(widths), words)
+    shown = len(widths)
     if width is not None and cut and widths:
         widths = _shortened(widths, width, cut)
     elif width is not None:
-        while count > 1 and sum(widths[:count]) + 2 * count > width:
-            count -= 1
+        shown = max((n for n in range(1, shown + 1) if sum(widths[:n]) + 2 * n <= width), default=1)
     lines = []
     for number, row in enumerate(texts, start=-bool(columns)):
-        cells = [shorten(row[i], widths[i]) for i in range(count)]
-        aligned = [cell.ljust(widths[i]) if left[i] else cell.rjust(widths[i]) for i, cell in enumerate(cells)]
-        line = (("→ " if number == marked else "  ") + "  ".join(aligned)).rstrip()
+        cells = [_padded(*cell) for cell in zip(row[:shown], widths, left, strict=False)]
+        line = (("→ " if number == marked else "  ") + "  ".join(cells)).rstrip()
         lines.append(line if width is None or cut else shorten(line, width))
-    if width is not None and count < len(widths):
-        lines += _not_shown(columns[count:] or [f"the last {len(widths) - count}"], width)
+    if width is not None and shown < len(widths):
+        lines += _not_shown(columns[shown:] or [f"the last {len(widths) - shown}"], width)
     return "\n".join(lines)
+
+
+def _aligned_left(rows: Sequence[Sequence[Cell]], count: int, words: int | None) -> list[bool]:
+    """Which columns are aligned left: the first so many, or those without numbers."""
+    if words is not None:
+        return [i < words for i in range(count)]
+    return [all(isinstance(row[i], str) for row in rows) for i in range(count)]
+
+
+def _padded(text: str, width: int, left: bool) -> str:
+    text = shorten(text, width)
+    return text.ljust(width) if left else text.rjust(width)
 
 
 def _not_shown(names: Sequence[str], width: int) -> list[str]:
     text = f"not shown at this width: {', '.join(names)}"
     return textwrap.wrap(text, max(width, 10), initial_indent="  ", subsequent_indent="    ")
+
+
+def legend_table(legend: Mapping[str, str], width: int) -> str:
+    """Names and what they mean, below a table."""
+    return text_table([], list(legend.items()), width, cut={1: 20})
+
+
+def legend_line(legend: Mapping[str, str]) -> str:
+    """The same in one line, for a notebook."""
+    return "; ".join(f"{name}: {text}" for name, text in legend.items())
 
 
 def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> list[int]:

@@ -10,7 +10,7 @@ from regard.support.files import atomically
 
 
 def plot_loss(lines: Sequence[dict[str, Any]], path: Path | str) -> bool:
-    """Plot training and validation loss from the lines of log.jsonl into a PNG; False if matplotlib is not installed."""
+    """Plot training and validation loss from the lines of log.jsonl into a PNG; False without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

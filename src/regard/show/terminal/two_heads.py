@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from regard.heads.measure.registry import BY_NAME
 from regard.heads.report.report import Seen
-from regard.show.terminal.table import Cell, Signed, text_table
+from regard.show.terminal.table import Cell, Signed, legend_table, text_table
 
 
 def statistics_table(seen: Seen, heads: Sequence[tuple[int, int]], width: int = 80) -> str:
@@ -24,7 +24,5 @@ def statistics_table(seen: Seen, heads: Sequence[tuple[int, int]], width: int = 
         [BY_NAME[name].heading or name, one.means[name], two.means[name], Signed(two.means[name] - one.means[name])]
         for name in known
     ]
-    legend: list[list[Cell]] = [
-        [BY_NAME[name].heading or name, BY_NAME[name].legend or BY_NAME[name].about] for name in known
-    ]
-    return f"{text_table(columns, rows, width)}\n\n{text_table([], legend, width, cut={1: 20})}"
+    legend = {BY_NAME[name].heading or name: BY_NAME[name].legend for name in known}
+    return f"{text_table(columns, rows, width)}\n\n{legend_table(legend, width)}"

@@ -32,9 +32,9 @@ def weights_table(
       The  1.00     ·
       cat  0.25  0.75
 
-    Where the width is too small, columns are as narrow as their numbers and names allow, then numbers have fewer digits,
-    at least two. Keys that still do not fit come in a second table below, without the rows that see none of them; at most
-    four tables, then the keys that are left are named.
+    Where the width is too small, columns are as narrow as their numbers and names allow, then numbers have fewer
+    digits, at least two. Keys that still do not fit come in a second table below, without the rows that see none of
+    them; at most four tables, then the keys that are left are named.
     zero_is_hidden: a weight of 0 is hidden too, as −∞ always is; not for scores, which may be 0.
     """
     values = weights.tolist()

@@ -1,4 +1,7 @@
-"""Build regard.heads.measure.kernels.hopper_statistics's program for a Hopper GPU, with or without one, and print it: build_hopper.py '{"D": 64}'."""
+"""Build the program of hopper_statistics for a Hopper GPU, with or without one, and print it.
+
+build_hopper.py '{"D": 64}'
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Build regard.heads.measure.kernels.triton_statistics's kernels for a Hopper GPU, with or without one, and print their sizes."""
+"""Build the kernels of triton_statistics for a Hopper GPU, with or without one, and print their sizes."""
 
 import torch
 from triton.backends.compiler import GPUTarget

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from heads.dense import random_call
+from heads.made_calls import made_call
 from regard import causal
 from regard.attention.masks import Everything
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask
+from regard.heads.measure.registry import DEFAULT
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("Triton's interpreter does not know Gluon", allow_module_level=True)
@@ -106,7 +108,7 @@ def launched(monkeypatch):
 
 def check(call, launched):
     """The Triton program's figures but for rounding; and the same bits each time."""
-    every = frozenset(statistics.DEFAULT)
+    every = frozenset(DEFAULT)
     found, again = (statistics.measure(call, every) for _ in range(2))
     assert len(launched) == 2
     with pytest.MonkeyPatch.context() as patch:
@@ -126,8 +128,8 @@ def check(call, launched):
 @pytest.mark.parametrize("H, Hkv, D", [(2, 2, 64), (4, 2, 128)], ids=str)
 def test_it_gives_the_figures_of_the_triton_program(H, Hkv, D, seen, T, S, launched):
     call = random_call(2, H, T, S, D, Hkv)
-    q, k = call.q.to("cuda", torch.bfloat16), call.k.to("cuda", torch.bfloat16)
-    check(statistics.WatchedCall("", q=q, k=k, scale=call.scale, mask=seen), launched)
+    q, k = call.attention.q.to("cuda", torch.bfloat16), call.attention.k.to("cuda", torch.bfloat16)
+    check(made_call("", q=q, k=k, scale=call.attention.scale, mask=seen), launched)
 
 
 @pytest.mark.gpu
@@ -138,4 +140,4 @@ def test_padded_queries_known_tokens_and_keys_apart_in_memory(D, dtype, launched
     q, k = packed[:, :, 0].transpose(1, 2), packed[:, :, 1].transpose(1, 2)
     real = torch.rand(2, 1000, device="cuda") > 0.1
     tokens = torch.randint(0, 50, (2, 1000), device="cuda")
-    check(statistics.WatchedCall("", q=q, k=k, scale=0.2, mask=causal(), real=real, tokens=tokens), launched)
+    check(made_call("", q=q, k=k, scale=0.2, mask=causal(), real=real, tokens=tokens), launched)

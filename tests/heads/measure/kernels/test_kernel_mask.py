@@ -12,14 +12,14 @@ KEEP = torch.tensor([[True, False, True, True, False], [False, True, True, False
 
 
 def test_what_kernels_compute_is_taken_out_of_the_mask():
-    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, mask=causal() & window(3) & padding(KEEP)))
+    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, mask=causal() & window(3) & padding(KEEP)).attention)
     assert (mask.shift, mask.causal, mask.window, rest) == (1, True, 3, None)
     assert torch.equal(mask.keys, KEEP)
 
 
 def test_the_rest_is_written_out_for_a_part_of_the_queries():
     rule = documents([0, 0, 1, 1, 1])
-    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, mask=causal() & rule))
+    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, mask=causal() & rule).attention)
     assert mask.dense is None
     part = mask.part(1, 3, rest, 5, torch.device("cpu"))
     assert (part.shift, part.causal) == (2, True)
@@ -30,7 +30,7 @@ def test_the_rest_is_written_out_for_a_part_of_the_queries():
 @pytest.mark.parametrize("shape, rows", [((4, 5), 2), ((2, 1, 4, 1), 2), ((3, 1, 5), 1)], ids=str)
 def test_a_bias_gets_four_axes_and_the_rows_of_its_part(shape, rows):
     bias = torch.randn(shape)
-    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, bias=bias))
+    mask, rest = mask_for_kernels(random_call(2, 3, 4, 5, bias=bias).attention)
     part = mask.part(1, 3, rest, 5, torch.device("cpu"))
     whole = bias.reshape((1,) * (4 - bias.dim()) + bias.shape)
     assert torch.equal(part.bias, whole[:, :, 1:3] if rows == 2 else whole)

@@ -13,25 +13,29 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call
 from heads.measure.test_statistics import masks
 from regard import alibi_slopes, causal
+from regard.attention.call import QK
 from regard.attention.masks import Everything
 from regard.heads.measure import statistics
 from regard.heads.measure.kernels.kernel_mask import mask_for_kernels
-from regard.heads.measure.registry import TARGETS
+from regard.heads.measure.registry import DEFAULT, TARGETS
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
 gpu = pytest.importorskip("regard.heads.measure.kernels.launch")
 CLOSE = {"rtol": 3e-5, "atol": 3e-5, "equal_nan": True, "check_dtype": False}
-EVERY = frozenset(statistics.DEFAULT)
+EVERY = frozenset(DEFAULT)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy meets infinities
 
 
 @pytest.fixture
 def in_triton(monkeypatch):
     """Let the statistics go through the interpreted kernels."""
-    monkeypatch.setattr(statistics, "_in_triton", lambda call: call.weights is None)
+    monkeypatch.setattr(
+        statistics, "_in_triton", lambda call: call.attention if isinstance(call.attention, QK) else None
+    )
 
 
 def check(call):
@@ -62,7 +66,11 @@ def test_the_kernels_compute_the_definitions(T, S, name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_shared_keys_widths_and_types(H, Hkv, D, dtype):
     call = random_call(2, H, 67, 67, D, Hkv)
-    check(statistics.WatchedCall("", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal()))
+    check(
+        made_call(
+            "", q=call.attention.q.to(dtype), k=call.attention.k.to(dtype), scale=call.attention.scale, mask=causal()
+        )
+    )
 
 
 @pytest.mark.usefixtures("in_triton")
@@ -78,7 +86,7 @@ def test_padded_queries_and_keys_apart_in_memory():
     real = torch.tensor([[True] * 40 + [False] * 30, [True] * 70])
     packed = torch.randn(2, 70, 3, 3, 8)
     q, k = packed[:, :, 0].transpose(1, 2), packed[:, :, 1].transpose(1, 2)
-    check(statistics.WatchedCall("", q=q, k=k, scale=0.3, real=real, mask=causal()))
+    check(made_call("", q=q, k=k, scale=0.3, real=real, mask=causal()))
 
 
 @pytest.mark.usefixtures("in_triton")
@@ -86,12 +94,10 @@ def test_padded_queries_may_be_nan():
     real = torch.tensor([[True] * 100 + [False] * 31, [True] * 131])
     call = random_call(2, 3, 131, 131, 8, mask=causal())
     right = statistics.measure(
-        statistics.WatchedCall("", q=call.q, k=call.k, scale=0.3, real=real, mask=causal()), EVERY
+        made_call("", q=call.attention.q, k=call.attention.k, scale=0.3, real=real, mask=causal()), EVERY
     )
-    broken = call.q.masked_fill(~real[:, None, :, None], math.nan)
-    found = statistics.measure(
-        statistics.WatchedCall("", q=broken, k=call.k, scale=0.3, real=real, mask=causal()), EVERY
-    )
+    broken = call.attention.q.masked_fill(~real[:, None, :, None], math.nan)
+    found = statistics.measure(made_call("", q=broken, k=call.attention.k, scale=0.3, real=real, mask=causal()), EVERY)
     for name in right:
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 
@@ -114,12 +120,14 @@ def test_the_same_bits_every_time():
 def test_many_tiles_give_the_same_as_few(seen):
     call = random_call(1, 2, 259, 323, 8, mask=seen)
     right = dense.measure(call, EVERY)
-    mask, _ = mask_for_kernels(call)
+    mask, _ = mask_for_kernels(call.attention)
     received = torch.zeros(1, 2, 323, dtype=torch.int64)
     names = ("sink", "previous", "self")
     targets = [TARGETS[name] for name in names]
     lse = right["lse"].float()
-    found = gpu.one_pass(call.q, call.k, call.scale, mask, lse, None, None, None, received, targets)
+    found = gpu.one_pass(
+        call.attention.q, call.attention.k, call.attention.scale, mask, lse, None, None, None, received, targets
+    )
     found |= dict(zip(names, found["chosen"], strict=True))
     for name in ("entropy", "distance", "largest", "largest_key", "sink", "previous", "self", "received"):
         torch.testing.assert_close(found[name], right[name], **CLOSE, msg=lambda m, n=name: f"{n}: {m}")

@@ -7,16 +7,18 @@ import torch
 
 from heads import dense
 from heads.dense import random_call
+from heads.made_calls import made_call, moved_call
 from heads.measure.test_statistics import masks
 from regard import alibi_slopes, causal
 from regard.heads.measure import statistics
+from regard.heads.measure.registry import DEFAULT
 
 pytestmark = pytest.mark.gpu
-EVERY = frozenset(statistics.DEFAULT)
+EVERY = frozenset(DEFAULT)
 
 
 def check(call, rtol=2e-4, atol=2e-4):
-    found = {name: value.cpu() for name, value in statistics.measure(call.moved("cuda"), EVERY).items()}
+    found = {name: value.cpu() for name, value in statistics.measure(moved_call(call, "cuda"), EVERY).items()}
     right = dense.measure(call, EVERY)
     assert set(found) == set(right)
     close = {"rtol": rtol, "atol": atol, "equal_nan": True, "check_dtype": False}
@@ -36,7 +38,14 @@ def test_masks_and_shapes(T, S, name):
     torch.manual_seed(T + S)
     call = random_call(2, 3, T, S, 64, mask=masks(2, T, S)[name], tokens=torch.randint(0, 50, (2, S)))
     check(
-        dense.WatchedCall("", q=call.q.bfloat16(), k=call.k.bfloat16(), scale=0.125, mask=call.mask, tokens=call.tokens)
+        made_call(
+            "",
+            q=call.attention.q.bfloat16(),
+            k=call.attention.k.bfloat16(),
+            scale=0.125,
+            mask=call.attention.mask,
+            tokens=call.origin.tokens,
+        )
     )
 
 
@@ -45,7 +54,11 @@ def test_masks_and_shapes(T, S, name):
 @pytest.mark.parametrize("D", [8, 13, 64, 96, 128, 256])
 def test_types_widths_and_shared_keys(dtype, H, Hkv, D):
     call = random_call(2, H, 193, 193, D, Hkv)
-    check(dense.WatchedCall("", q=call.q.to(dtype), k=call.k.to(dtype), scale=call.scale, mask=causal()))
+    check(
+        made_call(
+            "", q=call.attention.q.to(dtype), k=call.attention.k.to(dtype), scale=call.attention.scale, mask=causal()
+        )
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 130, 131), (1, 3, 1, 131), (2, 1, 130, 1), (130, 131)], ids=str)

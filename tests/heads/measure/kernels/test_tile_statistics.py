@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from heads import dense
 from heads.dense import random_call
 from regard import causal
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import OwnWeights
 from regard.heads.measure.kernels import exact_weights, tile_statistics
 from regard.heads.measure.kernels.exact_weights import logsumexp
 from regard.heads.measure.kernels.tile_statistics import head_groups, one_pass
@@ -28,7 +28,7 @@ def test_a_models_own_weights_are_not_changed(attend_in_tiles):
     p = torch.rand(1, 2, 5, 7).softmax(-1)
     before = p.clone()
     counted = torch.tensor([True, False, True, True, False]).expand(1, 2, 5)
-    result = one_pass(WatchedCall("", weights=p), torch.zeros(1, 2, 5), counted, torch.zeros(0, 1, 5))
+    result = one_pass(OwnWeights(p), torch.zeros(1, 2, 5), counted, torch.zeros(0, 1, 5), 0)
     assert torch.equal(p, before)
     assert_close(result["received"], (p * counted[..., None]).sum(2))
 
@@ -38,7 +38,9 @@ def test_weights_on_chosen_keys_are_zero_where_no_key_is_chosen():
     call = random_call(2, 3, 5, 7)
     targets = torch.tensor([[[6, -1, 0, 3, 3], [0, 1, 2, -1, 6]], [[-1] * 5, [5] * 5]])  # (N, B, T)
     p = dense.probabilities(call)
-    result = one_pass(call, logsumexp(call), torch.ones(2, 3, 5, dtype=torch.bool), targets)
+    result = one_pass(
+        call.attention, logsumexp(call.attention), torch.ones(2, 3, 5, dtype=torch.bool), targets, call.shift
+    )
     expected = (
         p[None].expand(2, -1, -1, -1, -1).gather(-1, targets[:, :, None, :, None].clamp(min=0).expand(2, 2, 3, 5, 1))
     )
@@ -58,8 +60,14 @@ def measured_in_threads(call, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        lse = logsumexp(call)
-        return lse, one_pass(call, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(1, 2, lse.shape[2]).long())
+        lse = logsumexp(call.attention)
+        return lse, one_pass(
+            call.attention,
+            lse,
+            torch.ones_like(lse, dtype=torch.bool),
+            torch.zeros(1, 2, lse.shape[2]).long(),
+            call.shift,
+        )
     finally:
         torch.set_num_threads(before)
 
@@ -80,7 +88,8 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 @pytest.mark.usefixtures("attend_in_tiles")
 def test_autocast_does_not_round_the_statistics():
     call = random_call(2, 3, 5, 7)
-    arguments = call, logsumexp(call), torch.ones(2, 3, 5, dtype=torch.bool), torch.zeros(1, 2, 5).long()
+    counted, targets = torch.ones(2, 3, 5, dtype=torch.bool), torch.zeros(1, 2, 5).long()
+    arguments = call.attention, logsumexp(call.attention), counted, targets, call.shift
     expected = one_pass(*arguments)
     with torch.autocast("cpu", torch.bfloat16):
         found = one_pass(*arguments)
@@ -92,24 +101,24 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch):
     monkeypatch.setattr(exact_weights, "FEW", 0)
     monkeypatch.setattr(tile_statistics, "GROUP_WEIGHTS", 1)
 
-    class Broken(tile_statistics.HeadScores):
+    class Broken(exact_weights.HeadScores):
         def scores(self, *arguments):
             if self.heads.start == 3:
                 raise ValueError("head 3 has no scores")
             return super().scores(*arguments)
 
     call = random_call(2, 5, 7)
-    lse = logsumexp(call)
-    monkeypatch.setattr(tile_statistics, "HeadScores", Broken)
+    lse = logsumexp(call.attention)
+    monkeypatch.setattr(exact_weights, "HeadScores", Broken)
     with pytest.raises(ValueError, match="head 3 has no scores"):
-        one_pass(call, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(0, 2, 7).long())
+        one_pass(call.attention, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(0, 2, 7).long(), call.shift)
 
 
 @pytest.mark.parametrize("S, sizes", [(7, [5]), (128, [5]), (4096, [2, 2, 1]), (65536, [1, 1, 1, 1, 1])])
 def test_a_group_has_the_heads_that_fit_a_tile(S, sizes):
     call = random_call(1, 5, 3, S, D=1)
-    assert [heads.stop - heads.start for heads in head_groups(call)] == sizes
-    assert [h for heads in head_groups(call) for h in range(5)[heads]] == [0, 1, 2, 3, 4]
+    assert [heads.stop - heads.start for heads in head_groups(call.attention)] == sizes
+    assert [h for heads in head_groups(call.attention) for h in range(5)[heads]] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -117,8 +126,8 @@ def test_what_a_later_token_holds_harms_no_earlier_row(monkeypatch, bad):
     monkeypatch.setattr(exact_weights, "FEW", 0)
     call = random_call(2, 3, 13, mask=causal())
     counted, targets = torch.ones(2, 3, 13, dtype=torch.bool), torch.zeros(1, 2, 13).long()
-    expected = one_pass(call, logsumexp(call), counted, targets)
-    call.k[:, :, 11:] = bad
-    found = one_pass(call, logsumexp(call), counted, targets)
+    expected = one_pass(call.attention, logsumexp(call.attention), counted, targets, call.shift)
+    call.attention.k[:, :, 11:] = bad
+    found = one_pass(call.attention, logsumexp(call.attention), counted, targets, call.shift)
     for name in ("entropy", "distance", "largest", "largest_key", "chosen"):
         assert torch.equal(found[name][..., :11], expected[name][..., :11]), name

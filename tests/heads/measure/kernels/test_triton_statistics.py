@@ -1,4 +1,4 @@
-"""The Triton kernels can be built for a GPU, which Triton's interpreter does not show. Their figures: test_launch.py."""
+"""The Triton kernels can be built for a GPU, which Triton's interpreter does not show. Figures: test_launch.py."""
 
 import os
 import subprocess

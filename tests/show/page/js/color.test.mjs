@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { css, inkOn, luminance, signedColor, weightColor } from "../../../../src/regard/show/page/js/color.js";
+import { css, inkOn, luminance, signedColor, weightColor } from "../../../../src/regard/show/page/js/draw/color.js";
 
 const WEIGHTS = Array.from({ length: 101 }, (_, i) => i / 100);
 const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fromHash, START, Store, toHash } from "../../../../src/regard/show/page/js/state.js";
+import { fromHash, START, Store, toHash } from "../../../../src/regard/show/page/js/shell/state.js";
 
 test("listeners hear once, of what is different", () => {
   const store = new Store();

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, to_four_axes
+from regard.heads.calls.call import Attention, OwnWeights
 from regard.support.torch_threads import run_side_by_side
 
 ROWS = 256
 FEW = 1 << 20  # up to so many weights are computed at once: head by head, short texts would be all overhead
 LOG2E = 1.4426950408889634
+HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
 
 Place = TypeVar("Place")
 
@@ -35,14 +37,14 @@ class Tile(NamedTuple):
     high: int
 
 
-def rows_of(attention: Call) -> int:
+def rows_of(attention: Attention) -> int:
     """The rows of a tile: few on a CPU, for its cache, twice as many for shorter texts; more on a GPU, to fill it."""
     S = max(attention.sizes[3], 1)
     return max(ROWS, min(2 * ROWS, (1 << 21) // S) if attention.device.type == "cpu" else (1 << 25) // S)
 
 
 def tiles(
-    attention: Call, head: int | None = None, batch: int | None = None, rows: int | None = None
+    attention: Attention, head: int | None = None, batch: int | None = None, rows: int | None = None
 ) -> Iterator[Tile]:
     """All tiles, or those of one head, of one batch element."""
     B, H, T, S = attention.sizes
@@ -62,16 +64,14 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 class HeadScores:
-    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one matrix product.
+    """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one product.
 
     The queries contain the scale, and one more channel subtracts the rows' lse, (G, T), from every score. Scores are in
     units of log 2, because exp2 is faster than exp.
     """
 
-    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor | None = None) -> None:
+    def __init__(self, attention: QK, b: int, heads: slice, lse: Tensor | None = None) -> None:
         q, k = attention.q, attention.k
-        assert q is not None
-        assert k is not None
         self.attention, self.b, self.heads = attention, b, heads
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
         shared = q.shape[1] // k.shape[1]  # so many heads have the same keys
@@ -133,35 +133,48 @@ class HeadScores:
 
 
 class HeadWeights:
-    """The weights of one head, a tile at a time; rows whose lse (B, H, T) is not finite have none."""
+    """The weights of a few heads of batch element b, a tile at a time; 0 in rows that do not count.
 
-    def __init__(self, attention: Call, b: int, h: int, lse: Tensor | None) -> None:
-        self.own, self.rest = attention.weights, None
-        if self.own is None:
-            assert lse is not None
-            known = lse[b, h].isfinite()
-            self.rest = None if bool(known.all()) else ~known
-            self.head = HeadScores(attention, b, slice(h, h + 1), torch.where(known, lse[b, h], 0)[None])
+    lse and counted: (B, H, T). buffers: memory for two tiles.
+    """
+
+    def __init__(
+        self, attention: Attention, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor | None = None
+    ) -> None:
+        counts, self.buffers = counted[b, heads], buffers
+        self.rest = None if bool(counts.all()) else ~counts[..., None]
+        self.own = attention.weights[b, heads] if isinstance(attention, OwnWeights) else None
+        if not isinstance(attention, OwnWeights):
+            self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
 
     def tile(self, tile: Tile) -> Tensor:
-        """The weights of a tile."""
-        b, h, first, last, low, high = tile
+        """The weights of a tile, (G, rows, keys)."""
+        own = self.own
+        return self._counted(tile, self.scores.scores(tile).exp2_() if own is None else self._part(own, tile))
+
+    def logs_and_weights(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """log₂ of the weights of a tile, HIDDEN where a key is, and the weights; the next tile overwrites them."""
         if self.own is not None:
-            part = self.own[b, h, first:last, low:high]
-            return part if part.dtype is torch.float64 else part.float()
-        p = self.head.scores(tile)[0].exp2_()
-        return p if self.rest is None else p.masked_fill_(self.rest[first:last, None], 0)
+            p = self._part(self.own, tile)
+            return p.log2().clamp_(min=HIDDEN), self._counted(tile, p)
+        first, second = (None, None) if self.buffers is None else self.buffers
+        x = self.scores.scores(tile, HIDDEN, first)
+        return x, self._counted(tile, torch.exp2(x, out=None if second is None else second[: x.numel()].view_as(x)))
+
+    def _part(self, own: Tensor, tile: Tile) -> Tensor:
+        p = own[:, tile.first : tile.last, tile.low : tile.high]
+        return p if p.dtype is torch.float64 else p.float()
+
+    def _counted(self, tile: Tile, p: Tensor) -> Tensor:
+        if self.rest is None:
+            return p
+        rest = self.rest[:, tile.first : tile.last]  # a model's own weights must stay: its backward needs them
+        return p.masked_fill(rest, 0) if self.own is not None else p.masked_fill_(rest, 0)
 
 
-def weights(attention: Call, tile: Tile, lse: Tensor | None) -> Tensor:
-    """The weights of a tile; rows whose lse is not finite have none."""
-    return HeadWeights(attention, tile.b, tile.h, lse).tile(tile)
-
-
-def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
+def logsumexp(attention: QK, threads: int | None = None) -> Tensor:
     """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing. threads: for heads, if not as many as torch uses."""
     B, H, T, _ = attention.sizes
-    assert attention.q is not None
     if are_few(attention):
         return (all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
     wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
@@ -178,7 +191,9 @@ def logsumexp(attention: Call, threads: int | None = None) -> Tensor:
     return lse
 
 
-def over_heads(attention: Call, work: Callable[[Place], object], places: Sequence[Place], threads: int | None) -> None:
+def over_heads(
+    attention: Attention, work: Callable[[Place], object], places: Sequence[Place], threads: int | None
+) -> None:
     """Call work(place) for every place, a head or a few heads of a batch element; on a CPU several side by side."""
     if attention.device.type == "cpu":
         run_side_by_side(work, places, threads)
@@ -187,18 +202,16 @@ def over_heads(attention: Call, work: Callable[[Place], object], places: Sequenc
             work(place)
 
 
-def are_few(attention: Call) -> bool:
+def are_few(attention: Attention) -> bool:
     """Are the weights so few that they are computed at once?"""
     B, H, T, S = attention.sizes
     return 0 < B * H * T * S <= FEW
 
 
-def all_scores(attention: Call, hidden: float) -> Tensor:
+def all_scores(attention: QK, hidden: float) -> Tensor:
     """The scores ÷ log 2 of all heads, (B, H, T, S)."""
     B, H, T, S = attention.sizes
     q, k = attention.q, attention.k
-    assert q is not None
-    assert k is not None
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
     with without_autocast(q.device.type):  # queries of heads that share keys are rows of one product

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.attention.call import QK
 from regard.attention.masks import Mask, key_padding, to_four_axes
 
 
@@ -46,7 +46,7 @@ class KernelMask:
         return replace(self, shift=self.shift + first, dense=dense, bias=bias)
 
 
-def mask_for_kernels(attention: Call) -> tuple[KernelMask, Mask | None]:
+def mask_for_kernels(attention: QK) -> tuple[KernelMask, Mask | None]:
     """An attention's mask as kernels take it, and the rest of it, which they cannot compute."""
     B, _, T, S = attention.sizes
     parts = attention.mask.parts()

@@ -102,8 +102,8 @@ def _sweep_ahead(q: Tensor, k: Tensor, scale2: float, mask: KernelMask, *tensors
     except (TritonError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         # Nothing has been launched. Gluon is young, and differs between versions of Triton.
         warnings.warn(
-            f"regard's program for Hopper GPUs cannot be built by Triton {triton.__version__} ({type(error).__name__}); "
-            "watching continues with another one, up to a fifth more slowly",
+            f"regard's program for Hopper GPUs cannot be built by Triton {triton.__version__} "
+            f"({type(error).__name__}); watching continues with another one, up to a fifth more slowly",
             stacklevel=2,
         )
         _hopper.clear()

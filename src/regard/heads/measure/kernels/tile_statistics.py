@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.call import Call
+from regard.heads.calls.call import Attention, OwnWeights
 from regard.heads.measure.kernels.exact_weights import (
+    HIDDEN,
     LOG2E,
-    HeadScores,
+    HeadWeights,
     Tile,
     all_scores,
     are_few,
@@ -25,26 +26,27 @@ from regard.heads.measure.kernels.exact_weights import (
     without_autocast,
 )
 
-HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
 GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a causal tile is computed and then hidden
 GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
 
 
 def one_pass(
-    attention: Call,
+    attention: Attention,
     lse: Tensor,
     counted: Tensor,
     targets: Tensor,
+    shift: int,
     columns: bool = True,
     threads: int | None = None,
 ) -> dict[str, Tensor]:
     """Entropy, distance, the largest weight and its key, the weights on chosen keys, and what keys receive.
 
     lse: (B, H, T), with anything where counted (B, H, T) is False. targets: (N, B, T), −1 for none.
+    shift: query i is at key position i + shift.
     threads: for heads, if not as many as torch uses.
     """
     if are_few(attention):
-        return _all_at_once(attention, lse, counted, targets)
+        return _all_at_once(attention, lse, counted, targets, shift)
     B, H, T, S = attention.sizes
     wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
     new: Any = {"device": attention.device, "dtype": wide}
@@ -60,15 +62,15 @@ def one_pass(
 
     def add_group(place: tuple[int, slice]) -> None:
         b, heads = place
-        size = 0 if attention.weights is not None else (groups[0].stop - groups[0].start) * rows * S
+        size = 0 if isinstance(attention, OwnWeights) else (groups[0].stop - groups[0].start) * rows * S
         try:
             buffers = spare.pop()
         except IndexError:
             buffers = torch.empty(2, size, **new)
-        group = GroupWeights(attention, b, heads, lse, counted, buffers)
+        group = HeadWeights(attention, b, heads, lse, counted, buffers)
         part = {name: values[b, heads] for name, values in sums.items()}
         for tile in row_tiles:
-            _add_tile(part, *group.tile(tile), tile, attention.shift, keys[b], columns)
+            _add_tile(part, *group.logs_and_weights(tile), tile, shift, keys[b], columns)
         spare.append(buffers)
 
     with without_autocast(attention.device.type):
@@ -79,7 +81,7 @@ def one_pass(
     return sums
 
 
-def head_groups(attention: Call) -> list[slice]:
+def head_groups(attention: Attention) -> list[slice]:
     """Heads whose tiles are computed together: as many as fit GROUP_WEIGHTS on a CPU, one on a GPU.
 
     The number of threads must not matter: a product of several matrices rounds differently from products of one each.
@@ -88,29 +90,6 @@ def head_groups(attention: Call) -> list[slice]:
     most = max(GROUP_WEIGHTS // (GROUP_ROWS * max(S, 1)), 1) if attention.device.type == "cpu" else 1
     size = math.ceil(H / math.ceil(H / most)) if H else 1  # groups of equal size, where that is possible
     return [slice(h, min(h + size, H)) for h in range(0, H, size)]
-
-
-class GroupWeights:
-    """The weights of a few heads of batch element b, and their log₂, a tile at a time; 0 in rows that do not count."""
-
-    def __init__(self, attention: Call, b: int, heads: slice, lse: Tensor, counted: Tensor, buffers: Tensor) -> None:
-        counts, self.buffers = counted[b, heads], buffers
-        self.own = None if attention.weights is None else attention.weights[b, heads]
-        self.rest = None if bool(counts.all()) else ~counts[..., None]
-        if self.own is None:
-            self.scores = HeadScores(attention, b, heads, torch.where(counts, lse[b, heads], 0))
-
-    def tile(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        """log₂ of the weights of a tile, and the weights, (G, rows, keys); the next tile overwrites them."""
-        rest = None if self.rest is None else self.rest[:, tile.first : tile.last]
-        if self.own is not None:
-            p = self.own[:, tile.first : tile.last, tile.low : tile.high]
-            p = p if p.dtype is torch.float64 else p.float()
-            # A model's own weights must stay as they are: its backward needs them.
-            return p.log2().clamp_(min=HIDDEN), p if rest is None else p.masked_fill(rest, 0)
-        x = self.scores.scores(tile, HIDDEN, self.buffers[0])
-        p = torch.exp2(x, out=self.buffers[1, : x.numel()].view_as(x))
-        return x, p if rest is None else p.masked_fill_(rest, 0)
 
 
 def _add_tile(
@@ -138,10 +117,10 @@ def _columns(targets: Tensor, row_tiles: list[Tile]) -> tuple[Tensor, Tensor]:
     return keys.permute(1, 2, 0).contiguous(), (targets >= low) & (targets < high)
 
 
-def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Tensor, shift: int) -> dict[str, Tensor]:
     """one_pass() of a short text, by the definitions."""
     B, H, T, S = attention.sizes
-    if attention.weights is not None:
+    if isinstance(attention, OwnWeights):
         p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
         x = p.log2().clamp_(min=HIDDEN)
     else:
@@ -149,7 +128,7 @@ def _all_at_once(attention: Call, lse: Tensor, counted: Tensor, targets: Tensor)
         p = x.exp2()
     p = p.masked_fill(~counted[..., None], 0)
     most, key = x.max(-1)
-    at = torch.arange(T, device=x.device)[:, None] + attention.shift
+    at = torch.arange(T, device=x.device)[:, None] + shift
     apart = (at - torch.arange(S, device=x.device)).abs().to(p.dtype)
     places = targets.long().permute(1, 2, 0)[:, None].expand(B, H, T, -1)  # (B, H, T, N)
     value = p.gather(-1, places.clamp(min=0)).masked_fill(places < 0, 0)

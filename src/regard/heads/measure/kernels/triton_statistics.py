@@ -2,7 +2,7 @@
 
 A program holds a block of queries and loops over the keys. Tiles of scores are transposed, keys × queries: sums over
 queries (what a key receives) then stay within a few threads, and sums over keys (what a query does) are kept element
-by element and reduced once, at the end. Sums across programs are integers in units of 2⁻⁴⁰, whose order does not matter.
+by element and reduced once, at the end. Sums across programs are integers, in units of 2⁻⁴⁰: any order will do.
 
 Arguments that belong together are passed as one named tuple. A pointer that is None is a constant of the compiled
 kernel, so what a call does not have costs nothing.
@@ -248,9 +248,9 @@ def pick(
     """Single weights: on the target keys of each query, and on the keys among which the largest weight is.
 
     TARGETS: for each target a pair (start, step); the key is the start moved by the step. Starts: 0 is the first key,
-    1 the query's own position, 2 the earlier occurrence of its token. A key before the first or after the last gives NaN.
-    The largest weight is on a key of `Folded`, or 8 further on, of one of U tiles of 64. Sums: what keys received, as
-    floats.
+    1 the query's own position, 2 the earlier occurrence of its token. A key before the first or after the last gives
+    NaN. The largest weight is on a key of `Folded`, or 8 further on, of one of U tiles of 64. Sums: what keys received,
+    as floats.
     """
     b, h = (tl.program_id(1) // sizes.heads).to(tl.int64), (tl.program_id(1) % sizes.heads).to(tl.int64)
     keys = k.data + b * k.batch + (h // sizes.group) * k.head

@@ -1,8 +1,0 @@
-# named: out_proj forgotten
-def count(d_in, d_out, num_heads, qkv_bias):
-    qkv = 3 * (d_in * d_out + (d_out if qkv_bias else 0))
-    return qkv
-
-
-def gpt2_small():
-    return 12 * count(768, 768, 12, qkv_bias=True)

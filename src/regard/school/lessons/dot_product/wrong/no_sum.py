@@ -1,3 +1,0 @@
-# named: products not added up
-def dot(a, b):
-    return a * b

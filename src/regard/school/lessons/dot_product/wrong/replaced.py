@@ -1,6 +1,0 @@
-# named: only the last product
-def dot(a, b):
-    total = 0.0
-    for i in range(len(a)):
-        total = a[i] * b[i]
-    return total

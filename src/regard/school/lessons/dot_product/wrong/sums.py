@@ -1,3 +1,0 @@
-# named: sums multiplied
-def dot(a, b):
-    return a.sum() * b.sum()

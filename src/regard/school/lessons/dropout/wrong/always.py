@@ -1,7 +1,0 @@
-# named: dropout outside training
-import torch
-
-
-def dropout(weights, p, training):
-    keep = torch.rand_like(weights) >= p
-    return weights * keep / (1 - p)

@@ -1,9 +1,0 @@
-# named: kept and dropped swapped
-import torch
-
-
-def dropout(weights, p, training):
-    if not training:
-        return weights
-    keep = torch.rand_like(weights) < p
-    return weights * keep / (1 - p)

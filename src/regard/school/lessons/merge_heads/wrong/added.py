@@ -1,5 +1,0 @@
-# named: heads added up
-def merge_heads(context):
-    B, num_heads, T, head_dim = context.shape
-    context = context.transpose(1, 2)
-    return context.sum(dim=2)

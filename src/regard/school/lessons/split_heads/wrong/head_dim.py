@@ -1,6 +1,0 @@
-# named: head_dim is num_heads
-def split_heads(x, num_heads):
-    B, T, E = x.shape
-    head_dim = num_heads
-    x = x.view(B, T, num_heads, head_dim)
-    return x.transpose(1, 2)

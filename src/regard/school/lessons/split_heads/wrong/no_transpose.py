@@ -1,6 +1,0 @@
-# named: not transposed
-def split_heads(x, num_heads):
-    B, T, E = x.shape
-    head_dim = E // num_heads
-    x = x.view(B, T, num_heads, head_dim)
-    return x

@@ -1,0 +1,94 @@
+// The place of one head among all: each statistic as a line with a tick for every head.
+
+import { max, min } from "../data/math.js";
+import { number } from "../words/names.js";
+import { attributes, fill, h, s } from "./dom.js";
+
+/** @import { Report, Statistic } from "../data/page-data.js" */
+
+const WIDTH = 212;
+
+/** Each statistic as a line with a tick for every head, the chosen one marked. */
+export class Strips {
+  /**
+   * @param {string} title
+   * @param {((statistic: string) => void) | null} sort called when a statistic is chosen to sort by
+   */
+  constructor(title, sort) {
+    this.sort = sort;
+    /** @type {Report | null} */
+    this.report = null;
+    /**
+     * @type {{statistic: Statistic, low: number, high: number, value: HTMLElement, mark: SVGElement, el:
+     *   HTMLElement}[]}
+     */
+    this.strips = [];
+    this.heading = h("h2", title, " ", h("span.count"));
+    this.body = h("div.strips");
+    this.el = h("section", this.heading, this.body);
+  }
+
+  /** @param {Report} report @param {Statistic[]} statistics */
+  draw(report, statistics) {
+    if (this.report === report) return;
+    this.report = report;
+    const heads = report.layers.flatMap((layer, l) => layer.heads.map((info, i) => ({ info, place: `${l}.${i}` })));
+    const count = /** @type {HTMLElement} */ (this.heading.querySelector(".count"));
+    count.textContent = this.sort ? "one tick per head; click to sort" : String(heads.length);
+    this.strips = [];
+    for (const statistic of statistics) {
+      const known = heads.flatMap(({ info, place }) => {
+        const mean = info.means[statistic.name];
+        return mean === null || mean === undefined ? [] : [{ mean, place }];
+      });
+      if (!known.length) continue;
+      const [low, high] = [min(0, ...known.map((one) => one.mean)), max(1e-9, ...known.map((one) => one.mean))];
+      const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
+      const ticks = known.map(({ mean }) => s("rect.tick", { x: at(mean, low, high), y: 3, width: 1, height: 8 }));
+      const svg = s(
+        "svg",
+        { viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": true },
+        s("path.axis", { d: `M0 7.5h${WIDTH}` }),
+        ...ticks,
+        mark,
+      );
+      const value = h("span.num");
+      const tag = this.sort ? "button" : "div";
+      const el = h(
+        tag,
+        { class: "strip", title: statistic.about, "data-statistic": statistic.name },
+        h("span", statistic.label),
+        value,
+        svg,
+      );
+      const sort = this.sort;
+      if (sort) el.addEventListener("click", () => sort(statistic.name));
+      const most = known.reduce((a, b) => (b.mean > a.mean ? b : a));
+      this.strips.push({ statistic, low, high, value, mark, el });
+      if (sort) attributes(value, { text: `${most.place} ${number(most.mean)}` });
+    }
+    fill(this.body, ...this.strips.map((strip) => strip.el));
+  }
+
+  /**
+   * Mark one head.
+   * @param {number} layer
+   * @param {number} head
+   * @param {string} sorted the statistic that heads are sorted by
+   */
+  choose(layer, head, sorted) {
+    const info = this.report?.layers[layer]?.heads[head];
+    for (const { statistic, low, high, value, mark, el } of this.strips) {
+      const mean = info?.means[statistic.name];
+      const known = mean !== null && mean !== undefined;
+      attributes(mark, { x: known ? at(mean, low, high) - 0.75 : 0, visibility: known ? "visible" : "hidden" });
+      if (this.sort) attributes(el, { "aria-pressed": sorted === statistic.name });
+      else attributes(value, { text: known ? number(mean) : "–" });
+    }
+  }
+}
+
+/** @param {number} value @param {number} low @param {number} high */
+function at(value, low, high) {
+  return ((value - low) / (high - low || 1)) * (WIDTH - 3) + 1;
+}

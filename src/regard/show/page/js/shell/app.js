@@ -1,0 +1,354 @@
+// The app: one state, one chosen head, and the views that show it.
+
+import { LongHeads } from "../data/long-head.js";
+import { embedded, Reports } from "../data/page-data.js";
+import { preferredTheme, themeAround } from "../draw/color.js";
+import { fill, h } from "../draw/dom.js";
+import { atlas } from "../draw/head-pictures.js";
+import { makeViews, VIEWS, viewFor } from "../views/list.js";
+import { Names } from "../words/names.js";
+import { telling } from "../words/questions.js";
+import { Frame } from "./frame.js";
+import { pinIn, pinnedElsewhere, textOn } from "./pinned-word.js";
+import { download, fileName, pngOf, svgOf } from "./save-file.js";
+import { pressKey } from "./shortcuts.js";
+import { fromHash, Store, toHash } from "./state.js";
+
+/** @import { Page, Side, Transport, Weights } from "../data/page-data.js" */
+/** @import { Theme } from "../draw/color.js" */
+/** @import { View } from "../views/list.js" */
+/** @import { State } from "./state.js" */
+
+const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
+
+/** A page, or a widget in a notebook: everything inside one element. */
+export class App {
+  /**
+   * @param {HTMLElement} root
+   * @param {Page} page
+   * @param {Transport} transport
+   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement, cut?: (place: string) => void}} options
+   *   address: keep the state in the page's address; above: an element between the header and the question; cut: runs
+   *   the model without a head, "4.3", where a server can
+   */
+  constructor(root, page, transport, options) {
+    this.root = root;
+    this.address = options.address;
+    this.cut = options.cut;
+    this.reports = new Reports(page, transport);
+    this.longs = new LongHeads(this.reports);
+    const [layer, head] = page.reports[0].order[0] ?? [0, 0];
+    const asked = this.address ? fromHash(location.hash) : {};
+    this.store = new Store({ layer, head, ...page.start, ...options.state, ...asked });
+    this.#repair();
+    /** The weights of the chosen head, by token or by word. @type {Weights | null} */
+    this.weights = null;
+    /**
+     * The chosen head of a text that is too long for all weights.
+     * @type {import("../data/long-head.js").LongHead | null}
+     */
+    this.long = null;
+    this.rows = new Names(null, 0, false);
+    this.cols = new Names(null, 0, false);
+    /** @type {import("../draw/head-pictures.js").Atlas | null} */
+    this.atlas = null;
+    /** @type {Uint8Array | null} */
+    this.strongest = null;
+    this.drawnAtlas = "";
+    this.opening = -1; // the word that the opening question is about
+    /** What the pointer or the arrow keys are at. @type {{side: Side, unit: number, other: number}} */
+    this.hover = { side: "query", unit: -1, other: -1 };
+    /** @type {Theme} */
+    this.theme = "light";
+    this.width = 0;
+    this.height = HEIGHT;
+    this.request = {};
+    this.aborter = new AbortController();
+    root.classList.add("regard");
+    const events = {
+      point: (/** @type {number} */ unit, /** @type {Side} */ side = "query") => this.point(side, unit),
+      pick: (/** @type {number} */ unit, /** @type {Side} */ side = "query") => this.pick(side, unit),
+      leave: () => this.leave(),
+      find: (/** @type {string} */ text) => this.find(text),
+      save: (/** @type {"svg" | "png"} */ kind) => this.save(kind),
+    };
+    this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
+    /** @type {Record<string, View>} */
+    this.views = makeViews(this);
+    this.#chooseTheme();
+    this.stop = this.store.listen((changed) => this.#update(changed));
+    this.observer = new ResizeObserver(() => this.#resize());
+    this.observer.observe(root);
+    this.#listen();
+    this.#load();
+  }
+
+  /** The report that is shown. */
+  get report() {
+    return this.reports.page.reports[this.store.state.report];
+  }
+
+  /** The name of the view that is shown: the chosen one, or what shows one head of a text of this length. */
+  get viewName() {
+    const { view, layer } = this.store.state;
+    return viewFor(view, this.report.layers[layer]);
+  }
+
+  /** The view that is shown. */
+  get view() {
+    return this.views[this.viewName];
+  }
+
+  /** Did the person choose the focus, by pointing or pinning? */
+  get chosen() {
+    return this.hover.unit >= 0 || this.pinned !== null;
+  }
+
+  /**
+   * What is in focus: the pinned word, the one pointed at, or the one of the opening question.
+   * @returns {{side: Side, unit: number, other: number}}
+   */
+  get shown() {
+    const pin = this.pinned;
+    if (!pin) return this.hover.unit >= 0 ? this.hover : { side: "query", unit: this.opening, other: -1 };
+    const { side, unit } = pin;
+    return { side, unit, other: this.hover.side === side && this.hover.unit === unit ? this.hover.other : -1 };
+  }
+
+  /** The pinned word, if this layer reads it. */
+  get pinned() {
+    return pinIn(this.store.state, this.report, this);
+  }
+
+  /** Pin a word. @param {Side} side @param {number} unit */
+  pin(side, unit) {
+    const focus = (side === "query" ? this.rows : this.cols).first[unit];
+    this.store.set({ side, focus, text: textOn(this.store.state, this.report, side), pinned: true });
+  }
+
+  /** The pointer is over a word or a cell. @param {Side} side @param {number} unit @param {number} [other] */
+  point(side, unit, other = -1) {
+    if (this.hover.side === side && this.hover.unit === unit && this.hover.other === other) return;
+    this.hover = { side, unit, other };
+    this.#focus();
+  }
+
+  /** The pointer has left. */
+  leave() {
+    if (this.hover.unit < 0) return;
+    this.hover = { side: "query", unit: -1, other: -1 };
+    this.#focus();
+  }
+
+  /** Pin a word; a pinned one is unpinned. @param {Side} side @param {number} unit */
+  pick(side, unit) {
+    const now = this.pinned;
+    if (now?.side === side && now.unit === unit) this.store.set({ pinned: false, focus: -1, text: -1 });
+    else this.pin(side, unit);
+  }
+
+  /** Choose a head. @param {number} layer @param {number} head @param {string} [view] */
+  choose(layer, head, view = this.store.state.view) {
+    this.store.set({ layer, head, view });
+  }
+
+  /**
+   * Go to a head (4.3) or pin a word; the same word again goes to where it occurs next.
+   * @param {string} text
+   * @returns {string} what happened, where the view does not say it
+   */
+  find(text) {
+    const head = /^(\d+)\.(\d+)$/.exec(text);
+    if (head) {
+      const [layer, number] = [Number(head[1]), Number(head[2])];
+      if (!this.report.layers[layer]?.heads[number]) return `There is no head ${text}.`;
+      this.choose(layer, number);
+      return `head ${text}, ${this.report.layers[layer].heads[number].role}`;
+    }
+    for (const side of /** @type {Side[]} */ (["query", "key"])) {
+      const matches = (side === "query" ? this.rows : this.cols).matching(text);
+      if (!matches.length) continue;
+      const now = this.pinned?.side === side ? this.pinned.unit : -1;
+      this.pin(side, matches.find((one) => one > now) ?? matches[0]);
+      return ""; // the view says where it looks
+    }
+    if (/^\/./.test(text)) return this.find(text.slice(1)); // the key of the field, pressed again inside it
+    return `There is no word ${text}.`;
+  }
+
+  /** The value of a CSS variable. @param {string} name */
+  color(name) {
+    return getComputedStyle(this.root).getPropertyValue(name).trim();
+  }
+
+  /** Draw the view again: something that it waited for is here. */
+  redraw() {
+    this.#drawView();
+  }
+
+  /** Save what is shown as a file. @param {"svg" | "png"} kind */
+  async save(kind) {
+    const { layer, head } = this.store.state;
+    const name = this.viewName === "heads" ? "" : `${layer}.${head}`;
+    const { ask, reading, view } = this.frame;
+    const svg = svgOf([ask.el, reading, view], {
+      background: this.color("--paper"),
+      title: [this.report.title, this.viewName, name].join(" ").trim(),
+    });
+    try {
+      const blob = kind === "svg" ? new Blob([svg], { type: "image/svg+xml" }) : await pngOf(svg);
+      download(blob, fileName([this.report.title, this.viewName, name], kind));
+    } catch (error) {
+      this.frame.say(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Take the page down. */
+  destroy() {
+    this.stop();
+    this.observer.disconnect();
+    this.aborter.abort();
+    fill(this.root);
+    delete this.root.dataset.ready;
+  }
+
+  /** A state from an address may name what is not here. */
+  #repair() {
+    const { state } = this.store;
+    const { reports } = this.reports.page;
+    if (!reports[state.report]) state.report = 0;
+    const report = reports[state.report];
+    if (!report.layers[state.layer]?.heads[state.head]) [state.layer, state.head] = report.order[0] ?? [0, 0];
+    if (!VIEWS.some(({ name }) => name === state.view)) state.view = "head";
+    if (!report.sequences[state.text]) state.text = -1;
+    const layer = report.layers[state.layer];
+    const ofLayer = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
+    const size = report.sequences[state.text]?.pieces.length ?? ofLayer;
+    if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false, text: -1 });
+  }
+
+  #listen() {
+    const { signal } = this.aborter;
+    this.root.addEventListener("keydown", (event) => pressKey(this, event), { signal });
+    if (!this.address) return;
+    document.addEventListener("keydown", (event) => event.target === document.body && pressKey(this, event), {
+      signal,
+    });
+    const follow = () => {
+      this.store.set(fromHash(location.hash));
+      this.#repair();
+    };
+    addEventListener("hashchange", follow, { signal });
+  }
+
+  #chooseTheme() {
+    const { theme } = this.store.state;
+    const { root } = this;
+    this.theme = theme || (this.address ? preferredTheme() : themeAround(root.parentElement ?? root));
+    root.dataset.theme = this.theme;
+    if (this.address) document.documentElement.dataset.theme = this.theme;
+  }
+
+  /** Load what the chosen head needs, and draw it as it arrives. */
+  async #load() {
+    const { report, layer, head } = this.store.state;
+    const request = {};
+    this.request = request;
+    const info = this.report.layers[layer];
+    const words = this.store.state.words && !info.grid;
+    Object.assign(this, Names.of(this.report, info, words));
+    this.#drawFrame();
+    try {
+      if (!info.T || !info.S) return this.#drawEmpty();
+      if (info.grid) {
+        const long = await this.longs.get(report, layer, head);
+        if (request !== this.request) return;
+        Object.assign(this, { long, weights: null, opening: telling(long, this.rows, this.cols) });
+      } else {
+        const exact = await this.reports.weights(report, layer, head);
+        if (request !== this.request) return;
+        this.weights =
+          words && this.rows.known && this.cols.known ? exact.merged(this.rows.unit, this.cols.unit) : exact;
+        this.long = null;
+        this.opening = telling(this.weights, this.rows, this.cols);
+      }
+      this.#drawView();
+      const drawn = `${report} ${this.theme}`;
+      if (this.drawnAtlas !== drawn) {
+        const both = [atlas(this.reports, report, this.theme), this.reports.transport(`strongest.${report}`)];
+        const [image, strongest] = /** @type {[import("../draw/head-pictures.js").Atlas, Uint8Array]} */ (
+          await Promise.all(both)
+        );
+        if (request !== this.request) return;
+        Object.assign(this, { atlas: image, strongest, drawnAtlas: drawn });
+        this.#drawView();
+      }
+      this.root.dataset.ready = `${layer}.${head}`;
+    } catch (error) {
+      if (request !== this.request) return;
+      const text = error instanceof Error ? error.message : String(error);
+      fill(this.frame.view, h("p.error", { role: "alert" }, text));
+    }
+  }
+
+  /** A text without tokens: there is nothing to look at. */
+  #drawEmpty() {
+    Object.assign(this, { weights: null, long: null });
+    this.frame.ask.show({ question: ["This text has no tokens."], answer: [] });
+    fill(this.frame.view);
+    this.root.dataset.ready = "empty";
+  }
+
+  #drawFrame() {
+    const { state } = this.store;
+    this.frame.draw(this.report, { ...state, view: this.viewName }, this, this.theme);
+  }
+
+  #drawView() {
+    if (!this.rows.size || !this.cols.size) return;
+    const { view } = this.frame;
+    if (view.firstChild !== this.view.el) fill(view, this.view.el);
+    this.root.dataset.view = this.viewName;
+    this.frame.reading.hidden = Boolean(this.view.ownText) || !(this.rows.known || this.cols.known);
+    this.width = this.root.clientWidth;
+    this.height = this.address ? innerHeight : HEIGHT;
+    this.view.draw();
+    this.#focus();
+  }
+
+  /** The focus has changed: only what shows it is drawn again. */
+  #focus() {
+    if (!this.weights && !this.long) return;
+    this.view.focus();
+    const { state } = this.store;
+    if (!this.view.ownText) this.frame.shade(this.view.shade(), this.pinned !== null, this.theme);
+    const { question, answer } = this.view.ask();
+    const isElsewhere = state.pinned && !this.pinned && this.viewName !== "heads";
+    const more = isElsewhere ? [pinnedElsewhere(state, this.report)] : [];
+    this.frame.ask.show({ question, answer: [...answer, ...more] });
+  }
+
+  /** @param {Set<keyof State>} changed */
+  #update(changed) {
+    const some = (/** @type {(keyof State)[]} */ ...names) => names.some((name) => changed.has(name));
+    if (changed.has("theme")) this.#chooseTheme();
+    if (changed.has("words")) this.hover = { side: "query", unit: -1, other: -1 };
+    if (some("report", "layer", "head", "words", "theme")) this.#load();
+    else if (some("view", "role", "sort", "step", "other", "against")) {
+      this.#drawFrame();
+      this.#drawView();
+    } else this.#focus();
+    if (this.address) history.replaceState(null, "", `#${toHash(this.store.state)}`);
+  }
+
+  #resize() {
+    if (this.root.clientWidth !== this.width && (this.weights || this.long)) this.#drawView();
+  }
+}
+
+/** Start the page: its data are in the document. */
+export function startPage() {
+  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
+  const text = document.getElementById("regard-document")?.textContent ?? "";
+  return new App(root, JSON.parse(text), embedded(document), { address: true });
+}

@@ -1,0 +1,200 @@
+// The page on a local server: a box for a text of one's own. Reports and their blocks are fetched when they are needed.
+
+import { gunzip } from "../data/page-data.js";
+import { preferredTheme } from "../draw/color.js";
+import { attributes, h } from "../draw/dom.js";
+import { App } from "./app.js";
+import { toHash } from "./state.js";
+
+/**
+ * What the server says of itself: the models, the text to begin with, the characters that it reads at most, and whether
+ * it cuts heads. A question may name a head to cut, "4.3".
+ * @typedef {{models: string[], text: string, longest: number, cuts?: boolean}} Settings
+ * @typedef {{text: string, model: string, cut?: string}} Question
+ */
+
+const LONGEST_ADDRESS = 2000; // characters of a question in the page's address; longer texts are not kept in it
+
+/**
+ * The question in an address; what is missing is as the server says.
+ * @param {string} search the part of an address that begins with ?
+ * @param {Settings} settings
+ * @returns {Question}
+ */
+export function fromSearch(search, settings) {
+  const parts = new URLSearchParams(search);
+  const model = parts.get("model") ?? "";
+  const cut = parts.get("cut") ?? "";
+  return {
+    text: parts.get("text") || settings.text,
+    model: settings.models.includes(model) ? model : settings.models[0],
+    ...(settings.cuts && /^\d+\.\d+$/.test(cut) ? { cut } : {}),
+  };
+}
+
+/**
+ * The question as a part of an address; empty where it is too long, or nothing but what the server begins with.
+ * @param {Question} question @param {Settings} settings @returns {string}
+ */
+export function toSearch({ text, model, cut }, settings) {
+  const parts = new URLSearchParams();
+  if (text !== settings.text) parts.set("text", text);
+  if (model !== settings.models[0]) parts.set("model", model);
+  if (cut) parts.set("cut", cut);
+  const search = parts.toString();
+  return search && search.length <= LONGEST_ADDRESS ? `?${search}` : "";
+}
+
+/** The page, and the box above it. */
+class ServedPage {
+  /** @param {HTMLElement} root @param {Settings} settings */
+  constructor(root, settings) {
+    this.root = root;
+    this.settings = settings;
+    /** @type {App | null} */
+    this.app = null;
+    this.id = "";
+    this.request = {};
+    this.question = fromSearch(location.search, settings);
+    this.box = /** @type {HTMLTextAreaElement} */ (
+      h("textarea", { rows: 1, placeholder: "Type a text of your own", "aria-label": "text", spellcheck: "false" })
+    );
+    this.models = /** @type {HTMLSelectElement} */ (
+      h("select", { "aria-label": "model" }, ...settings.models.map((name) => h("option", { text: name, value: name })))
+    );
+    this.models.hidden = settings.models.length < 2;
+    this.button = h("button", { text: "see", title: "Enter; Shift+Enter begins a new line" });
+    this.said = h("p", { role: "alert" });
+    this.form = h("form", { class: "own" }, this.box, this.models, this.button, this.said);
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.box.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.#submit();
+    });
+    this.models.addEventListener("change", () => this.#submit());
+    addEventListener("popstate", () => {
+      const question = fromSearch(location.search, settings);
+      if (toSearch(question, settings) !== toSearch(this.question, settings)) this.#see(question, false);
+    });
+    root.classList.add("regard");
+    root.dataset.theme = preferredTheme();
+    document.documentElement.dataset.theme = root.dataset.theme;
+    root.replaceChildren(h("header", {}, h("b", { text: "regard" })), h("main", {}, this.form));
+    this.#see(this.question, false);
+  }
+
+  #submit() {
+    const text = this.box.value.trim() ? this.box.value : this.question.text;
+    this.#see({ text, model: this.models.value }, true);
+  }
+
+  /**
+   * Show what the model does with a text.
+   * @param {Question} question
+   * @param {boolean} asked the person asked for it: it gets an address of its own
+   */
+  async #see(question, asked) {
+    const request = {};
+    this.request = request;
+    this.#say("", true);
+    try {
+      if (question.text.length > this.settings.longest * 2) throw new Error(this.#tooLong(question.text));
+      const { id, document: page } = await askServer(question);
+      if (request !== this.request) return;
+      this.#say("");
+      this.id = id;
+      this.#show(page, question, asked);
+    } catch (error) {
+      if (request === this.request) this.#say(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** @param {string} text */
+  #tooLong(text) {
+    const count = (/** @type {number} */ number) => number.toLocaleString("en");
+    const most = `at most ${count(this.settings.longest)} are read. Shorten it.`;
+    return `the text has ${count(text.length)} characters; ${most}`;
+  }
+
+  /** @param {import("../data/page-data.js").Page} page @param {Question} question @param {boolean} asked */
+  #show(page, question, asked) {
+    const focused = document.activeElement === this.box;
+    if (asked) {
+      // The head and the view stay; what was pinned belongs to the text before.
+      const before = this.app?.store.state;
+      const kept = before && question.model === this.question.model && question.cut === this.question.cut;
+      const hash = kept ? toHash({ ...before, report: 0, other: -1, pinned: false, focus: -1 }) : "";
+      history.pushState(null, "", `${location.pathname}${toSearch(question, this.settings)}${hash && `#${hash}`}`);
+    }
+    this.question = question;
+    this.models.value = question.model;
+    this.box.value = question.text === this.settings.text ? "" : question.text;
+    this.app?.destroy();
+    this.app = new App(this.root, page, (key) => this.#block(key), {
+      address: true,
+      above: this.form,
+      cut: this.settings.cuts ? (place) => this.#see({ ...this.question, cut: place }, true) : undefined,
+    });
+    if (focused) this.box.focus({ preventScroll: true });
+  }
+
+  /**
+   * A block of the report; where the server no longer keeps it, its text is sent again.
+   * @param {string} key @returns {Promise<Uint8Array>}
+   */
+  async #block(key) {
+    const { question } = this;
+    let answer = await fetchFrom(`api/block/${this.id}/${key}`);
+    if (answer.status === 404) {
+      const { id } = await askServer(question);
+      if (question === this.question) this.id = id;
+      answer = await fetchFrom(`api/block/${id}/${key}`);
+    }
+    if (!answer.ok) throw new Error(await refusalOf(answer));
+    return gunzip(new Uint8Array(await answer.arrayBuffer()));
+  }
+
+  /**
+   * @param {string} sentence what went wrong
+   * @param {boolean} [waiting]
+   */
+  #say(sentence, waiting = false) {
+    attributes(this.said, { text: sentence.charAt(0).toUpperCase() + sentence.slice(1) });
+    attributes(this.button, { text: waiting ? "reading…" : "see" });
+    attributes(this.form, { "aria-busy": waiting ? "true" : null });
+  }
+}
+
+/** @param {Question} question @returns {Promise<{id: string, document: import("../data/page-data.js").Page}>} */
+async function askServer(question) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetchFrom("api/see", { method: "POST", headers, body: JSON.stringify(question) });
+  if (!answer.ok) throw new Error(await refusalOf(answer));
+  return answer.json();
+}
+
+/** @param {string} path @param {RequestInit} [options] */
+async function fetchFrom(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch {
+    throw new Error("The server does not answer. Start it again: regard serve");
+  }
+}
+
+/** Why the server refused, in its own words. @param {Response} answer @returns {Promise<string>} */
+async function refusalOf(answer) {
+  const content = await answer.json().catch(() => ({}));
+  return typeof content.error === "string" ? content.error : `The server answers with status ${answer.status}.`;
+}
+
+/** Start the page that a local server sent: what it says of itself is in the document. */
+export function startServed() {
+  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
+  return new ServedPage(root, JSON.parse(document.getElementById("regard-document")?.textContent ?? ""));
+}

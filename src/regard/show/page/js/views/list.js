@@ -1,0 +1,43 @@
+// Every view of the page, in the order of its tabs. A new view is a file of its own and a line here.
+
+import { compareView } from "./compare.js";
+import { headView } from "./head.js";
+import { headsView } from "./heads.js";
+import { longView } from "./long.js";
+import { stepsView } from "./steps.js";
+
+/** @import { LayerInfo, Side } from "../data/page-data.js" */
+/** @import { App } from "../shell/app.js" */
+/** @import { Ask } from "../words/questions.js" */
+/**
+ * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
+ * that the text is shaded by, and the word in focus. ownText: the view shows the text itself.
+ * @typedef {{el: HTMLElement, ownText?: boolean, draw: () => void, focus: () => void, ask: () => Ask, shade: () =>
+ *   {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
+ * How a view is listed. name: in the address; label: of its tab; shows: can it show this layer? instead: the view that
+ * takes its place where it cannot.
+ * @typedef {{name: string, label: string, make: (app: App) => View, shows?: (layer: LayerInfo) => boolean, instead?:
+ *   string}} ListedView
+ */
+
+/** @type {ListedView[]} */
+export const VIEWS = [headsView, headView, stepsView, longView, compareView];
+
+/** All views, made for a page. @param {App} app @returns {Record<string, View>} */
+export function makeViews(app) {
+  return Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(app)]));
+}
+
+/** Can this view show the layer? @param {string} view @param {LayerInfo} layer */
+export function hasView(view, layer) {
+  return VIEWS.find(({ name }) => name === view)?.shows?.(layer) ?? true;
+}
+
+/**
+ * The view that shows the layer: the one that was asked for, or that in its place.
+ * @param {string} view
+ * @param {LayerInfo} layer
+ */
+export function viewFor(view, layer) {
+  return hasView(view, layer) ? view : (VIEWS.find(({ name }) => name === view)?.instead ?? "head");
+}
