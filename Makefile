@@ -14,7 +14,8 @@ COMPILED := $(shell grep -rl mark.compiled tests --include="test_*.py")
 .PHONY: demo test slow torture zoo lint types page base bench clean help
 
 demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
-	@$(BIN)/regard see -o page.html
+	@$(BIN)/regard see
+	@$(BIN)/regard page -o page.html
 	@printf '\n  Open page.html in a browser. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
 
 test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones

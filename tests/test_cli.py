@@ -78,7 +78,7 @@ def test_without_a_command_the_help_is_shown(monkeypatch, capsys):
     assert "Commands:\n" in told.out + told.err
 
 
-@pytest.mark.parametrize("name", ["trace", "see", "generate", "train"])
+@pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "generate", "train"])
 def test_help_has_one_style(name):
     text = run.invoke(app, [name, "--help"]).output
     assert not re.search(r"default:\s+\(|<list|range>|x>=|\S  \[(default|required)", text)
@@ -97,7 +97,7 @@ def test_words_outside_ascii_arrive_in_the_c_locale(tmp_path):
     file = tmp_path / "höre.txt"
     file.write_text("ich", encoding="utf-8")
     assert run_in_the_c_locale("see", str(file), "--json").returncode == 0
-    refused = run_in_the_c_locale("see", "ich", "-o", str(tmp_path / "höre.html"))
+    refused = run_in_the_c_locale("page", "ich", "-o", str(tmp_path / "höre.html"))
     assert refused.returncode == 2
     assert b"cannot be in a file name here: the locale of this terminal is not UTF-8; set one:" in refused.stderr
 
@@ -173,7 +173,7 @@ def test_the_script_of_a_shell_can_be_shown():
 NO_DEFAULT = {"--version", "--install-completion", "--show-completion", "--help", "--data", "--out"}
 
 
-@pytest.mark.parametrize("name", ["see", "serve", "generate", "train"])
+@pytest.mark.parametrize("name", ["see", "page", "compare", "effect", "serve", "generate", "train"])
 def test_every_option_shows_its_default(name):
     text = run.invoke(app, [name, "--help"]).output
     options = re.split(r"\n  (?=-)", text.partition("Options:")[2].strip("\n "))
@@ -183,13 +183,19 @@ def test_every_option_shows_its_default(name):
             assert re.search(r"\[default:", option), option
 
 
+@pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "effect", "serve", "check", "grade", "generate"])
+def test_a_command_has_one_job_and_at_most_14_options(name):
+    options = run.invoke(app, [name, "--help"]).output.partition("Options:")[2]
+    assert len(re.findall(r"^  -", options, re.MULTILINE)) - 1 <= 14  # without --help
+
+
 def test_the_installed_command_answers():
     command = [sys.executable, "-c", "from regard.cli import main; main()", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "see", "serve", "check", "grade", "generate", "train"]
+COMMANDS = ["trace", "see", "page", "compare", "effect", "serve", "check", "grade", "generate", "train"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)

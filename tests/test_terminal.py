@@ -13,7 +13,7 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_help_keeps_to_the_terminal_and_to_80_columns(columns):
-    for arguments in ([], ["trace"], ["see"], ["generate"], ["train"]):
+    for arguments in ([], ["trace"], ["see"], ["page"], ["compare"], ["generate"], ["train"]):
         ended = in_terminal(*arguments, "--help", columns=columns)
         assert (ended.status, ended.width <= min(columns, 80)) == (0, True), ended.out
         assert not ESCAPE.search(ended.out)

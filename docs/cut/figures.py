@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import regard
-from regard.commands.texts import REPEATED
+from regard.commands.shared.texts import REPEATED
 
 HERE = Path(__file__).parent
 model = regard.GPT.from_pretrained("tiny")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import regard
-from regard.commands.texts import REPEATED
+from regard.commands.shared.texts import REPEATED
 from regard.show.page.write import titled_texts, write_page
 from regard.traces.one_layer import trace_layers
 

@@ -9,7 +9,7 @@ def start() -> None:
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     if listens:  # until the import below is done, nothing has been printed that must be flushed
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from regard.commands.interrupt import leave
+    from regard.commands.terminal.interrupt import leave
 
     if listens:
         signal.signal(signal.SIGINT, leave)

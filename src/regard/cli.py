@@ -12,19 +12,22 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.ascii import use_ascii_where_needed
 from regard.commands.check import check
+from regard.commands.compare import compare
 from regard.commands.effect import effect
 from regard.commands.generate import generate
 from regard.commands.grade import grade
-from regard.commands.interrupt import STATUS, interruptible
 from regard.commands.learn import learn
 from regard.commands.notebook import notebook
+from regard.commands.page import page
 from regard.commands.see import see
 from regard.commands.serve import serve
+from regard.commands.terminal.ascii import use_ascii_where_needed
+from regard.commands.terminal.interrupt import STATUS, interruptible
+from regard.commands.terminal.old_spellings import new_spelling
+from regard.commands.terminal.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
 from regard.commands.trace import trace
 from regard.commands.train import train
-from regard.commands.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
 from regard.support.printable import printable_output
 
 app = typer.Typer(
@@ -45,13 +48,13 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, effect, serve, check, grade, notebook, train, generate):
+for _command in (trace, see, page, compare, effect, serve, check, grade, notebook, train, generate):
     app.command(cls=RegardCommand)(_command)
 app.add_typer(learn, name="learn")
 
 
 def main() -> None:
-    """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none; there is never a traceback."""
+    """Run the command. An error is one line on stderr, Ctrl-C and a closed pipe are none, never a traceback."""
     use_ascii_where_needed()
     with printable_output():
         with interruptible() as interruption:
@@ -92,15 +95,15 @@ def _misused(error: Any) -> int:
     """Report a wrong command line in one line; without any arguments, show the help."""
     if not error.format_message() or type(error).__name__ == "NoArgsIsHelpError":
         error.show()
-    else:
-        name = sys.argv[1] if len(sys.argv) > 1 else ""
-        known = any(
-            name == one.name or name == getattr(one.callback, "__name__", "") for one in app.registered_commands
-        )
-        usual = f"regard {name}" if known else "regard"
-        command = error.ctx.command_path if getattr(error, "ctx", None) else usual
-        message = explain_usage(error, sys.argv[2:], command)
-        _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
+        return int(error.exit_code)
+    name, typed = (sys.argv[1:] or [""])[0], sys.argv[2:]
+    if name == "see" and (moved := new_spelling(getattr(error, "option_name", ""), typed)):
+        return _failed(moved)
+    known = any(name in (one.name, getattr(one.callback, "__name__", "")) for one in app.registered_commands)
+    usual = f"regard {name}" if known else "regard"
+    command = error.ctx.command_path if getattr(error, "ctx", None) else usual
+    message = explain_usage(error, typed, command)
+    _failed(f"{message}{' See' if message.endswith('?') else '; see'} {command} --help")
     return int(error.exit_code)
 
 

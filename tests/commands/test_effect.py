@@ -1,7 +1,6 @@
 """`regard effect`."""
 
 import json
-import re
 
 import pytest
 from typer.testing import CliRunner
@@ -25,13 +24,13 @@ def test_the_costliest_heads_are_listed_first_with_their_roles():
     rows = [line.split() for line in out.splitlines() if line[:3] in ("  0", "  4", "  5")]
     assert rows[0][:3] == ["0.2", "previous", "token"]
     assert [row[0] for row in rows] == [one.name for one in measured(heads=[(5, 0), (0, 2), (4, 3)]).order()]
-    assert f"regard see '{CAT}' --cut 0.2" in out
+    assert f"regard compare '{CAT}' --cut 0.2" in out
     assert max(len(line) for line in out.splitlines() if "regard " not in line) <= 80
 
 
 def test_the_next_commands_read_and_cut_as_this_one_did():
     out = effect(CAT, "--heads", "0.2", "--to", "mean", "--max-tokens", "7")
-    assert f"regard see '{CAT}' --max-tokens 7 --cut 0.2 --to mean\n" in out
+    assert f"regard compare '{CAT}' --max-tokens 7 --cut 0.2 --to mean\n" in out
     assert f"regard effect '{CAT}' --max-tokens 7 --to mean -o effect.svg\n" in out
 
 
@@ -83,16 +82,3 @@ def test_figure_and_file_are_written(tmp_path):
 def test_options_that_cannot_be_followed_say_why(arguments, message):
     with pytest.raises(ValueError, match=message):
         effect(*arguments)
-
-
-def test_a_page_begins_with_the_heads_by_effect(tmp_path):
-    path = tmp_path / "page.html"
-    CliRunner().invoke(cli.app, ["see", "The cat sat", "-o", str(path), "--effect"])
-    page = json.loads(re.search(r'id="regard-document">(.*?)</script>', path.read_text(), flags=re.DOTALL).group(1))
-    assert (page["start"]["view"], page["start"]["sort"]) == ("heads", "effect")
-    assert all("effect" in head["means"] for layer in page["reports"][0]["layers"] for head in layer["heads"])
-
-
-def test_only_a_page_is_shaded_by_effect():
-    result = CliRunner().invoke(cli.app, ["see", "The cat sat", "--effect"])
-    assert "--effect shades the heads of a page; add -o page.html" in str(result.exception)

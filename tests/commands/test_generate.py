@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.commands.generate import generate, printable
+from regard.commands.generate import generate, without_controls
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.generate.generate import GenerationStream as Stream
@@ -40,7 +40,7 @@ def test_the_text_is_on_stdout_and_how_it_went_on_stderr(directory):
     words = ["generate", "the cat", "--model", directory, "--max-new-tokens", "11", "--seed", "7", "--device", "cpu"]
     result = cli.invoke(app, words)
     assert result.exit_code == 0
-    assert result.stdout == printable(written(directory, seed=7, temperature=0.8, top_k=50)) + "\n"
+    assert result.stdout == without_controls(written(directory, seed=7, temperature=0.8, top_k=50)) + "\n"
     assert re.fullmatch(r"  11 tokens · \d+ tokens/s · seed 7 · ended by --max-new-tokens\n", result.stderr)
 
 
@@ -56,7 +56,7 @@ def test_several_samples_are_the_texts_of_the_seeds_that_follow(directory, capsy
     generate("the", model=directory, max_new_tokens=5, device="cpu", seed=7, samples=3, min_p=0.01)
     both = capsys.readouterr()
     texts = [written(directory, "the", 5, seed=n, temperature=0.8, top_k=50, min_p=0.01) for n in (7, 8, 9)]
-    assert both.out == "\n".join(printable(text) + "\n" for text in texts)
+    assert both.out == "\n".join(without_controls(text) + "\n" for text in texts)
     assert re.findall(r"seed (\d+)", both.err) == ["7", "8", "9"]
 
 
@@ -151,7 +151,7 @@ def test_a_device_that_is_not_there_is_told(directory):
 
 
 def test_control_characters_are_replaced_and_line_breaks_stay():
-    assert printable("a\x1b[2J\tb\x00\n\x9bc\x7f") == "a�[2J\tb�\n�c�"
+    assert without_controls("a\x1b[2J\tb\x00\n\x9bc\x7f") == "a�[2J\tb�\n�c�"
 
 
 def test_ctrl_c_keeps_what_was_written_and_says_so(directory, monkeypatch, capsys):

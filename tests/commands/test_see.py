@@ -58,7 +58,7 @@ def test_the_heads_of_a_model_directory_are_printed(folder, text, capsys):
     assert "head  role" in out
     layer, head = seen.order()[0]  # the one that the table lists first
     assert f"head {layer}.{head} · {seen[layer, head].role.name} · transformer.h.{layer}.attn[{head}]" in out
-    assert f"As a page:    regard see {text} --model {folder} -o page.html" in out
+    assert f"As a page:    regard page {text} --model {folder} -o page.html" in out
     assert all(f"\n  {layer}.{head} " in out for layer in range(2) for head in range(3))
 
 
@@ -133,13 +133,8 @@ def test_a_model_that_only_encodes_is_watched_without_a_language_head(folder, te
         ({"text": " "}, r"the text ' ' is empty; give it at least a word"),
         ({"head": "1.0", "every": True}, r"--head 1\.0 shows one head and --all every head; leave one of them out"),
         ({"save": "out.json"}, r"--save out\.json: a report is a safetensors file; try --save out\.safetensors"),
-        ({"output": "out.doc"}, r"-o out\.doc: a page is FILE\.html, a figure \.svg, \.png or \.pdf; try -o out\.html"),
-        ({"output": "/no/such/out.html"}, r"-o /no/such/out\.html: there is no directory /no/such; make it first"),
         ({"save": "/no/such/a.safetensors"}, r"--save /no/such/a\.safetensors: there is no directory /no/such; make"),
-        ({"steps": "1"}, r"--steps 1 is about a page; add -o page\.html"),
         ({"step": "scores", "token": "cat"}, r"--step scores shows one head and --token every head; leave one"),
-        ({"ladder": True}, r"--ladder shows its own example, so a text and --model cannot be used; leave --ladder"),
-        ({"opens": True}, r"--open needs a page to open; add -o page\.html"),
         (
             {"as_json": True, "every": True},
             r"--json prints all heads, so --head, --token, --step and --all have no effect",
@@ -239,16 +234,6 @@ def test_json_has_every_mean_and_the_tokens(folder, text, capsys):
     assert written["layers"][1]["heads"][2]["entropy"] == pytest.approx(seen[1, 2].summary["entropy"])
 
 
-def test_a_page_is_written_and_opened(folder, text, tmp_path, monkeypatch, capsys):
-    launched = []
-    monkeypatch.setattr("typer.launch", launched.append)
-    page = tmp_path / "page.html"
-    watch(str(folder), str(text), output=str(page), opens=True)
-    assert launched == [str(page)]
-    assert f"Wrote {page}" in capsys.readouterr().out
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
 def test_a_gpt_2_shows_a_step_as_a_model_of_ours_with_the_same_numbers(folder, text, capsys):
     seen = watch(str(folder), str(text), step="weights", head="1.2")
     row = next(line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["cat@1"])
@@ -265,7 +250,7 @@ def test_steps_of_a_model_of_another_type_are_refused(text, tmp_path):
 
 
 def test_of_a_long_text_the_table_alone_is_printed_and_nothing_is_kept(folder, text, monkeypatch, capsys):
-    monkeypatch.setattr("regard.commands.see._LONGEST_KEPT", 11)
+    monkeypatch.setattr("regard.commands.see.LONGEST_KEPT", 11)
     seen = watch(str(folder), str(text))
     out = capsys.readouterr().out
     layer, head = seen.order()[0]
@@ -275,15 +260,3 @@ def test_of_a_long_text_the_table_alone_is_printed_and_nothing_is_kept(folder, t
         seen[0, 0].weights()
     watch(str(folder), str(text), head="1.2")
     assert "A row is a token" in capsys.readouterr().out
-
-
-def test_a_figure_of_the_head_is_written_before_anything_is_printed(folder, text, tmp_path, capsys):
-    watch(str(folder), str(text), output=str(tmp_path / "head.svg"), head="1.2")
-    assert ">sat</text>" in (tmp_path / "head.svg").read_text()
-    assert "Wrote" in capsys.readouterr().out
-
-
-def test_figures_say_what_they_need(folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.commands.see_files.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"figures need matplotlib, which is missing; pip install \"regard\[plot\]\""):
-        watch(str(folder), str(text), output=str(tmp_path / "head.svg"))

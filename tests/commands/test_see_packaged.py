@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard import cli
-from regard.commands import models
+from regard.commands.shared import models
 from regard.gpt import GPT
 
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
@@ -20,8 +20,8 @@ def text(tmp_path):
     return str(tmp_path / "alice.txt")
 
 
-def watch(*arguments):
-    found = CliRunner().invoke(cli.app, ["see", *arguments])
+def watch(*arguments, command="see"):
+    found = CliRunner().invoke(cli.app, [command, *arguments])
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return found.stdout
@@ -39,9 +39,9 @@ def test_the_model_in_the_package_is_watched(named, text):
 
 
 def examples(page):
-    """The commands that a page shows with their output: the words after `regard see`, and the lines below."""
+    """The commands that a page shows with their output: the words after `regard`, and the lines below."""
     text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
-    found = re.findall(r"^\$ regard see (.*)\n((?:.+\n|\n)*?)```", text, flags=re.MULTILINE)
+    found = re.findall(r"^\$ regard ((?:see|compare) .*)\n((?:.+\n|\n)*?)```", text, flags=re.MULTILINE)
     return [(shlex.split(words), lines) for words, lines in found if lines.strip()]
 
 
@@ -49,10 +49,9 @@ def examples(page):
 def test_the_documentation_shows_what_is_printed(page, count):
     shown = examples(page)
     assert len(shown) == count
-    for words, lines in shown:
-        numbers = {
-            tuple(re.split(r"\d+\.\d\d", line)): re.findall(r"\d+\.\d\d", line) for line in watch(*words).splitlines()
-        }
+    for (command, *words), lines in shown:
+        printed = watch(*words, command=command)
+        numbers = {tuple(re.split(r"\d+\.\d\d", line)): re.findall(r"\d+\.\d\d", line) for line in printed.splitlines()}
         for line in lines.splitlines():
             if line.startswith("  ") and "…" not in line:
                 found = numbers[tuple(re.split(r"\d+\.\d\d", line))]
@@ -79,7 +78,7 @@ def test_a_directory_of_ours_is_watched_where_transformers_is_missing(text, tmp_
     GPT.from_pretrained("tiny").save_pretrained(tmp_path / "mine")
     real = models.find_spec
     monkeypatch.setattr(models, "find_spec", lambda name: None if name == "transformers" else real(name))
-    monkeypatch.setattr(models, "open_with_transformers", None)  # must not be called
+    monkeypatch.setattr(models, "_reader_with_transformers", None)  # must not be called
     assert "6 layers × 8 heads · 5 tokens" in watch(text, "--model", str(tmp_path / "mine"), "--max-tokens", "5")
 
 
@@ -91,7 +90,8 @@ def test_a_text_that_is_too_long_says_how_much_of_it_to_read(tmp_path):
         watch(str(tmp_path / "long.txt"))
     told = watch(str(tmp_path / "long.txt"), "--max-tokens", "512")
     assert "512 tokens" in told
-    assert told.count(f"regard see {tmp_path / 'long.txt'} --max-tokens 512 -") == 2  # what to run next runs as well
+    for command in ("see", "page"):  # what to run next runs as well
+        assert f"regard {command} {tmp_path / 'long.txt'} --max-tokens 512 -" in told
 
 
 def test_a_single_word_is_a_text():

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from regard import cli
 from regard.commands import serve as command
-from regard.commands.models import load_reader
+from regard.commands.shared.models import load_reader
 from regard.show.server import listen
 from terminal import in_terminal
 
@@ -146,7 +146,7 @@ def test_the_browser_is_opened_on_request(monkeypatch):
     monkeypatch.setattr(listen, "run_server", lambda *_: None)
     monkeypatch.setattr("webbrowser.open", opened.append)
     command.serve(port=0)
-    command.serve(port=0, open_browser=True)
+    command.serve(port=0, opens=True)
     assert len(opened) == 1
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", opened[0])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from regard.adoption.module_options import (
     is_gpt2,
     refuse_foreign_options,
 )
-from regard.adoption.plan import Plan, build, find_parts, state_of
+from regard.adoption.plan import Plan, build_layer, find_projections, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
 from regard.attention.layer import MultiHeadAttention
@@ -74,25 +75,9 @@ def adopt(
     >>> adopt(state, names=names, num_heads=2, causal=True).W_key.weight.equal(state["attn.k.weight"])
     True
     """
-    if isinstance(module, type):
-        raise ValueError(
-            f"adopt() takes over weights, and a class has none; pass an instance: adopt({module.__name__}(...))"
-        )
     if isinstance(module, MultiHeadAttention):
         return copy.deepcopy(module)
-    if isinstance(module, nn.Module):
-        refuse_foreign_options(module)
-        state, who = state_of(module), type(module).__name__
-        owners = [owner for owner in (module, getattr(module, "config", None)) if owner is not None]
-    elif isinstance(module, Mapping):
-        # Aliases that require gradients: what is adopted from plain tensors is there to be trained.
-        state = {
-            n: t.detach().requires_grad_(t.is_floating_point()) for n, t in module.items() if isinstance(t, Tensor)
-        }
-        owners, who = [], "the state dict"
-    else:
-        raise ValueError(f"adopt() takes a module or a state dict, not {type(module).__name__}")
-
+    state, who, owners = _read(module)
     stems = find_weights(state, names or {}, who)
     limit = find_number(owners, CONTEXT) or stored_mask(state, stems)
     plan = Plan(
@@ -107,13 +92,30 @@ def adopt(
     )
     if isinstance(module, nn.Module):
         plan = _verified(plan, module, min(7, limit or 7, context_length or 7))
-        return build(plan, state).train(module.training)
+        return build_layer(plan, state).train(module.training)
     if causal is None and stored_mask(state, stems) is None:
         raise ValueError(
             "a state dict does not say whether its layer hides the future; "
             "pass causal=True (GPT and other decoders) or causal=False (encoders)"
         )
-    return build(replace(plan, causal=causal is not False), state)
+    return build_layer(replace(plan, causal=causal is not False), state)
+
+
+def _read(module: nn.Module | Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str, list[Any]]:
+    """The weights, what messages call the module, and the objects whose attributes describe it."""
+    if isinstance(module, type):
+        raise ValueError(
+            f"adopt() takes over weights, and a class has none; pass an instance: adopt({module.__name__}(...))"
+        )
+    if isinstance(module, nn.Module):
+        refuse_foreign_options(module)
+        config = getattr(module, "config", None)
+        return state_of(module), type(module).__name__, [module] if config is None else [module, config]
+    if isinstance(module, Mapping):
+        # Aliases that require gradients: what is adopted from plain tensors is there to be trained.
+        tensors = {name: t.detach() for name, t in module.items() if isinstance(t, Tensor)}
+        return {n: t.requires_grad_(t.is_floating_point()) for n, t in tensors.items()}, "the state dict", []
+    raise ValueError(f"adopt() takes a module or a state dict, not {type(module).__name__}")
 
 
 def _verified(plan: Plan, module: nn.Module, T: int) -> Plan:
@@ -139,7 +141,7 @@ def _first_run(plan: Plan, module: nn.Module, T: int, generator: torch.Generator
     for dtype in (torch.float64, torch.float32):
         generator.manual_seed(T)
         twin = copy_for_trial(module, dtype)
-        d_in = find_parts(plan, state_of(twin))["W_query"][0].shape[1]
+        d_in = find_projections(plan, state_of(twin))["W_query"][0].shape[1]
         x = torch.randn(2, T, d_in, dtype=dtype, generator=generator, device="cpu")
         try:
             run_module(twin, x)

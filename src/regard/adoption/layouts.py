@@ -20,6 +20,19 @@ _SHOWN = ((*QKV,), ("W_q", "W_k", "W_v"), ("q_proj", "k_proj", "v_proj"), ("to_q
 
 def find_weights(state: Mapping[str, Tensor], names: Mapping[str, str], who: str) -> dict[str, str]:
     """The module's names of W_query, W_key and W_value (or qkv) and, where there is one, out_proj."""
+    stems = _chosen(state, names, who)
+    if not set(stems) - {"out_proj"}:
+        stems = {**_known(state, ""), **stems}
+    if "W_query" not in stems and "qkv" not in stems:
+        raise _unknown_layout(state, who)
+    prefix = stems.get("qkv", stems.get("W_query", "")).rpartition(".")[0]
+    known = _stems(state, f"{prefix}." if prefix else "")
+    out = next((known[name] for name in OUT_PROJECTIONS if name in known), None)
+    return stems if "out_proj" in stems or out is None else {**stems, "out_proj": out}
+
+
+def _chosen(state: Mapping[str, Tensor], names: Mapping[str, str], who: str) -> dict[str, str]:
+    """The names that were given, checked."""
     if wrong := set(names) - {*QKV, "qkv", "out_proj"}:
         raise ValueError(
             f"names has {', '.join(sorted(wrong))}; its keys are W_query, W_key, W_value or qkv, and out_proj"
@@ -28,27 +41,24 @@ def find_weights(state: Mapping[str, Tensor], names: Mapping[str, str], who: str
     if missing := [f"{stem!r} ({ours})" for ours, stem in stems.items() if not weight_name(state, stem)]:
         raise ValueError(f"names asks for {', '.join(missing)}, but {who} has only {_listed(state)}")
     projections = [ours for ours in stems if ours != "out_proj"]
-    if not projections:
-        stems = {**_known(state, ""), **stems}
-    elif projections != ["qkv"] and set(projections) != set(QKV):
+    if projections and projections != ["qkv"] and set(projections) != set(QKV):
         raise ValueError(
             f"names gives {', '.join(projections)}; it takes W_query, W_key and W_value together, or qkv alone"
         )
-    if "W_query" not in stems and "qkv" not in stems:
-        below = {name.rpartition(".")[0].rpartition(".")[0] for name in state} - {""}
-        inside = sorted(prefix for prefix in below if _known(state, prefix + "."))
-        raise ValueError(
-            f"{who} has no layout that adopt() knows; its parameters are {_listed(state)}. "
-            f"Known are {'; '.join(', '.join(row) for row in _SHOWN)}, …; packed: {', '.join(PACKED_PROJECTIONS[:5])}, …; "
-            f"and for the output {', '.join(OUT_PROJECTIONS[:8])}, …. "
-            + (f"One is inside, at {inside[0]}: adopt(module.{inside[0]}). " if inside else "")
-            + 'Or say which is which: names={"W_query": …, "W_key": …, "W_value": …, "out_proj": …} '
-            'or names={"qkv": …, "out_proj": …}'
-        )
-    prefix = stems.get("qkv", stems.get("W_query", "")).rpartition(".")[0]
-    known = _stems(state, f"{prefix}." if prefix else "")
-    out = next((known[name] for name in OUT_PROJECTIONS if name in known), None)
-    return stems if "out_proj" in stems or out is None else {**stems, "out_proj": out}
+    return stems
+
+
+def _unknown_layout(state: Mapping[str, Tensor], who: str) -> ValueError:
+    below = {name.rpartition(".")[0].rpartition(".")[0] for name in state} - {""}
+    inside = sorted(prefix for prefix in below if _known(state, prefix + "."))
+    return ValueError(
+        f"{who} has no layout that adopt() knows; its parameters are {_listed(state)}. "
+        f"Known are {'; '.join(', '.join(row) for row in _SHOWN)}, …; packed: {', '.join(PACKED_PROJECTIONS[:5])}, …; "
+        f"and for the output {', '.join(OUT_PROJECTIONS[:8])}, …. "
+        + (f"One is inside, at {inside[0]}: adopt(module.{inside[0]}). " if inside else "")
+        + 'Or say which is which: names={"W_query": …, "W_key": …, "W_value": …, "out_proj": …} '
+        'or names={"qkv": …, "out_proj": …}'
+    )
 
 
 def _known(state: Mapping[str, Tensor], prefix: str) -> dict[str, str]:

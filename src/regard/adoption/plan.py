@@ -35,10 +35,10 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
 
 
-def build(plan: Plan, state: Mapping[str, Tensor]) -> MultiHeadAttention:
+def build_layer(plan: Plan, state: Mapping[str, Tensor]) -> MultiHeadAttention:
     """The layer with the weights copied in. What the module does not have is 0 or the identity, and frozen."""
     with torch.enable_grad():  # so that a slice of a weight requires a gradient where the weight does
-        parts = find_parts(plan, state)
+        parts = find_projections(plan, state)
     q, k, out = parts["W_query"][0], parts["W_key"][0], parts.get("out_proj")
     with torch.device("meta"):  # no random initialisation: it would take time and advance the caller's random state
         layer = MultiHeadAttention(
@@ -65,7 +65,7 @@ def build(plan: Plan, state: Mapping[str, Tensor]) -> MultiHeadAttention:
     return layer
 
 
-def find_parts(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor | None]]:
+def find_projections(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Weight (out, in) and bias of W_query, W_key, W_value and, where there is one, out_proj; shapes checked."""
     parts = {}
     for ours, stem in plan.stems.items():
@@ -73,7 +73,7 @@ def find_parts(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple[Tenso
         weight, bias = state[name], find_bias(state, stem)
         if weight.dim() != 2 or not weight.is_floating_point():
             raise ValueError(
-                f"{name} is {shape_of(weight)}, {weight.dtype}; adopt() takes matrices of floating-point numbers"
+                f"{name} is {sizes_of(weight)}, {weight.dtype}; adopt() takes matrices of floating-point numbers"
             )
         parts[ours] = (weight.t() if plan.transposed[ours] else weight, bias)
     kinds = sorted({f"{t.dtype} on {t.device}" for pair in parts.values() for t in pair if t is not None})
@@ -127,12 +127,12 @@ def _head_dim(plan: Plan, q: Tensor) -> int:
 def _misfit(plan: Plan, state: Mapping[str, Tensor], rule: str) -> NoReturn:
     names = [weight_name(state, stem) or "" for stem in plan.stems.values()]
     names += [name for stem in plan.stems.values() for name in bias_names(stem) if name in state]
-    shapes = ", ".join(f"{name} {shape_of(state[name])}" for name in names)
+    shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in names)
     raise ValueError(
         f"the weights of {plan.who} do not fit one layer with num_heads={plan.num_heads}: {shapes}; {rule}"
     )
 
 
-def shape_of(t: Tensor) -> str:
+def sizes_of(t: Tensor) -> str:
     """A tensor's shape as it is written in error messages."""
     return f"({', '.join(map(str, t.shape))})"

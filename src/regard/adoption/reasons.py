@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from regard.adoption.layouts import bias_names, weight_name
-from regard.adoption.plan import find_parts, shape_of, state_of
+from regard.adoption.plan import find_projections, sizes_of, state_of
 from regard.adoption.trial import Trial, run_module
 from regard.mistakes.formula import Case, Projection
 from regard.mistakes.search import explanations
@@ -23,8 +23,8 @@ def explain_difference(trial: Trial) -> ValueError:
     who = trial.plan.who
     if theirs.shape != ours.shape:
         return ValueError(
-            f"{who} turns {shape_of(trial.x)} into {shape_of(theirs)}, but the weights that were found make "
-            f"{shape_of(ours)}; adopt the attention alone, or say which weights are its with names"
+            f"{who} turns {sizes_of(trial.x)} into {sizes_of(theirs)}, but the weights that were found make "
+            f"{sizes_of(ours)}; adopt the attention alone, or say which weights are its with names"
         )
     gap, size = (ours - theirs).abs().max(), theirs.abs().max()
     reason = next((text for find in REASONS if (text := find(trial))), None)
@@ -34,7 +34,7 @@ def explain_difference(trial: Trial) -> ValueError:
     )
 
 
-def random_in_eval(trial: Trial) -> str | None:
+def answers_differently(trial: Trial) -> str | None:
     """Dropout that also acts in eval()."""
     first, second = (run_module(trial.module, trial.x).out for _ in range(2))
     if torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
@@ -73,7 +73,7 @@ def known_mistake(trial: Trial) -> str | None:
     plan, x = trial.plan, trial.x
     if plan.scale is not None:
         return None
-    parts = find_parts(plan, state_of(trial.module))
+    parts = find_projections(plan, state_of(trial.module))
     projections = {name: Projection(weight, bias) for name, (weight, bias) in parts.items()}
     out = run_module(trial.module, x).out
     cases = [Case(x, projections, plan.num_heads, causal) for causal in (True, False)]
@@ -98,7 +98,7 @@ def other_parameters(trial: Trial) -> str | None:
     )
 
 
-REASONS = (random_in_eval, other_scale_or_causality, known_mistake, other_parameters)
+REASONS = (answers_differently, other_scale_or_causality, known_mistake, other_parameters)
 
 
 def _scales(trial: Trial) -> list[Scale]:

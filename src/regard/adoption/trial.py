@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.adoption.module_options import is_gpt2
-from regard.adoption.plan import Plan, build, shape_of, state_of
+from regard.adoption.plan import Plan, build_layer, sizes_of, state_of
 from regard.attention.layer import MultiHeadAttention
 from regard.support.vocabulary import MASK
 from regard.traces.failures import explain_failure
@@ -44,7 +44,7 @@ class Trial:
 
     def layer(self, **changes: Any) -> MultiHeadAttention:
         """The planned layer, or one whose plan differs by these changes."""
-        return build(replace(self.plan, **changes), state_of(self.module)).eval()
+        return build_layer(replace(self.plan, **changes), state_of(self.module)).eval()
 
     def agrees(self, **changes: Any) -> bool:
         """Does the layer, built with these changes to its plan, compute what the module computes?"""
@@ -123,11 +123,12 @@ def _arguments(module: nn.Module, x: Tensor, mask: Tensor | None, T: int) -> tup
 
 
 def _failed(module: nn.Module, x: Tensor, error: Exception) -> ValueError:
-    remedy = f"make it run on torch.randn{shape_of(x)} first"
+    remedy = f"make it run on torch.randn{sizes_of(x)} first"
     if isinstance(error, NameError):
         remedy = f"define {error.name} in forward, for example by batch_size, num_tokens, d_in = x.shape"
         remedy = "write import torch.nn.functional as F at the top of its file" if error.name == "F" else remedy
     message = str(error).strip().split("\n")[0]
     return ValueError(
-        f"{type(module).__name__} itself failed on x of shape {shape_of(x)}: {type(error).__name__}: {message}; {remedy}"
+        f"{type(module).__name__} itself failed on x of shape {sizes_of(x)}: "
+        f"{type(error).__name__}: {message}; {remedy}"
     )

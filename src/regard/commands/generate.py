@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from regard.commands.errors import as_flag, flags_named
-from regard.commands.usage import option_parameter
+from regard.commands.shared.options import TINY
+from regard.commands.terminal.usage import option_parameter
 from regard.gpt.generate.options import GenerateOptions, SamplingOptions
 from regard.gpt.option_table import flags_of
+from regard.support.argument_names import as_flag, named_as_flags
 from regard.support.printable import UNPRINTABLE, styled
 
 _FLAGS = tuple(flags_of(GenerateOptions))
@@ -27,20 +28,20 @@ _TOP_K = 50  # unless --top-k is given
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def generate(prompt: str = "", model: str = "tiny", device: str | None = None, **flags: Any) -> Any:
+def generate(prompt: str = "", model: str = TINY, device: str | None = None, **flags: Any) -> Any:
     """Generate text from a prompt."""
     options = {spec.name: spec.default for spec in _FLAGS} | flags
     samples, first = options.pop("samples"), options["seed"]
     _check_sampling(samples, options)
-    from regard.commands.models import load_gpt
+    from regard.commands.shared.models import load_gpt
 
-    with flags_named(device=device):
+    with named_as_flags("device"):
         loaded = load_gpt(model, device)
     first = random.randrange(2**31) if first is None else first  # chosen here so that it can be printed
     options["top_k"] = _TOP_K if options["top_k"] is None else options["top_k"] or None
     for number in range(samples):
         options["seed"] = seed = (first + number) % 2**32 if number else first  # as rows of one batch
-        with flags_named(**options):
+        with named_as_flags(*options):
             stream = loaded.stream(prompt, **options)
         ending = _write_text(stream, prompt, "\n" * (number > 0))
         if ending == "unread":
@@ -59,7 +60,7 @@ def _signature() -> Signature:
     text = typer.Argument(help="Text to continue.", show_default="an empty text")
     model = typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
     device = typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
-    own = {"prompt": (str, text, ""), "model": (str, model, "tiny"), "device": (str | None, device, None)}
+    own = {"prompt": (str, text, ""), "model": (str, model, TINY), "device": (str | None, device, None)}
     *before, after = (
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
         for name, (kind, info, default) in own.items()
@@ -73,9 +74,9 @@ generate.__signature__ = _signature()  # type: ignore[attr-defined]
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
     """Write the prompt and its continuation as it comes. "unread": the reader has closed the pipe, as head does."""
     try:
-        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else printable(prompt)))
+        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else without_controls(prompt)))
         for piece in stream:
-            _write(printable(piece))
+            _write(without_controls(piece))
         _write("\n")
     except KeyboardInterrupt:
         _write("\n")
@@ -105,10 +106,10 @@ def _check_sampling(samples: int, options: dict[str, Any]) -> None:
             )
 
 
-def printable(text: str) -> str:
+def without_controls(text: str) -> str:
     r"""Text for a terminal: control characters, which could move the cursor, become �.
 
-    >>> printable("a\x1b[2Jb")
+    >>> without_controls("a\x1b[2Jb")
     'a�[2Jb'
     """
     return UNPRINTABLE.sub("\ufffd", text)
@@ -116,7 +117,7 @@ def printable(text: str) -> str:
 
 def _prompt_in_dim(prompt: str) -> str:
     """The prompt is part of the text; dim, so that the generated part stands out."""
-    text = printable(prompt)
+    text = without_controls(prompt)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain else f"{_DIM}{text}{_PLAIN}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.commands.usage import RegardCommand, RegardGroup
+from regard.commands.terminal.usage import RegardCommand, RegardGroup
 from regard.support.printable import styled
 
 if TYPE_CHECKING:

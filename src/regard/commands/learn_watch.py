@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from regard.commands.keyboard import END, Keyboard
+from regard.commands.terminal.keyboard import END, Keyboard
 from regard.school.course.answers import AnswerChecker, CheckedAnswer, check_learner
 from regard.school.course.courses import Lesson
 from regard.school.course.learner import LearnerFolder

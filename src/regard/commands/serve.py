@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared import options
+from regard.commands.shared.options import TINY, check_max_tokens
+
 if TYPE_CHECKING:
-    from regard.commands.models import Reader
+    from regard.commands.shared.models import Reader
     from regard.show.page.payload import PageData
 
 
@@ -24,24 +27,21 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on. Others than 127.0.0.1 let other computers in.")
     ] = "127.0.0.1",
-    open_browser: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
-    ] = False,
+    opens: options.Open = False,
     max_tokens: Annotated[int, typer.Option(help="Refuse texts with more tokens.")] = 512,
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda, …")] = "cpu",
+    device: options.Device = "cpu",
 ) -> Any:
     """Show what every head does with your own texts, in the browser."""
-    names = list(dict.fromkeys(model or ["tiny"]))
+    names = list(dict.fromkeys(model or [TINY]))
     if not 0 <= port <= 65535:
         raise ValueError(f"--port {port} must be between 0 and 65535; 0 takes a free one")
-    if max_tokens < 1:
-        raise ValueError(f"--max-tokens {max_tokens} must be at least 1")
+    check_max_tokens(max_tokens)
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise ValueError(f"regard serve needs {' and '.join(missing)}; pip install 'regard[serve]'")
-    from regard.commands.interrupt import leave
-    from regard.commands.models import load_reader
-    from regard.commands.texts import REPEATED
+    from regard.commands.shared.models import load_reader
+    from regard.commands.shared.texts import REPEATED
+    from regard.commands.terminal.interrupt import leave
     from regard.show.server.app import create_app
     from regard.show.server.guard import is_loopback
     from regard.show.server.limits import Limits
@@ -59,23 +59,21 @@ def serve(
         if not is_loopback(host):
             print(f"  Every computer that can reach {host} can use it; there is no password.")
         print("  Ctrl-C ends it.", flush=True)
-        if open_browser:
+        if opens:
             import webbrowser
 
             webbrowser.open(address(listening))
         try:
             run_server(app, listening, limits)
         finally:
-            if (
-                app.state.turns.running
-            ):  # torch is computing in a thread, which nothing but the end of the process stops
+            if app.state.turns.running:  # torch computes in a thread, which only the end of the process stops
                 leave()
 
 
 def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[int, int] | None = None) -> PageData:
     """Run a model on a text, and return what the page shows of it; beside the text without a head, where one is cut."""
-    from regard.commands.models import TextTooLong
-    from regard.commands.see import watch_text
+    from regard.commands.shared.models import TextTooLong
+    from regard.commands.shared.runs import watch_text
     from regard.gpt.model import GPT
     from regard.heads.change.cut import cut as switch_off
     from regard.show.page.payload import page_data
@@ -91,14 +89,14 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
     except TextTooLong as error:
         longest = min(error.longest, max_tokens)
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
-    seen = watch_text(opened, keep=None, progress=False)
+    seen = watch_text(opened, progress=False)
     layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
     reports = titled_texts(seen, name if cut is None else "uncut", trace_layers(opened.model, opened.inputs, layers))
     if cut is None:
         return page_data(reports, thumbnails=True)
     _ = seen[cut]  # refuses a head that does not exist
     with switch_off(opened.model, cut):
-        without = watch_text(opened, keep=None, progress=False)
+        without = watch_text(opened, progress=False)
     change = seen.compare(without)[0]
     page = page_data([*reports, *titled_texts(without, f"without {cut[0]}.{cut[1]}")], thumbnails=True)
     page.document["start"] = {"view": "compare", "layer": change.layer, "head": change.head}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.commands.errors import check_heads_flags
+from regard.commands.shared.head_names import read_head
+from regard.commands.shared.options import TINY, refuse
+from regard.commands.shared.runs import open_texts, watch_text
 
 if TYPE_CHECKING:
     from regard.heads.report.report import Seen
@@ -52,36 +54,29 @@ def trace(
 ) -> None:
     """Show the steps of attention, with their shapes and values."""
     sizes = {"--d-model": d_model, "--heads": heads, "--kv-heads": kv_heads, "--batch": batch}
-    sizes["--no-causal" if causal is False else "--causal"] = causal
+    sizes["--no-causal" if causal is False else "--causal"] = causal is not None
     if tokens is not None:
         if text is not None:
             raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
         values = {"--step": step, "--head": head, "--layer": layer}
         remedy = 'for values, give a sentence: regard trace "The cat sat on the mat"'
-        _refuse(values, "--tokens shows shapes only", remedy)
+        refuse(values, "--tokens shows shapes only", remedy)
         _print_shapes(tokens, d_model or 768, heads or 12, kv_heads, batch or 1, causal is not False)
     elif text is not None:
         reason = "a sentence goes through the trained model in the package, which is causal and has its own sizes"
-        _refuse(sizes, reason, "for other sizes, give --tokens instead of a sentence")
+        refuse(sizes, reason, "for other sizes, give --tokens instead of a sentence")
         _print_sentence(text, layer, head, "weights" if step is None else step, everything=step is None)
     else:
-        _refuse(sizes, "the worked example has its own sizes", "for other sizes, add --tokens 100")
+        refuse(sizes, "the worked example has its own sizes", "for other sizes, add --tokens 100")
         remedy = 'give a sentence: regard trace "The cat sat on the mat" --head 4.3'
-        _refuse({"--head": head, "--layer": layer}, "the worked example shows every head", remedy)
+        refuse({"--head": head, "--layer": layer}, "the worked example shows every head", remedy)
         _print_ladder("weights" if step is None else step, everything=step is None)
 
 
-def _refuse(options: Mapping[str, object], reason: str, remedy: str) -> None:
-    """No option is ignored: those that mean nothing here are errors."""
-    typed = [name for name, value in options.items() if value is not None]
-    if typed:
-        raise ValueError(f"{' and '.join(typed)} cannot be used here: {reason}; {remedy}")
-
-
 def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, batch: int, causal: bool) -> None:
-    check_heads_flags(d_model, heads)
+    _check_divisible("--d-model", d_model, "--heads", heads)
     if kv_heads is not None:
-        check_heads_flags(heads, kv_heads, width="--heads", count="--kv-heads")
+        _check_divisible("--heads", heads, "--kv-heads", kv_heads)
     import torch
 
     import regard
@@ -105,6 +100,14 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, b
         "regard.MultiHeadAttention never keeps them."
     )
     _echo_commands({"See values": "regard trace"})
+
+
+def _check_divisible(width_flag: str, width: int, count_flag: str, count: int) -> None:
+    if width % count:
+        from regard.support.arguments import near_divisors
+
+        choices = near_divisors(width, count)
+        raise ValueError(f"{width_flag} {width} is not divisible by {count_flag} {count}; try {count_flag} {choices}")
 
 
 def _print_ladder(step: str, everything: bool) -> None:
@@ -184,50 +187,44 @@ def _another(step: str) -> str:
 
 
 def _print_sentence(text: str, layer: int | None, head: str | None, name: str, everything: bool) -> None:
-    chosen = _choose_head(layer, head)
+    place, which = read_head(head, layer)
+    chosen = None if place is None else int(place), which
     if not text.strip():
         raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
-    import torch
-
-    import regard
-    from regard.commands.models import PACKAGED, load_gpt
+    from regard.commands.shared.models import TextTooLong
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
-    from regard.support.tokens import TextTokens
+    from regard.traces.one_layer import trace_layer
 
-    model = load_gpt(PACKAGED, "cpu")
-    assert model.tokenizer is not None
-    ids = model.tokenizer.encode(text)
-    layers, heads, longest = model.config.num_layers, model.config.num_heads, model.config.context_length
-    if len(ids) > longest:
-        raise ValueError(f"the sentence has {len(ids)} tokens, and {PACKAGED} reads at most {longest}; shorten it")
-    labels = TextTokens(model.tokenizer.pieces(ids)).labels
-    attentions = [module for module in model.modules() if isinstance(module, regard.MultiHeadAttention)]
-    inputs: list[torch.Tensor] = []
-    hooks = [one.register_forward_pre_hook(lambda module, args: inputs.append(args[0])) for one in attentions]
-    with torch.no_grad(), regard.watch(model, keep=False) as seen:
-        model(torch.tensor([ids]))
-    for hook in hooks:
-        hook.remove()
+    try:
+        (opened,) = open_texts([TINY], [text], None, "cpu")
+    except TextTooLong as error:
+        raise ValueError(
+            f"the sentence has {error.tokens} tokens, and {TINY} reads at most {error.longest}; shorten it"
+        ) from None
+    config: Any = opened.model.config
+    tokens = opened.tokens
+    layers, heads = config.num_layers, config.num_heads
+    seen = watch_text(opened, keep=False, progress=False)
     number, which = _find_head(seen, chosen, layers, heads)
-    with torch.no_grad():
-        steps = regard.trace(attentions[number], inputs[number])
+    steps = trace_layer(opened.model, number, **opened.inputs)
     if name not in steps:
         raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
 
     quoted = shlex.quote(text) if len(text) <= _LONGEST else '"…"'
     typer.echo()
-    _echo(f"{PACKAGED}, the trained model in the package: {layers} layers × {heads} heads")
-    _echo(f"{len(ids)} token{'s' * (len(ids) != 1)} · head {number}.{which}: head {which} of layer {number}")
-    _echo(_role_line(seen, (number, which), chosen, len(ids)))
+    _echo(f"{TINY}, the trained model in the package: {layers} layers × {heads} heads")
+    _echo(f"{tokens} token{'s' * (tokens != 1)} · head {number}.{which}: head {which} of layer {number}")
+    _echo(_role_line(seen, (number, which), chosen, tokens))
     if everything:
         typer.echo(f"\n{steps.table(terminal_width())}\n")
         D = steps["context"].shape[-1]
         _echo(
             f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
-            f"shape: 1 text × {len(ids)} tokens × {model.config.d_model} numbers, or {heads} heads of {D}."
+            f"shape: 1 text × {tokens} tokens × {config.d_model} numbers, or {heads} heads of {D}."
         )
-    step = steps.find(name)
+    step, words = steps.find(name), seen[number, which].query_tokens
+    labels = words[0].labels if words else list(map(str, range(tokens)))
     table, legend = step_matrix(step, labels, which, heads, terminal_width())
     typer.echo()
     _echo(f"{name}{f' of head {number}.{which}' if belongs_to_a_head(step) else ''}: {step.operation}")
@@ -240,24 +237,6 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
             "Every head": f"regard see {quoted}",
         }
     )
-
-
-def _choose_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
-    """The layer and the head that were asked for; 4.3 is both.
-
-    >>> _choose_head(None, "4.3"), _choose_head(4, "3"), _choose_head(4, None)
-    ((4, 3), (4, 3), (4, None))
-    """
-    if head is None:
-        return layer, None
-    first, dot, last = head.rpartition(".")
-    if not (last.isdigit() and (first.isdigit() or not dot)):
-        raise ValueError(f"--head {head} must be a number, such as 3; or 4.3, head 3 of layer 4")
-    if dot and layer not in (None, int(first)):
-        raise ValueError(f"--head {head} is of layer {first}, but --layer is {layer}; leave one of them out")
-    if not dot and layer is None:
-        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0, or write --head 0.{head}")
-    return int(first) if dot else layer, int(last)
 
 
 def _find_head(seen: Seen, chosen: tuple[int | None, int | None], layers: int, heads: int) -> tuple[int, int]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.commands.errors import flags_named
-from regard.commands.usage import option_parameter
+from regard.commands.terminal.usage import option_parameter
 from regard.gpt.train.options import FitOptions, ModelOptions, command_table, for_command
+from regard.support.argument_names import named_as_flags
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -55,7 +55,7 @@ def train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) ->
 
     flags: options of the command, and of `fit`; what is missing or None is chosen by model and device.
     """
-    with flags_named(**flags):
+    with named_as_flags(*flags):
         return _train_on_files(data, out, **flags)
 
 

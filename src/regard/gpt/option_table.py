@@ -10,6 +10,8 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
+from regard.support.argument_names import named
+
 SAME: Any = object()  # the command has the default of Python
 A = TypeVar("A")
 B = TypeVar("B")
@@ -124,7 +126,7 @@ def number(holds: Callable[[Any], bool], rule: str) -> Callable[[str, Any], None
 
     def check(name: str, value: Any) -> None:
         if not holds(value):
-            raise ValueError(f"{name} ({value}) must be {rule}")
+            raise ValueError(f"{named(name, value)} must be {rule}")
 
     return check
 
@@ -132,4 +134,6 @@ def number(holds: Callable[[Any], bool], rule: str) -> Callable[[str, Any], None
 def valid_seed(name: str, value: int) -> None:
     """A seed: torch's generator uses 32 bits of it, so a larger one would silently equal another."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32:
-        raise ValueError(f"{name} ({value}) must be a whole number of at least 0 and below 2³²; try 7, or leave it out")
+        raise ValueError(
+            f"{named(name, value)} must be a whole number of at least 0 and below 2³²; try 7, or leave it out"
+        )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.support import vocabulary as words
+from regard.support.argument_names import named
 
 P = ParamSpec("P")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -83,7 +84,7 @@ def check_whole(**sizes: int) -> None:
     """Sizes must be whole numbers of at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} ({size}) must be a whole number of at least 1")
+            raise ValueError(f"{named(name, size)} must be a whole number of at least 1")
 
 
 def check_heads(d_out: int, num_heads: int) -> None:
@@ -119,7 +120,7 @@ def check_dropout(dropout: float) -> None:
 def check_share(name: str, share: float, usual: str) -> None:
     """A share is at least 0 and below 1."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
-        raise ValueError(f"{name} ({share}) must be at least 0 and below 1; {usual}")
+        raise ValueError(f"{named(name, share)} must be at least 0 and below 1; {usual}")
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:

@@ -1,8 +1,8 @@
 """Arrangements: are two tensors the same numbers, apart from the order of their axes?
 
-Layers keep the same tensor as (B, T, H, D), (B, H, T, D), (B·H, T, D), (B, T, H·D) or, for one text, (T, H·D). One is an
-arrangement of the other if axes of it, swapped and joined as a whole, give the other. A `view` that cuts through an axis
-is not: it puts numbers where they do not belong, which is a frequent mistake.
+Layers keep the same tensor as (B, T, H, D), (B, H, T, D), (B·H, T, D), (B, T, H·D) or, for one text, (T, H·D). One is
+an arrangement of the other if axes of it, swapped and joined as a whole, give the other. A `view` that cuts through an
+axis is not: it puts numbers where they do not belong, which is a frequent mistake.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Numbers:
         return bool((same | close).all()) and (hidden or is_sample or not bool(unseen.all()))
 
     def gap(self, arranged: Tensor, other: Numbers) -> tuple[int, ...]:
-        """Where the other, arranged like this one, is furthest from it; hidden numbers count if nothing else differs."""
+        """Where the other, arranged like this one, is furthest from it; hidden numbers count if nothing else does."""
         a, b = self.tensor, arranged
         gap = (a - b).abs().nan_to_num(nan=torch.inf).masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
         if not self.agrees(arranged, other, hidden=False):

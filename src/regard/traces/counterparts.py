@@ -8,7 +8,6 @@ scaled instead of the scores.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,27 +15,13 @@ import torch
 from torch import Tensor
 
 from regard.traces.arrangements import Numbers
-from regard.traces.lineage import OUTSIDE, ancestors, descendants
+from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants
 from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
 
 if TYPE_CHECKING:
-    from regard.traces.trace import Step, Trace
+    from regard.traces.trace import Trace
 
 _SLICES = 64  # heads or texts that are compared one by one
-
-
-@dataclass(frozen=True)
-class _Output:
-    """What a module returns, where that is not its last step."""
-
-    value: Tensor
-    inputs: tuple[int, ...]
-    name: str = "output"
-    operation: str = ""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.value.shape)
 
 
 class ComparedTrace:
@@ -47,7 +32,7 @@ class ComparedTrace:
     def __init__(self, trace: Trace, rtol: float | None, atol: float | None, is_this: bool = True) -> None:
         self.is_this = is_this  # the one whose diff was called, "this trace" in what is said
         self.input = None if trace.input is None else Numbers(trace.input, rtol, atol)
-        self.steps: list[Step | _Output] = list(trace.steps)
+        self.steps = list(trace.steps)
         self.named = trace.has_names
         out = _first_tensor(trace.out)
         self.has_out = out is not None
@@ -57,7 +42,9 @@ class ComparedTrace:
             self.final = max(same, default=-1)
             if self.final < 0:
                 last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
-                self.steps.append(_Output(out, last))
+                self.steps.append(
+                    Step("output", "", out, last)
+                )  # what a module returns, where that is not its last step
                 self.final = len(self.steps) - 1
         self.is_meta = any(step.value.is_meta for step in self.steps)
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]

@@ -91,18 +91,28 @@ def _first(a: ComparedTrace, b: ComparedTrace) -> Difference:
         return _describe(a, next(i for i in unequal if is_same_code or i in suspects))
     s, its = next(a.suspects(), a.final), list(b.suspects()) or [b.final]
     if s == a.final and (reached := a.find_counterpart(s)):
-        if b.final in reached:
-            return _other_shape(a, s, b.final)
-        after = {i for j in reached for i in descendants(b.steps, j)}
-        ends = f"; {'this' if a.is_this else 'the other'} one ends with {a.steps[s].name}"
-        return _missing(b, next((u for u in its if u in after), b.final), ends)
-    for u in _between(a, s, b, its):
+        return _ends_early(a, b, its, reached)
+    return _out_of_place(a, s, b, its) or _describe(a, s, its[0] if b.namesake(its[0]) is None else None)
+
+
+def _ends_early(a: ComparedTrace, b: ComparedTrace, suspects: list[int], reached: list[int]) -> Difference:
+    """The output of a is a step of b that is not its output: what comes after it is missing."""
+    if b.final in reached:
+        return _other_shape(a, a.final, b.final)
+    after = {i for j in reached for i in descendants(b.steps, j)}
+    ends = f"; {'this' if a.is_this else 'the other'} one ends with {a.steps[a.final].name}"
+    return _missing(b, next((u for u in suspects if u in after), b.final), ends)
+
+
+def _out_of_place(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> Difference | None:
+    """A step of b that comes before step s, and is missing in a or comes after it there."""
+    for u in _between(a, s, b, suspects):
         misplaced = b.namesake(u)
         if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
             return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
         if misplaced is not None and misplaced in descendants(a.steps, s):
             return _misplaced(a, misplaced, s, u)
-    return _describe(a, s, its[0] if b.namesake(its[0]) is None else None)
+    return None
 
 
 def _between(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> list[int]:

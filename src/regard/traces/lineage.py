@@ -1,4 +1,4 @@
-"""Lineage: which earlier steps a tensor was made from.
+"""Lineage: a step of a trace, and which earlier steps its tensor was made from.
 
 Every torch function hands the steps behind its arguments on to its result, until the result becomes a step itself.
 `t.diff` needs it: where a step is wrong, everything made from it is wrong too, and nothing else.
@@ -7,18 +7,40 @@ Every torch function hands the steps behind its arguments on to its result, unti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 OUTSIDE = -1  # stands for tensors that no step made: the input, parameters and buffers
 
 
+@dataclass(frozen=True)
+class Step:
+    """One named tensor on its way through a layer: of a step that the code names, or of a call of a torch function."""
+
+    name: str
+    operation: str
+    value: Tensor
+    inputs: tuple[int, ...] = ()  # the numbers of the steps that it was made from; −1 for a tensor from outside
+    why: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The tensor's dtype."""
+        return self.value.dtype
+
+
 class Lineage:
     """The numbers of the steps that each tensor was made from.
 
-    >>> import torch
     >>> lineage, x, y = Lineage(), torch.ones(2), torch.ones(2)
     >>> lineage.mark(x, 0)
     (-1,)
@@ -53,16 +75,7 @@ class Lineage:
         return sources
 
 
-@runtime_checkable
-class HasInputs(Protocol):
-    """A step or a call."""
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The numbers of the steps that it was made from."""
-
-
-def ancestors(steps: Sequence[HasInputs], number: int) -> set[int]:
+def ancestors(steps: Sequence[Step], number: int) -> set[int]:
     """The steps that this one was made from, directly or by way of others."""
     found: set[int] = set()
     waiting = [number]
@@ -73,7 +86,7 @@ def ancestors(steps: Sequence[HasInputs], number: int) -> set[int]:
     return found
 
 
-def descendants(steps: Sequence[HasInputs], number: int) -> set[int]:
+def descendants(steps: Sequence[Step], number: int) -> set[int]:
     """The steps that were made from this one, directly or by way of others."""
     found = {number}
     for i in range(number + 1, len(steps)):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
-from regard.traces.lineage import ancestors
+from regard.traces.lineage import Step, ancestors
 
 BEFORE_SOFTMAX = ("scores", "mask", "scaled")
 MATRICES = {*BEFORE_SOFTMAX, "bias", "weights", "dropout"}  # queries × keys
@@ -20,27 +19,6 @@ _PRODUCT = re.compile(r" @ |\b(matmul|bmm|mm|einsum|baddbmm)\(")
 _SCALE = re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")
 _SCALED_LAST = re.compile(r"[/×] [√(]*[\d.e−+]+\)*$")
 _MASK = re.compile(r"\b(masked_fill|where|setitem)\(|−∞")
-
-
-@runtime_checkable
-class HasOperation(Protocol):
-    """A step, as far as its meaning needs it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def operation(self) -> str:
-        """What made it."""
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The numbers of the steps that it was made from."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of its tensor."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +30,7 @@ class Meaning:
     own: frozenset[str] = frozenset()  # in this step alone
 
 
-def meanings(steps: Sequence[HasOperation], named: bool) -> list[Meaning]:
+def meanings(steps: Sequence[Step], named: bool) -> list[Meaning]:
     """The meaning of each step; `named` if their names were given by the code, not by the torch functions."""
     result: list[Meaning] = []
     softmaxed = _softmaxed(steps)
@@ -73,7 +51,7 @@ def meanings(steps: Sequence[HasOperation], named: bool) -> list[Meaning]:
     return result
 
 
-def _softmaxed(steps: Sequence[HasOperation]) -> set[int]:
+def _softmaxed(steps: Sequence[Step]) -> set[int]:
     """The steps that a softmax was made from, back to the product."""
     found: set[int] = set()
     for weights in (step for step in steps if step.operation.startswith("softmax(")):

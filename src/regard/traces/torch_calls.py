@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 from regard.traces.failures import explain_call
 from regard.traces.labels import COPIES, Labels, sizes
-from regard.traces.lineage import Lineage, ancestors, descendants
+from regard.traces.lineage import Lineage, Step, ancestors, descendants
 
 AROUND_SOFTMAX = {"scores", "mask", "scaled", "weights", "context"}  # the names that named_calls() gives
 _PRODUCTS = {"matmul", "bmm", "mm", "einsum", "baddbmm"}
@@ -26,21 +27,12 @@ _SUMS = {"add", "iadd", "sub", "isub"}  # a mask may be added
 _SCALES = {"div", "truediv", "itruediv", "mul", "imul", "rmul"}
 
 
-class TorchCall(NamedTuple):
-    """One call of a torch function."""
-
-    name: str
-    operation: str
-    value: Tensor
-    inputs: tuple[int, ...] = ()  # the numbers of the calls that it was made from; −1 for a tensor from outside
-
-
 class TorchCalls(TorchFunctionMode):
     """Record the name, operation and result of every torch function called inside."""
 
     def __init__(self, module: nn.Module | None = None) -> None:
         super().__init__()
-        self.calls: list[TorchCall] = []
+        self.calls: list[Step] = []
         self.labels = Labels(module)
         self.lineage, self._call_lineage = Lineage(), Lineage()  # by named steps, and by calls
         self._paused = self._labels_only = False
@@ -104,11 +96,11 @@ class TorchCalls(TorchFunctionMode):
             operation = self.labels.call(name, args, kwargs, sizes).text
             inputs = self._call_lineage.mark(result, len(self.calls))
             name_of_call = owner.path if owner else name.strip("_")
-            self.calls.append(TorchCall(name_of_call, operation, result.detach().clone(), inputs))
+            self.calls.append(Step(name_of_call, operation, result.detach().clone(), inputs))
         self.labels.follow(name, args, kwargs, result)
 
 
-def named_calls(calls: list[TorchCall]) -> list[TorchCall]:
+def named_calls(calls: list[Step]) -> list[Step]:
     """The calls, with the names of attention around each softmax and a number on repeated names."""
     names = [call.name for call in calls]
     for i in [i for i, name in enumerate(names) if name == "softmax"]:
@@ -125,7 +117,7 @@ def named_calls(calls: list[TorchCall]) -> list[TorchCall]:
         after = next((j for j in sorted(descendants(calls, i)) if names[j] in _PRODUCTS), None)
         if after is not None:
             names[after] = "context"
-    return [call._replace(name=name) for call, name in zip(calls, numbered(names), strict=True)]
+    return [replace(call, name=name) for call, name in zip(calls, numbered(names), strict=True)]
 
 
 def _hides(scores: Tensor) -> bool:

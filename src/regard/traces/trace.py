@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +19,7 @@ from regard.steps import collecting
 from regard.support.drawing import as_figure, as_html, as_text
 from regard.traces.differences import Difference, find_difference
 from regard.traces.failures import describe_argument, explain_arguments, explain_failure
+from regard.traces.lineage import Step
 from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
 
 # Why a learner should care about each step, in the words used everywhere in the project.
@@ -43,27 +44,6 @@ WHY = {
     "out": "heads mixed together",
 }
 SPLITS = {"split", "split keys", "split values"}  # their reason is the number of heads, from the shape
-
-
-@dataclass(frozen=True)
-class Step:
-    """One named tensor on its way through a layer."""
-
-    name: str
-    operation: str
-    value: Tensor
-    why: str
-    inputs: tuple[int, ...] = ()  # the numbers of the steps that it was made from; −1 for a tensor from outside
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
-        return tuple(self.value.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The tensor's dtype."""
-        return self.value.dtype
 
 
 class Trace:
@@ -116,7 +96,7 @@ class Trace:
             number = f" {self._seen[name]}" if self._seen[name] > 1 else ""
             # A copy: code that comes later may change the tensor in place.
             self._named.append(
-                Step(name + number, operation, value.detach().clone(), why or _reason(name, operation, value), inputs)
+                Step(name + number, operation, value.detach().clone(), inputs, why or _reason(name, operation, value))
             )
 
     @property
@@ -126,8 +106,8 @@ class Trace:
             return self._named
         return [
             # In code that names nothing, only the calls around the softmax are certain to be what they are called.
-            Step(name, operation, value, WHY[word] if (word := name.split(" ")[0]) in AROUND_SOFTMAX else "", inputs)
-            for name, operation, value, inputs in named_calls(self._calls.calls)
+            replace(call, why=WHY[word]) if (word := call.name.split(" ")[0]) in AROUND_SOFTMAX else call
+            for call in named_calls(self._calls.calls)
         ]
 
     @property

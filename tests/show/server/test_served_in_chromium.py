@@ -10,8 +10,8 @@ pytest.importorskip("uvicorn")
 from running import running
 
 import regard
-from regard.commands.models import load_reader
 from regard.commands.serve import page_of
+from regard.commands.shared.models import load_reader
 from regard.show.page.payload import Titled, page_data
 from regard.show.server.limits import Limits
 from regard.support.tokens import TextTokens

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-import regard.commands.ascii  # noqa: F401  registers the error handler
+import regard.commands.terminal.ascii  # noqa: F401  registers the error handler
 from regard import MultiHeadAttention, step, trace
 
 LAYER = {"d_in": 6, "d_out": 15, "context_length": 11, "dropout": 0.0, "num_heads": 3}

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from regard.support.argument_names import named
 from regard.support.arguments import check_share, check_whole
 
 
@@ -93,7 +94,7 @@ def rows_of_rank(batch: int, rank: int, ranks: int) -> range:
     """
     if batch % ranks:
         raise ValueError(
-            f"batch ({batch}) must be divisible by the {ranks} processes that share it; "
+            f"{named('batch', batch)} must be divisible by the {ranks} processes that share it; "
             f"try {-(-batch // ranks) * ranks}"
         )
     return range(rank * batch // ranks, (rank + 1) * batch // ranks)

@@ -25,6 +25,7 @@ from regard.gpt.train.options import FitOptions
 from regard.gpt.train.processes import Processes, find_device
 from regard.gpt.train.progress import note
 from regard.gpt.train.tokens import NEW, TOKENS, Tokens, tokenize_files
+from regard.support.argument_names import named
 
 Data: TypeAlias = "Tokens | Tensor | str | Path | Sequence[str | Path]"
 
@@ -69,7 +70,7 @@ def fit_in(
     longest = model.config.context_length
     context_length = longest if options.context_length is None else options.context_length
     if context_length > longest:
-        raise ValueError(f"context_length ({context_length}) must be at most the model's, {longest}")
+        raise ValueError(f"{named('context_length', context_length)} must be at most the model's, {longest}")
     options = replace(options, context_length=context_length)
     out, device = Path(options.out), processes.device
     processes.check(model.config, options.batch)

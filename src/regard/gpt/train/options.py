@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from regard.gpt.option_table import Option, Spec, at_least_one, check_options, flags_of, number, valid_seed
+from regard.support.argument_names import named
 
 
 def count(zero: str) -> Callable[[str, int], None]:
@@ -22,7 +23,7 @@ def count(zero: str) -> Callable[[str, int], None]:
 
     def check(name: str, value: int) -> None:
         if value < 0:
-            raise ValueError(f"{name} ({value}) must be at least 0; 0 is {zero}")
+            raise ValueError(f"{named(name, value)} must be at least 0; 0 is {zero}")
 
     return check
 
@@ -41,7 +42,7 @@ def fraction(usual: str) -> Callable[[str, float], None]:
 def precision(name: str, value: str) -> None:
     """A dtype to compute in."""
     if value not in ("fp32", "bf16"):
-        raise ValueError(f"{name} ({value!r}) must be 'fp32' or 'bf16'")
+        raise ValueError(f"{named(name, value, repr)} must be 'fp32' or 'bf16'")
 
 
 class StartingPoint(NamedTuple):
@@ -138,11 +139,13 @@ class Recipe:
         check_options(self)
         if not 0 <= self.final_learning_rate <= self.learning_rate:
             raise ValueError(
-                f"min_learning_rate ({self.final_learning_rate}) must be at least 0 and at most "
-                f"learning_rate ({self.learning_rate})"
+                f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and at most "
+                f"{named('learning_rate', self.learning_rate)}"
             )
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(f"warmup ({self.warmup}) must be at least 0 and at most steps ({self.steps})")
+            raise ValueError(
+                f"{named('warmup', self.warmup)} must be at least 0 and at most {named('steps', self.steps)}"
+            )
 
     @property
     def final_learning_rate(self) -> float:

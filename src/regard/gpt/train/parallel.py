@@ -47,6 +47,7 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.train.batches import rows_of_rank
 from regard.gpt.train.processes import Processes, find_device
+from regard.support.argument_names import named
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"
 
@@ -77,7 +78,7 @@ class Parallel:
         count = f"{plan.world_size} process" + "es" * (plan.world_size > 1)
         if world_size is None:
             raise ValueError(
-                f"parallel ({plan}) is for {count}, but this process was started without torchrun; "
+                f"{named('parallel', plan)} is for {count}, but this process was started without torchrun; "
                 f"run {COMMAND.format(plan.world_size)}"
             )
         if plan.world_size != world_size:
@@ -260,11 +261,11 @@ def _parse_sizes(text: str) -> dict[str, int]:
         name, equals, number = (word.strip() for word in part.partition("="))
         if name not in ("fsdp", "tp") or not equals:
             raise ValueError(
-                f"parallel ({text!r}) is made of fsdp=… and tp=…, and {part.strip()!r} is neither; try fsdp=2,tp=2 "
-                "(fsdp shards the memory, tp splits the width)"
+                f"{named('parallel', text, repr)} is made of fsdp=… and tp=…, and {part.strip()!r} is neither; "
+                "try fsdp=2,tp=2 (fsdp shards the memory, tp splits the width)"
             )
         if name in sizes:
-            raise ValueError(f"parallel ({text!r}) gives {name} twice; give it once")
+            raise ValueError(f"{named('parallel', text, repr)} gives {name} twice; give it once")
         if not (number.isascii() and number.isdigit() and int(number)):
             raise ValueError(f"{name} ({number!r}) must be a whole number of at least 1; try {name}=2")
         sizes[name] = int(number)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.gpt.config import GPTConfig
+from regard.support.argument_names import named
 from regard.support.printable import readable
 
 KINDS = ("step", "exp_avg", "exp_avg_sq")
@@ -116,20 +117,20 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
-        raise ValueError(f"device ({name}) is none that torch knows; try cpu or cuda") from None
+        raise ValueError(f"{named('device', name)} is none that torch knows; try cpu or cuda") from None
     if device.type == "cuda":  # do not allocate on it: every process would take memory of the first GPU
         available = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not available:
             raise ValueError("there is no CUDA device here; try --device cpu")
         if (device.index or 0) >= available:
             raise ValueError(
-                f"device ({device}) is not here: there are {available} GPUs, from cuda:0 to cuda:{available - 1}"
+                f"{named('device', device)} is not here: there are {available} GPUs, from cuda:0 to cuda:{available - 1}"
             )
         return device
     try:
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(f"nothing can be computed on device ({device}) here; try cpu") from None
+        raise ValueError(f"nothing can be computed on {named('device', device)} here; try cpu") from None
     return device
 
 

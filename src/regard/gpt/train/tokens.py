@@ -21,6 +21,7 @@ from torch import Tensor
 from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types, hash_file
 from regard.gpt.train.text_files import check_file, pieces
+from regard.support.argument_names import assigned
 from regard.support.arguments import check_share, check_whole
 from regard.support.files import atomically
 
@@ -68,10 +69,10 @@ class Tokens:
             count, parts = len(self.ids), 2 if held_out else 1
             split = f", {window:,} for training and {window:,} for validation" if held_out else ""
             longest = count // parts - 1
-            shorter = f", or a shorter context: context_length={longest}" if longest > 1 else ""
+            shorter = f", or a shorter context: {assigned('context_length', longest)}" if longest > 1 else ""
             raise ValueError(
-                f"the data has {count:,} token{'s' * (count != 1)}, but context_length={context_length} needs "
-                f"{parts * window:,}{split}; give more text{shorter}"
+                f"the data has {count:,} token{'s' * (count != 1)}, but "
+                f"{assigned('context_length', context_length)} needs {parts * window:,}{split}; give more text{shorter}"
             )
         return self.ids[: len(self.ids) - held_out], self.ids[len(self.ids) - held_out :]
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.commands.texts import is_model
+from regard.commands.shared.texts import is_model
 from regard.gpt.option_table import Spec
 
 # What typer says of a value, in the wordings of its versions, and what the value must be.

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from regard.commands.interrupt import interruptible
+from regard.commands.terminal.interrupt import interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_during_an_import_the_process_ends_at_once_with_all_that_was_written(tmp
     code = (
         # A process in the background is started with SIGINT ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from regard.commands.interrupt import interruptible\n"
+        "from regard.commands.terminal.interrupt import interruptible\n"
         "with interruptible():\n"
         "    print('before')\n"
         "    try: import slow\n"

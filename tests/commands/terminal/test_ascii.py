@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.commands.ascii import SUPERSCRIPTS, SYMBOLS, use_ascii_where_needed
+from regard.commands.terminal.ascii import SUPERSCRIPTS, SYMBOLS, use_ascii_where_needed
 
 # In comments, docstrings and tests of what a model may read; printed by no command.
 NOT_PRINTED = set("猫黑が座った👩öß🐈ïéĠÿ®¬¡ᵢⱼ₂⁻½Φ＝＋－＠")

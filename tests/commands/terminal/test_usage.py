@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regard.commands.usage import explain_usage, read_argument, typed_value
+from regard.commands.terminal.usage import explain_usage, read_argument, typed_value
 
 
 def refused(message, *flags, **more):

@@ -41,7 +41,7 @@ class Keyboard:
             signal.signal(number, handle)
 
     def read(self, seconds: float) -> str:
-        """The keys that were pressed, at most so many seconds later; "" if none was. Arrows and the like are left out."""
+        """The keys that were pressed, at most so many seconds later; "" if none was. Arrows are left out."""
         if not select.select([self._input], [], [], seconds)[0]:
             return ""
         try:

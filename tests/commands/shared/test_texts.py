@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from regard.commands.texts import REPEATED, read_text
+from regard.commands.shared.texts import REPEATED, read_text
 
 
 def test_a_sentence_a_file_and_standard_input_are_texts(tmp_path, monkeypatch):

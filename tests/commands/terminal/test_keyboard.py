@@ -10,7 +10,7 @@ from terminal import hear_interrupts, surroundings
 
 
 def spawned(code):
-    head = "import os, signal, sys\nfrom regard.commands.keyboard import END, Keyboard\n"
+    head = "import os, signal, sys\nfrom regard.commands.terminal.keyboard import END, Keyboard\n"
     return pexpect.spawn(
         sys.executable,
         ["-c", head + textwrap.dedent(code)],
@@ -68,7 +68,7 @@ def test_a_process_that_was_stopped_takes_the_terminal_again():
 @pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_puts_the_terminal_back(number, status):
     process = spawned(f"""
-        from regard.commands.interrupt import leave
+        from regard.commands.terminal.interrupt import leave
         signal.signal(signal.SIGINT, leave)
         with Keyboard() as keyboard:
             print("ready", flush=True)

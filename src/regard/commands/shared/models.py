@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.commands.shared.options import TINY
 from regard.gpt.checkpoint.config_json import KINDS
 from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
@@ -24,7 +25,6 @@ from regard.gpt.train.processes import find_device
 from regard.support.printable import readable
 
 _MISSING = "other types are loaded with transformers, which is missing"
-PACKAGED = "tiny"  # the trained model in the package
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
 
@@ -66,13 +66,6 @@ def load_gpt(name: str, device: str | None) -> GPT:
     return model
 
 
-def open_model(
-    name: str, text: str, max_tokens: int | None, device: str, needs_steps: str | None = None
-) -> ModelWithText:
-    """A model and the text in its tokens: what load_reader and its reader do, in one step."""
-    return load_reader(name, device, needs_steps)(text, max_tokens)
-
-
 def _check_family(name: str, reason: str, remedy: str) -> None:
     """Refuse a model that is no GPT of ours, by the model_type in its config.json; what is missing is told later."""
     path = find_directory(name) / "config.json"
@@ -84,23 +77,13 @@ def _check_family(name: str, reason: str, remedy: str) -> None:
         )
 
 
-def open_gpt(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
-    """A GPT of ours and the text in its tokens."""
-    return _reader_of_gpt(name, device)(text, max_tokens)
-
-
-def open_with_transformers(name: str, text: str, max_tokens: int | None, device: str) -> ModelWithText:
-    """A model that transformers loads, and the text in its tokens."""
-    return _reader_with_transformers(name, device)(text, max_tokens)
-
-
 def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reader:
     """Load a model once, to read many texts: whatever load_gpt opens, or any model that transformers can load.
 
     Without transformers, a GPT of ours from a directory or the hub. needs_steps: an option that shows the steps of
     layers, which only a GPT of ours names; it is loaded as one, or the error names the option.
     """
-    if name == PACKAGED:
+    if name == TINY:
         return _reader_of_gpt(name, device)
     name = HUB_NAMES.get(name, name) if not Path(name).exists() else name
     name = str(Path(name).expanduser()) if name.startswith("~") else name
@@ -114,7 +97,7 @@ def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reade
 
 
 def _reader_of_either(name: str, device: str) -> Reader:
-    """By transformers, or as a GPT of ours where only that can be: model_type "regard", and what transformers refuses."""
+    """By transformers, or as a GPT of ours: of model_type "regard", and what transformers refuses."""
     path = Path(name) / "config.json"
     kind = read_json(path).get("model_type") if path.is_file() else None
     if kind == "regard":
@@ -207,7 +190,8 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
             tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
     except Exception as error:
         raise ValueError(
-            f"{name} has no tokenizer that can be read: {_first_line(error)}; tokenizer.save_pretrained({name!r}) adds one"
+            f"{name} has no tokenizer that can be read: {_first_line(error)}; "
+            f"tokenizer.save_pretrained({name!r}) adds one"
         ) from None
     return config, model, tokenizer
 

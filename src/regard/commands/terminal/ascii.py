@@ -1,8 +1,8 @@
 """Output where the terminal knows no Unicode: each symbol that regard prints becomes ASCII that means the same.
 
-Most become one character; −∞ is -inf, √64 is sqrt(64), 2³² is 2^32. show/terminal/table.py lays its columns out with what will be
-written. UTF-8 terminals are not affected: an error handler of a codec is called only for characters that the encoding
-does not have.
+Most become one character; −∞ is -inf, √64 is sqrt(64), 2³² is 2^32. show/terminal/table.py lays its columns out with
+what will be written. UTF-8 terminals are not affected: an error handler of a codec is called only for characters that
+the encoding does not have.
 """
 
 from __future__ import annotations
@@ -12,65 +12,14 @@ import re
 import sys
 from io import TextIOWrapper
 
-SYMBOLS = {
-    "·": ".",
-    "×": "x",
-    "√": "sqrt",
-    "→": ">",
-    "←": "<",
-    "↑": "^",
-    "↓": "v",
-    "…": "~",
-    "−": "-",
-    "–": "-",
-    "—": "-",
-    "÷": "/",
-    "∞": "inf",
-    "≥": ">=",
-    "≤": "<=",
-    "≠": "!=",
-    "≈": "~",
-    "±": "+-",
-    "■": "#",
-    "□": ".",
-    "█": "#",
-    "▇": "#",
-    "▆": "*",
-    "▅": "*",
-    "▄": "+",
-    "▃": "=",
-    "▂": "-",
-    "▁": "_",
-    "│": "|",
-    "─": "-",
-    "┌": "+",
-    "┐": "+",
-    "└": "+",
-    "┘": "+",
-    "├": "+",
-    "┤": "+",
-    "┬": "+",
-    "┴": "+",
-    "┼": "+",
-    "╭": "+",
-    "╮": "+",
-    "╰": "+",
-    "╯": "+",
-    "✓": "+",
-    "✗": "x",
-    "⏎": "$",
-    "⇥": ">",
-    "␣": "_",
-    "Σ": "S",
-    "ᵀ": "T",
-    "∅": "0",
-    "∂": "d",
-    "“": '"',
-    "”": '"',
-    "‘": "'",
-    "’": "'",
-    "\xa0": " ",
-}
+# A symbol, and the ASCII that stands for it.
+_TABLE = """
+    ·. ×x √sqrt →> ←< ↑^ ↓v …~ −- –- —- ÷/ ∞inf ≥>= ≤<= ≠!= ≈~ ±+-
+    ■# □. █# ▇# ▆* ▅* ▄+ ▃= ▂- ▁_
+    │| ─- ┌+ ┐+ └+ ┘+ ├+ ┤+ ┬+ ┴+ ┼+ ╭+ ╮+ ╰+ ╯+
+    ✓+ ✗x ⏎$ ⇥> ␣_ ΣS ᵀT ∅0 ∂d “" ”" ‘' ’'
+"""
+SYMBOLS = {word[0]: word[1:] for word in _TABLE.split()} | {"\xa0": " "}
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _ARGUMENT = re.compile(r"\w+(\.\w+)*", re.ASCII)  # what a root is taken of, unless it is in brackets

@@ -8,11 +8,23 @@ import pytest
 import torch
 
 import regard
-from regard.commands import models
-from regard.commands.models import load_gpt, open_gpt, open_model, open_with_transformers
+from regard.commands.shared import models
+from regard.commands.shared.models import load_gpt, load_reader
 from regard.gpt import GPT, GPTConfig
 
 TWICE = "Alice was beginning to get very tired of sitting by her sister on the bank, and " * 2
+
+
+def open_model(name, text, max_tokens, device, needs_steps=None):
+    return load_reader(name, device, needs_steps)(text, max_tokens)
+
+
+def open_gpt(name, text, max_tokens, device):
+    return models._reader_of_gpt(name, device)(text, max_tokens)
+
+
+def open_with_transformers(name, text, max_tokens, device):
+    return models._reader_with_transformers(name, device)(text, max_tokens)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +57,7 @@ def test_the_number_of_tokens_can_be_limited():
 
 
 def test_the_packaged_model_is_ours_even_where_transformers_is_installed(monkeypatch):
-    monkeypatch.setattr(models, "open_with_transformers", None)
+    monkeypatch.setattr(models, "_reader_with_transformers", None)  # must not be called
     assert isinstance(open_model("tiny", TWICE, 5, "cpu").model, GPT)
 
 
@@ -74,7 +86,7 @@ def test_without_transformers_a_model_of_another_type_says_what_to_install(tmp_p
 
 
 def test_a_model_whose_steps_are_needed_is_opened_as_one_of_ours(folder, monkeypatch):
-    monkeypatch.setattr(models, "open_with_transformers", None)
+    monkeypatch.setattr(models, "_reader_with_transformers", None)  # must not be called
     assert isinstance(open_model(folder, TWICE, 5, "cpu", "--step scores").model, GPT)
 
 
