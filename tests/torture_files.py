@@ -23,12 +23,12 @@ from operator import attrgetter, methodcaller
 from pathlib import Path
 
 import torch
-from regard.show.terminal.one_head import head_page
 
 from file_mutations import TEXT, Corpus
 from regard import GPT, load_effects, load_seen
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.heads.measure.registry import ROWS
+from regard.show.terminal.heat_map import head_picture
 from regard.support.printable import MOST_CHARACTERS, printable
 
 SECONDS, SPARE = 2.0, 50 << 20
@@ -60,7 +60,7 @@ READ = (
     methodcaller("map", 3),
     methodcaller("top", 2),
     str,
-    lambda head: head_page(head, 80),
+    lambda head: head_picture(head, 80),
 )
 
 

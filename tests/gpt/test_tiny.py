@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import regard
-from regard.gpt.tokenizer.tokenizer import tokenizer
+from regard.gpt.checkpoint.model_directory import PACKAGED
 
 BOOK = Path(__file__).parents[2] / "docs"
 DOCS = (BOOK / "tiny.md").read_text()
-BOX = Path(tokenizer.__file__).parent / "tiny"
+BOX = PACKAGED
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from regard.attention.call import Call
 from regard.attention.rows import attend_rows
 from regard.heads.calls.visibility import reach_of
 from regard.heads.inputs.model_inputs import _read_padding as read_padding
-from regard.school.check import driver
+from regard.school.check.learner_code import driver
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
 from regard.traces.arrangements import Numbers
 

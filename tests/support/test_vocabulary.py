@@ -6,7 +6,8 @@ from torch import nn
 
 import regard
 from regard.heads.calls import head_axis
-from regard.school.check import building, caching, calling
+from regard.school.check.behaviours import kv_cache
+from regard.school.check.compare import call_forms, constructor_arguments
 from regard.support import vocabulary
 
 TABLES = {name: value for name, value in vars(vocabulary).items() if name.isupper() and isinstance(value, tuple)}
@@ -20,8 +21,8 @@ def test_no_name_is_listed_twice(name):
 
 def test_no_name_has_two_meanings_in_one_constructor():
     sizes = (
-        building.WIDTH, vocabulary.WIDTH_IN, vocabulary.WIDTH_OUT, building.HEADS, building.KV_HEADS,
-        vocabulary.HEAD_DIM, building.CONTEXT, building.DROPOUT, vocabulary.BIAS, building.CAUSAL, vocabulary.LAYERS,
+        constructor_arguments.WIDTH, vocabulary.WIDTH_IN, vocabulary.WIDTH_OUT, constructor_arguments.HEADS, constructor_arguments.KV_HEADS,
+        vocabulary.HEAD_DIM, constructor_arguments.CONTEXT, constructor_arguments.DROPOUT, vocabulary.BIAS, constructor_arguments.CAUSAL, vocabulary.LAYERS,
         vocabulary.VOCABULARY, vocabulary.INNER_WIDTH,
     )  # fmt: skip
     names = [name for row in sizes for name in row]
@@ -51,12 +52,12 @@ def test_a_number_of_heads_that_one_knew_is_known_to_all(name):
     torch.manual_seed(1)
     layer, x = Attention(), torch.randn(2, 5, 12)
     torch.testing.assert_close(regard.adopt(layer)(x), layer(x))
-    assert name in building.HEADS
+    assert name in constructor_arguments.HEADS
     with pytest.raises(TypeError, match=rf"{name}.*num_heads"):
         regard.MultiHeadAttention(12, 12, 5, 0.0, **{name: 3})
     assert name in head_axis.HEADS
 
 
 def test_caches_and_masks_of_check_are_those_of_watch_and_more():
-    assert set(vocabulary.CACHES) < set(caching.CACHES)
-    assert set(vocabulary.MASK) < set(calling.MASK)
+    assert set(vocabulary.CACHES) < set(kv_cache.CACHES)
+    assert set(vocabulary.MASK) < set(call_forms.MASK)

@@ -11,7 +11,7 @@ from benchmarks.check.published import PUBLISHED
 from benchmarks.check.tables import CheckTally, below_the_bar, rows, total
 from regard.mistakes.search import MISTAKES
 from regard.school.check.check import check_subject
-from regard.school.check.values import Request
+from regard.school.check.request import Request
 from regard.school.check.verdict import Finding, Verdict
 from sampled import quick_every
 from school.check.learner import subject_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.school.check.sandboxed import own_limits
+from regard.school.check.learner_code.submission import own_limits
 from regard.school.exercises.answer import SECONDS
 from regard.school.exercises.exercise import load_exercise
 from regard.school.sandbox.protection import Protection
