@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.show.page.html import packed, read, script
+from regard.show.page.html import packed, read_asset, script
 from regard.show.page.write import titled_texts, write_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "show" / "page"))
@@ -144,7 +144,7 @@ def main(book: str, *names: str) -> None:
     text = Path(book).read_text(encoding="utf-8")
     script_text = script("regardPage.startPage();")
     print(f"script {len(script_text.encode()) / 1e3:.1f} kB, packed {len(packed(script_text)) / 1e3:.1f} kB")
-    print(f"style {len(read('page.css').encode()) / 1e3:.1f} kB")
+    print(f"style {len(read_asset('page.css').encode()) / 1e3:.1f} kB")
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for name in names or CASES:
             watch_text, tokens = CASES[name]

@@ -98,7 +98,7 @@ def with_statistics(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, dict[str, 
     """The call as watch runs it: the same kernel with its LSE, and the default statistics."""
     arguments: tuple[tuple[Tensor, ...], dict[str, Any]] = (q, k, v), {"is_causal": True}
     out, lse = intercept_sdpa.run_with_lse(F.scaled_dot_product_attention, *arguments)
-    return out, statistics.measure(intercept_sdpa.call_of(*arguments, lse, HeadAxis()), frozenset(DEFAULT))
+    return out, statistics.measure(intercept_sdpa.sdpa_call(*arguments, lse, HeadAxis()), frozenset(DEFAULT))
 
 
 def by_definition(

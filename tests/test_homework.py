@@ -87,6 +87,7 @@ def test_the_card_to_print_is_one_page():
 @pytest.mark.slow
 @needs_chromium
 def test_the_card_of_today_still_fits_one_page(tmp_path):
-    command = f"import runpy; runpy.run_path({str(DOCS / 'card' / 'print.py')!r})['write_pdf'](Path({str(tmp_path / 'card.pdf')!r}))"
+    script, card = str(DOCS / "card" / "print.py"), str(tmp_path / "card.pdf")
+    command = f"import runpy; runpy.run_path({script!r})['write_pdf'](Path({card!r}))"
     subprocess.run([sys.executable, "-c", f"from pathlib import Path; {command}"], check=True, timeout=120)
     assert pages(tmp_path / "card.pdf") == 1

@@ -1,9 +1,9 @@
-"""The plan of the house: imports point one way, names are unique, every module has its tests, `import regard` is light."""
+"""The plan of the house: imports point one way, names are unique, every module has its tests."""
 
 import ast
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +31,7 @@ INSIDE = {
 }
 SEALED = {"ladder": {"steps", "support"}}  # these import nothing else, even from below
 LONGEST = 400  # lines of a file
+WIDEST = 20  # modules of a folder
 
 
 def room(path: Path) -> str:
@@ -129,15 +130,57 @@ def test_every_module_has_a_test_file_of_its_name():
     assert missing == []
 
 
-def test_no_two_classes_share_a_name():
-    names = Counter(
-        node.name
+def test_no_public_name_is_defined_twice():
+    places = defaultdict(set)
+    for path in MODULES:
+        # A command has the name of what it runs: `regard trace` and regard.trace.
+        rooms = {room(path)} & {"commands", "__main__"}
+        for node in ast.parse(path.read_text()).body:
+            is_public = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+            if is_public and not rooms:
+                places[node.name].add(dotted(path))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    # The last rung of the ladder and the layer to ship are the same layer, once to read and once to ship.
+    assert twice == {"MultiHeadAttention": {"regard.attention.layer", "regard.ladder.multi_head"}}
+
+
+def test_no_folder_is_too_wide_to_look_through():
+    assert len([path for path in SOURCE.iterdir() if path.name != "__pycache__"]) <= 18
+    folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    folders += Counter(path.parent for path in SOURCE.rglob("*.js"))
+    assert {str(folder.relative_to(SOURCE)): n for folder, n in folders.items() if n > WIDEST} == {}
+
+
+def branches(function: ast.AST) -> int:
+    """Places where a function may go one way or another: a reader has to think of both."""
+    one = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension, ast.Assert, ast.match_case)
+    nodes = list(ast.walk(function))
+    either = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return sum(isinstance(node, one) for node in nodes) + either
+
+
+def test_functions_have_few_branches():
+    counts = {
+        f"{dotted(path)}.{node.name}": branches(node)
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
-    # The last rung of the ladder and the layer to ship are the same layer, once to read and once to ship.
-    assert [name for name, count in names.items() if count > 1] == ["MultiHeadAttention"]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    assert {name: n for name, n in counts.items() if n > 20} == {}
+    assert len([name for name, n in counts.items() if n > 15]) <= 20
+
+
+def test_no_line_is_wider_than_the_screen():
+    held_out = TESTS / "school" / "check" / "held_out"  # as learners write them
+    tests = [path for path in TESTS.rglob("*.py") if held_out not in path.parents]
+    files = [*MODULES, *tests, *(ROOT / "benchmarks").rglob("*.py")]
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text().split("\n"), 1)
+        if len(line) > 120
+    ]
+    assert wide == []
 
 
 def test_no_function_hides_a_module_of_its_name():

@@ -152,9 +152,7 @@ def main():
         print(f"  {kind:10} {ended:8} {n:6,}")
     faults = sum(case["fault"] is not None for case in cases)
     slowest, largest = max(case["seconds"] for case in cases), max(case["extra"] for case in cases)
-    print(
-        f"  {len(cases):,} files, {faults} faults; slowest {slowest:.2f} s, most memory {largest >> 20} MB over the size"
-    )
+    print(f"  {len(cases):,} files, {faults} faults; slowest {slowest:.2f} s, at most {largest >> 20} MB over the size")
     return int(faults > 0)
 
 

@@ -25,7 +25,7 @@ from regard.school.check.compare.constructor_arguments import (
     ProbeSizes,
     shares_key_heads,
 )
-from regard.school.check.learner_code.loading import load
+from regard.school.check.learner_code.loading import load_file
 from regard.school.check.request import Request
 from regard.school.check.verdict import Verdict
 from regard.support.files import atomically
@@ -44,7 +44,7 @@ Row = list[str]
 
 def check_source(source: str, folder: Path, request: Request | None = None) -> tuple[Verdict, float]:
     """Check a layer that is given as text, and how long that took."""
-    subject = load(_write(source, folder)).subjects()[0]
+    subject = load_file(_write(source, folder)).subjects()[0]
     start = time.perf_counter()
     verdict = check_subject(subject, request or Request())
     return verdict, time.perf_counter() - start
@@ -58,7 +58,7 @@ def _write(source: str, folder: Path) -> Path:
 
 def refused(layer: str, source: str, folder: Path) -> list[str]:
     """The sizes and seeds at which a right layer does not pass."""
-    subject = load(_write(source, folder)).subjects()[0]
+    subject = load_file(_write(source, folder)).subjects()[0]
     is_grouped = "build" in subject.described and shares_key_heads(subject.described, subject.source)
     found = []
     for sizes in GROUPED_SIZES if is_grouped else SIZES:
@@ -83,7 +83,7 @@ def published_row(layer: str, cases: Sequence[WrongLayer], folder: Path) -> Row:
 
 
 def _accepts(layer: str, source: str, folder: Path) -> bool:
-    subject = load(_write(source, folder)).subjects()[0]
+    subject = load_file(_write(source, folder)).subjects()[0]
     return PUBLISHED[layer](getattr(subject, "target", None)) == ""
 
 

@@ -40,5 +40,5 @@ def tracing() -> bool:
 
 
 def collecting(collector: Collector) -> AbstractContextManager[None]:
-    """Call the collector for every step in this thread (or asyncio task), inside the block. The innermost block wins."""
+    """Inside the block, call the collector for every step of this thread or asyncio task; the innermost wins."""
     return _collector.set(collector)

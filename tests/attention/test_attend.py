@@ -202,11 +202,21 @@ def test_gradients_are_right(name, small_tiles):
 
 HIDDEN = {  # mask, T, S, path: in each, element 0 sees everything it may and element 1 has queries that see nothing
     "key mask": (lambda: padding([7, 0]), 5, 7, "fused, key mask"),
-    "causal key mask": (lambda: causal() & padding(torch.arange(7) >= torch.tensor([[0], [3]])), 7, 7, "fused causal, key mask"),
+    "causal key mask": (
+        lambda: causal() & padding(torch.arange(7) >= torch.tensor([[0], [3]])),
+        7,
+        7,
+        "fused causal, key mask",
+    ),
     "banded": (lambda: causal() & window(2) & padding(torch.arange(17) >= torch.tensor([[0], [3]])), 17, 17, "banded"),
     "banded both ways": (lambda: window(2) & padding([17, 3]), 17, 17, "banded"),
     "tiled": (lambda: dense(torch.arange(7).view(1, 7, 1) >= torch.tensor([0, 3]).view(2, 1, 1)), 7, 5, "tiled"),
-    "tiled, many": (lambda: causal() & dense(torch.arange(67).view(1, 67, 1) >= torch.tensor([0, 65]).view(2, 1, 1)), 67, 67, "tiled"),
+    "tiled, many": (
+        lambda: causal() & dense(torch.arange(67).view(1, 67, 1) >= torch.tensor([0, 65]).view(2, 1, 1)),
+        67,
+        67,
+        "tiled",
+    ),
 }  # fmt: skip
 
 

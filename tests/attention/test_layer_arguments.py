@@ -34,7 +34,10 @@ REFUSED = {
     "dropout 1": ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1; 0.1 is usual, 0.0 is none"),
     "dropout -": ({"dropout": -0.1}, r"dropout \(-0.1\) must be at least 0 and below 1"),
     "dropout nan": ({"dropout": math.nan}, r"dropout \(nan\) must be at least 0 and below 1"),
-    "division": ({"d_in": 770, "d_out": 770, "num_heads": 12}, r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780"),
+    "division": (
+        {"d_in": 770, "d_out": 770, "num_heads": 12},
+        r"d_out \(770\) must be divisible by num_heads \(12\); try 768 or 780",
+    ),
     "small": ({"d_out": 2}, r"d_out \(2\) must be divisible by num_heads \(3\); try 3, or 2 heads$"),
     "sharing": ({"num_kv_heads": 2}, r"num_heads \(3\) must be divisible by num_kv_heads \(2\); try one of 1, 3"),
     "more": ({"num_kv_heads": 6}, r"num_heads \(3\) must be divisible by num_kv_heads \(6\); try one of 1, 3"),
@@ -42,7 +45,10 @@ REFUSED = {
     "scale 0": ({"scale": 0.0}, r"scale \(0.0\) must be above 0; 1/√head_dim = 0.5 is usual"),
     "scale inf": ({"scale": math.inf}, r"scale \(inf\) must be above 0; 1/√head_dim = 0.5 is usual"),
     "base": ({"rotary": -1.0}, r"the rotary base \(-1.0\) must be above 1; 10000 is usual"),
-    "odd": ({"rotary": True, "d_out": 9}, r"rotary turns channels in pairs, but head_dim \(3\) is odd; choose an even head_dim"),
+    "odd": (
+        {"rotary": True, "d_out": 9},
+        r"rotary turns channels in pairs, but head_dim \(3\) is odd; choose an even head_dim",
+    ),
     "both": ({"rotary": True, "alibi": True}, r"rotary and alibi are two answers to one question.*; choose one"),
 }  # fmt: skip
 
@@ -71,7 +77,8 @@ def test_a_size_that_is_not_whole_is_refused(name):
         ),
         (
             (2, 17, 7),
-            r"17 tokens do not fit context_length=13; pass at most 13, or build the layer with context_length=17 or more",
+            r"17 tokens do not fit context_length=13; pass at most 13, "
+            r"or build the layer with context_length=17 or more",
         ),
         ((5, 7), r"x must be \(B, T, d_in\), but has shape \(5, 7\); add a batch axis with x\[None\]"),
     ],
@@ -84,7 +91,8 @@ def test_an_x_that_does_not_fit_says_why(shape, message):
 @says_it_ourselves
 @pytest.mark.parametrize("shape", [(2, 11, 9), (3, 11, 7), (11, 7)])
 def test_a_source_that_does_not_fit_says_what_would(shape):
-    message = rf"source has shape \({', '.join(map(str, shape))}\) but must be \(B=2, S, d_in=7\); project it to the layer's width"
+    sizes = ", ".join(map(str, shape))
+    message = rf"source has shape \({sizes}\) but must be \(B=2, S, d_in=7\); project it to the layer's width"
     with pytest.raises(ValueError, match=message):
         new_layer(causal=False)(new_x(), torch.randn(shape, dtype=torch.float64))
 

@@ -1,4 +1,4 @@
-"""The layer under torch.compile, torch.export and ONNX. Runs without run-time shape checks, which graphs cannot hold."""
+"""The layer under torch.compile, torch.export and ONNX. Without run-time shape checks, which graphs cannot hold."""
 
 import shutil
 import warnings

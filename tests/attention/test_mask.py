@@ -72,7 +72,8 @@ def test_padding_of_another_kind_says_what_it_is_and_what_to_try(keep):
     "seen", [torch.zeros(3, 5), torch.ones(3, dtype=torch.bool), torch.ones(3, 5, dtype=torch.long)]
 )
 def test_a_mask_that_is_not_bool_says_how_to_make_it_so(seen):
-    rule = r"a mask must be bool of shape \(T, S\), \(B, T, S\) or \(B, H, T, S\), True = may attend; this is \w+ of shape \(.*\)"
+    shapes = r"\(T, S\), \(B, T, S\) or \(B, H, T, S\)"
+    rule = rf"a mask must be bool of shape {shapes}, True = may attend; this is \w+ of shape \(.*\)"
     with pytest.raises(ValueError, match=rf"{rule}; try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"):
         dense(seen)
 

@@ -161,15 +161,18 @@ def test_documents_of_another_kind_say_what_they_are(ids):
 MISFITS = {
     "turned": (
         dense(torch.ones(B, S, T, dtype=torch.bool)),
-        r"mask has shape \(2, 7, 5\) but weights here are \(B=2, T=5, S=7\); did you mean mask.mT\? \(True = may attend\)",
+        r"mask has shape \(2, 7, 5\) but weights here are \(B=2, T=5, S=7\); "
+        r"did you mean mask.mT\? \(True = may attend\)",
     ),
     "padding as mask": (
         dense(torch.ones(B, S, dtype=torch.bool)),
-        r"mask has shape \(2, 7\) but weights here are \(T=5, S=7\); did you mean regard.padding\(mask\)\? \(True = may attend\)",
+        r"mask has shape \(2, 7\) but weights here are \(T=5, S=7\); "
+        r"did you mean regard.padding\(mask\)\? \(True = may attend\)",
     ),
     "other heads": (
         dense(torch.ones(B, H + 1, T, S, dtype=torch.bool)),
-        r"mask has shape \(2, 4, 5, 7\) but weights here are \(B=2, H=3, T=5, S=7\); give True where a query \(row\) may attend",
+        r"mask has shape \(2, 4, 5, 7\) but weights here are \(B=2, H=3, T=5, S=7\); "
+        r"give True where a query \(row\) may attend",
     ),
     "padding of another batch": (
         padding([1, 2, 3]),

@@ -1,4 +1,4 @@
-"""Linear layers in 16-bit dtypes that the CPU emulates: float32 inside, 16-bit outside; hooks and adapters respected."""
+"""Linear layers in 16-bit dtypes that the CPU emulates: float32 inside, 16-bit outside; hooks and adapters work."""
 
 import subprocess
 import sys
@@ -129,7 +129,8 @@ def test_weights_of_another_dtype_are_refused_with_the_three_ways_out(without_sh
     layer = MultiHeadAttention(6, 6, 8, 0.0, 2)
     with pytest.raises(
         ValueError,
-        match=r"x is bfloat16 but this layer's weights are float32; use x.to\(torch.float32\), layer.to\(torch.bfloat16\), or torch.autocast",
+        match=r"x is bfloat16 but this layer's weights are float32; "
+        r"use x.to\(torch.float32\), layer.to\(torch.bfloat16\), or torch.autocast",
     ):
         layer(torch.randn(2, 5, 6, dtype=torch.bfloat16))
 
@@ -137,7 +138,8 @@ def test_weights_of_another_dtype_are_refused_with_the_three_ways_out(without_sh
 def test_it_loads_where_torch_was_built_without_onednn():
     code = (
         "import torch; torch.backends.mkldnn.is_available = lambda: False; "
-        "torch.ops.mkldnn = None; import regard; print(regard.MultiHeadAttention(4, 4, 8, 0.0, 2)(torch.ones(1, 3, 4)).shape)"
+        "torch.ops.mkldnn = None; import regard; "
+        "print(regard.MultiHeadAttention(4, 4, 8, 0.0, 2)(torch.ones(1, 3, 4)).shape)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "torch.Size([1, 3, 4])", found.stderr

@@ -1,6 +1,6 @@
 """Cuts by hand: an attention for transformers that writes its weights out, in float64, and cuts in the open.
 
-It knows nothing of interception: heads are set in the context, edges get −∞ in the scores, layer by layer in call order.
+It knows nothing of interception: heads are set in the context, edges get −∞ in the scores, layer by layer.
 """
 
 from __future__ import annotations

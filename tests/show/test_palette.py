@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.show.palette import POWER, SIGNED, WEIGHTS, linear, palette
+from regard.show.palette import POWER, SIGNED, WEIGHTS, amounts_of_light, palette
 
 COLOR_JS = Path(regard.__file__).parent / "show" / "page" / "js" / "draw" / "color.js"
 
@@ -38,4 +38,4 @@ def test_colors_between_anchors_are_those_of_the_page():
 
 
 def test_light_of_black_and_white_is_0_and_1():
-    assert linear(np.array([0.0, 1.0])).tolist() == [0.0, 1.0]
+    assert amounts_of_light(np.array([0.0, 1.0])).tolist() == [0.0, 1.0]

@@ -7,7 +7,8 @@ from torch import nn
 import regard
 from regard.heads.calls import head_axis
 from regard.school.check.behaviours import kv_cache
-from regard.school.check.compare import call_forms, constructor_arguments
+from regard.school.check.compare import call_forms
+from regard.school.check.compare import constructor_arguments as arguments
 from regard.support import vocabulary
 
 TABLES = {name: value for name, value in vars(vocabulary).items() if name.isupper() and isinstance(value, tuple)}
@@ -21,9 +22,9 @@ def test_no_name_is_listed_twice(name):
 
 def test_no_name_has_two_meanings_in_one_constructor():
     sizes = (
-        constructor_arguments.WIDTH, vocabulary.WIDTH_IN, vocabulary.WIDTH_OUT, constructor_arguments.HEADS, constructor_arguments.KV_HEADS,
-        vocabulary.HEAD_DIM, constructor_arguments.CONTEXT, constructor_arguments.DROPOUT, vocabulary.BIAS, constructor_arguments.CAUSAL, vocabulary.LAYERS,
-        vocabulary.VOCABULARY, vocabulary.INNER_WIDTH,
+        *(vocabulary.WIDTH_IN, vocabulary.WIDTH_OUT, vocabulary.HEAD_DIM, vocabulary.BIAS, vocabulary.LAYERS),
+        *(vocabulary.VOCABULARY, vocabulary.INNER_WIDTH),
+        *(arguments.WIDTH, arguments.HEADS, arguments.KV_HEADS, arguments.CONTEXT, arguments.DROPOUT, arguments.CAUSAL),
     )  # fmt: skip
     names = [name for row in sizes for name in row]
     assert len(set(names)) == len(names)
@@ -52,7 +53,7 @@ def test_a_number_of_heads_that_one_knew_is_known_to_all(name):
     torch.manual_seed(1)
     layer, x = Attention(), torch.randn(2, 5, 12)
     torch.testing.assert_close(regard.adopt(layer)(x), layer(x))
-    assert name in constructor_arguments.HEADS
+    assert name in arguments.HEADS
     with pytest.raises(TypeError, match=rf"{name}.*num_heads"):
         regard.MultiHeadAttention(12, 12, 5, 0.0, **{name: 3})
     assert name in head_axis.HEADS

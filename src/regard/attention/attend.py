@@ -1,4 +1,4 @@
-"""Attention, fast: attend() computes what formula.py says, by the fastest route that is exact. Tests prove them equal."""
+"""Attention, fast: attend() computes what formula.py says, by the fastest exact route. Tests prove them equal."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def _parts(call: Call) -> Parts:
 def _without_leaked_nan(call: Call, context: Tensor) -> Tensor:
     """Undo what a kernel's 0 × NaN does to rows that may not see the NaN.
 
-    Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from. On the CPU
-    one sum over the context shows it; then the formula runs in tiles, and only rows that see the NaN become NaN.
+    Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from. On the
+    CPU one sum over the context shows it; then the formula runs in tiles, and only rows that see the NaN become NaN.
     """
     if context.device.type != "cpu" or not may_branch_on(context):
         return context

@@ -44,7 +44,8 @@ class Slot:
         if (k.shape[0], k.shape[1], k.shape[3]) != (keys.shape[0], keys.shape[1], keys.shape[3]):
             raise ValueError(
                 f"keys are {tuple(k.shape)} but the cache was built for batch={keys.shape[0]}, "
-                f"num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}; build it with Cache.of(layer, batch={k.shape[0]})"
+                f"num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}; "
+                f"build it with Cache.of(layer, batch={k.shape[0]})"
             )
         if v.shape != k.shape:
             raise ValueError(f"keys are {tuple(k.shape)} but values are {tuple(v.shape)}; every key needs a value")

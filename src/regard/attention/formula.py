@@ -1,7 +1,7 @@
-"""The formula of attention, one line per step: the page to read. attend.py computes the same fast; tests prove them equal.
+"""The formula of attention, one line per step: the page to read. attend.py computes the same, fast.
 
 weights = softmax(q · kᵀ · scale, hidden keys at −∞); context = weights · v.
-Nothing else in the project computes attention, except attend() and the four rungs of the ladder.
+Tests prove the two equal. Nothing else in the project computes attention, except the four rungs of the ladder.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        arguments.check_sizes(d_in, d_out, context_length, dropout, num_heads, num_kv_heads, scale)
+        arguments.check_layer_sizes(d_in, d_out, context_length, dropout, num_heads, num_kv_heads, scale)
         self.d_in, self.d_out, self.context_length, self.dropout = d_in, d_out, context_length, float(dropout)
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
         self.causal, self.window, self.scale, self.alibi = causal, window, scale, alibi
@@ -92,9 +92,9 @@ class MultiHeadAttention(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
         return_weights: bool = False,
     ) -> Float[Tensor, "B T d_out"] | tuple[Float[Tensor, "B T d_out"], Float[Tensor, "B H T S"]]:
-        """Attend within x, or from x to `source`; with return_weights, also give the weights (B, H, T, S), before dropout.
+        """Attend within x, or from x to `source`; return_weights adds the weights (B, H, T, S), before dropout.
 
-        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; the layer's own applies too.
+        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths, beside the layer's own.
         cache: `cache[i]` of a regard.Cache; the caller advances the cache afterwards.
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         """

@@ -1,4 +1,4 @@
-"""What MultiHeadAttention accepts and says of itself: its arguments, the inputs of a call, the textbook's state dict."""
+"""What MultiHeadAttention accepts, its arguments, the inputs of a call, a textbook's state dict; and its description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention
 
 
-def check_sizes(
+def check_layer_sizes(
     d_in: int,
     d_out: int,
     context_length: int | None,

@@ -123,7 +123,7 @@ def rotate_heads(
     positions: Int[Tensor, "..."] | None,
     start: int,
 ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B Hkv S D"]]:
-    """Queries and keys turned by their positions, which count on from `start` unless given; unchanged without rotary."""
+    """Queries and keys turned by their positions, from `start` on unless given; unchanged without rotary."""
     if rotary is None:
         return q, k
     if positions is None:

@@ -1,7 +1,7 @@
 """Which dtype attention is computed in, where that is not the dtype of its inputs.
 
-On a CPU without native support for 16-bit dtypes, a product takes many times as long as one in float32: there the inputs,
-the weights and the results stay 16-bit, and the computation is in float32.
+On a CPU without native support for 16-bit dtypes, a product takes many times as long as one in float32: there the
+inputs, the weights and the results stay 16-bit, and the computation is in float32.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def in_float32_if_emulated(t: Tensor) -> Tensor:
 
 def without_autocast(t: Tensor) -> AbstractContextManager[Any]:
     """Autocast off, for what must be computed in the dtype that it has."""
-    kind = t.device.type
+    kind = t.device.type  # torch.autocast takes as long as a small operation, so it is called only where it is needed
     return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()

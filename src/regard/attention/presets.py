@@ -85,7 +85,7 @@ def create_gpt2_xl_attention(dropout: float = 0.1, qkv_bias: bool = False) -> Mu
 
 
 def create_gpt3_attention(dropout: float = 0.1, qkv_bias: bool = False) -> MultiHeadAttention:
-    """One attention layer of GPT-3: 12288 wide, 96 heads; 2.4 GB in float32. `with torch.device("meta"):` costs none."""
+    """One attention layer of GPT-3: 12288 wide, 96 heads; 2.4 GB in float32, none on torch.device("meta")."""
     return _attention(GPT3_CONFIG, dropout, qkv_bias)
 
 

@@ -63,7 +63,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     from regard.gpt.train.fit import fit_in, join_processes
     from regard.gpt.train.prepare import prepare
     from regard.gpt.train.processes import find_device
-    from regard.gpt.train.text_files import check_file
+    from regard.gpt.train.text_files import check_text_file
 
     # Wrong options and missing files are reported before anything is read or written.
     if flags.get("evaluate_every") and flags.get("val_fraction") == 0:
@@ -77,7 +77,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     )
     options = for_command(source, cuda=device.type == "cuda", out=out, device=device, **flags)
     for file in data:
-        check_file(Path(file))
+        check_text_file(Path(file))
     try:
         with join_processes(options) as processes:
             model, tokens = prepare(data, source, options, processes)

@@ -242,9 +242,9 @@ class GPT(nn.Module):
         is one, becomes model.tokenizer. dtype defaults to the file's, and to float32 for "tiny", the model in the
         package. The model is in eval mode.
         """
-        from regard.gpt.checkpoint.pretrained import load
+        from regard.gpt.checkpoint.pretrained import load_pretrained
 
-        model, tokenizer = load(cls, name_or_dir, device=device, dtype=dtype)
+        model, tokenizer = load_pretrained(cls, name_or_dir, device=device, dtype=dtype)
         model.tokenizer = tokenizer
         return model
 

@@ -36,12 +36,12 @@ def palette(anchors: Mapping[float, str], steps: int) -> np.ndarray:
     """(steps, 3) colours between 0 and 1, from the first anchor to the last, even in the power of the number."""
     at = np.array([np.sign(number) * abs(number) ** POWER for number in anchors])
     rgb = np.array([[int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)] for color in anchors.values()])
-    lab = np.cbrt(linear(rgb) @ _CONES.T) @ _LAB.T
+    lab = np.cbrt(amounts_of_light(rgb) @ _CONES.T) @ _LAB.T
     between = np.stack([np.interp(np.linspace(at[0], 1, steps), at, channel) for channel in lab.T])
     result = np.clip(np.linalg.solve(_CONES, np.linalg.solve(_LAB, between) ** 3).T, 0, 1)
     return np.asarray(np.where(result <= 0.0031308, 12.92 * result, 1.055 * result ** (1 / 2.4) - 0.055))
 
 
-def linear(rgb: np.ndarray) -> np.ndarray:
+def amounts_of_light(rgb: np.ndarray) -> np.ndarray:
     """sRGB as amounts of light."""
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)

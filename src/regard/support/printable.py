@@ -110,7 +110,7 @@ def styled(stream: Any) -> Any:
 
 @contextmanager
 def printable_output() -> Iterator[None]:
-    """Inside this block, all output to stdout and stderr is made printable; also the traceback of an error that ends it."""
+    """Inside this block, all output is made printable, on stdout and stderr; also the traceback of an error."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         one if one is None or isinstance(one, PrintableStream) else PrintableStream(one) for one in before

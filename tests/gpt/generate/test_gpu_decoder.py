@@ -17,7 +17,7 @@ from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
 from regard.gpt.generate.generate import EagerDecoder, decoder_for
 from regard.gpt.generate.options import SamplingOptions
-from regard.gpt.generate.unmodified import fingerprint
+from regard.gpt.generate.unmodified import model_fingerprint
 
 pytest.importorskip("triton")
 from regard.gpt.generate import gpu_decoder as decoder
@@ -58,7 +58,7 @@ def kept(model):
 def test_what_is_kept_with_a_model_is_left_out_of_its_copies():
     model = model_of(device="cpu")
     decoder._kept[model] = KeptGraphs(
-        threading.Lock(), (1, 2, GREEDY, GPT2), fingerprint(model)
+        threading.Lock(), (1, 2, GREEDY, GPT2), model_fingerprint(model)
     )  # what nobody can copy
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         torch.testing.assert_close(twin.state_dict(), model.state_dict())

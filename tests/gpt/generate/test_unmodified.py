@@ -11,7 +11,7 @@ import regard
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.positions import Rotary
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.generate.unmodified import fingerprint, is_unmodified, needs_module_calls
+from regard.gpt.generate.unmodified import is_unmodified, model_fingerprint, needs_module_calls
 
 GPT2 = GPTConfig(vocab_size=53, context_length=29, num_layers=3, d_model=24, num_heads=3, dropout=0.2)
 LLAMA = GPT2.with_(
@@ -104,39 +104,39 @@ def test_a_model_is_unmodified_as_built_whatever_its_weights(config):
 @pytest.mark.parametrize("how", MODIFICATIONS)
 def test_every_modification_is_detected(how):
     model = GPT(GPT2)
-    first = fingerprint(model)
+    first = model_fingerprint(model)
     MODIFICATIONS[how](model)
     assert not is_unmodified(model)
-    assert fingerprint(model) != first
+    assert model_fingerprint(model) != first
 
 
 def test_fingerprints_are_equal_until_something_moves():
     model = GPT(GPT2)
-    first, weight = fingerprint(model), model.blocks[1].attention.out_proj.weight
+    first, weight = model_fingerprint(model), model.blocks[1].attention.out_proj.weight
     with torch.no_grad():
         weight.fill_(7.0)
     handle = model.blocks[1].register_forward_hook(print)
-    assert fingerprint(model) != first
+    assert model_fingerprint(model) != first
     handle.remove()
     model.load_state_dict(GPT(GPT2).state_dict())
     model.train()
     model.eval()
     model.train()
-    assert fingerprint(model) == first
+    assert model_fingerprint(model) == first
     kept = weight.data
     for other in (kept.clone(), kept.mT, kept.double(), kept[:-1]):  # elsewhere, otherwise, as something else, less
         weight.data = other
-        assert fingerprint(model) != first
+        assert model_fingerprint(model) != first
         weight.data = kept
-        assert fingerprint(model) == first
+        assert model_fingerprint(model) == first
     model.load_state_dict(GPT(GPT2).state_dict(), assign=True)
-    assert fingerprint(model) != first
+    assert model_fingerprint(model) != first
 
 
 def test_a_fingerprint_keeps_nothing_of_the_model():
     model = GPT(GPT2)
     model.owner = lambda: model
-    result, parts = fingerprint(model), [weakref.ref(part) for part in (*model.modules(), *model.parameters())]
+    result, parts = model_fingerprint(model), [weakref.ref(part) for part in (*model.modules(), *model.parameters())]
     del model
     gc.collect()
     assert result

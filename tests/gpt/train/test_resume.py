@@ -216,7 +216,7 @@ def test_a_tensor_of_another_shape_is_neither_broadcast_nor_converted(tmp_path, 
     killed(tmp_path, stop=7)
     as_earlier_version(tmp_path)
     path = tmp_path / "checkpoint-00000006.safetensors"
-    tensors, metadata = load_file(path), state.read(path)[0]
+    tensors, metadata = load_file(path), state.read_checkpoint(path)[0]
     name = "model.token_embedding.weight"
     changed = {key: change(value) if key == name else value for key, value in tensors.items()}
     told = {"form": "1", "step": "6", "told": json.dumps(metadata.settings), "best": json.dumps(metadata.best)}

@@ -17,7 +17,7 @@ SETTINGS = {"steps": 7, "config": {"d_model": 8}}
 
 def saved(out, *steps, keep=2):
     for step in steps:
-        state.save(out, step, TENSORS, SETTINGS, {"val_loss": 1.5, "step": 3}, keep, EMPTY_LOG)
+        state.save_checkpoint(out, step, TENSORS, SETTINGS, {"val_loss": 1.5, "step": 3}, keep, EMPTY_LOG)
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path):
@@ -79,9 +79,9 @@ def test_a_flipped_bit_anywhere_in_a_checkpoint_is_noticed(tmp_path):
     for at in range(0, path.stat().st_size, 5):
         flip(path, at)
         with pytest.raises(ValueError, match=r"checkpoint-00000005\.safetensors"):
-            state.read(path)
+            state.read_checkpoint(path)
         flip(path, at)
-    assert state.read(path)[0].step == 5
+    assert state.read_checkpoint(path)[0].step == 5
 
 
 def test_where_no_checkpoint_is_intact_each_is_named(tmp_path):
@@ -102,10 +102,10 @@ def test_a_renamed_checkpoint_and_a_file_that_is_none_are_damaged(tmp_path):
     with pytest.raises(
         state.Damaged, match=r"checkpoint-00000007\.safetensors is damaged, or renamed: it holds step 5"
     ):
-        state.read(path)
+        state.read_checkpoint(path)
     write_safetensors(path, TENSORS)
     with pytest.raises(state.Damaged, match="is no checkpoint of a run: it has no 'form'"):
-        state.read(path)
+        state.read_checkpoint(path)
 
 
 def test_a_checkpoint_of_a_later_version_is_refused_and_not_passed_over(tmp_path):
@@ -133,14 +133,14 @@ def test_metadata_without_hash_that_cannot_be_read_is_damage(tmp_path, metadata)
     path = tmp_path / "checkpoint-00000005.safetensors"
     write_safetensors(path, TENSORS, {"form": "1"} | metadata)
     with pytest.raises(state.Damaged, match=r"checkpoint-00000005.safetensors is damaged"):
-        state.read(path)
+        state.read_checkpoint(path)
 
 
 def test_a_checkpoint_belongs_to_the_log_that_it_was_written_with(tmp_path):
     log = state.Log(tmp_path / "log.jsonl", None)
     for step in (5, 6):
         log.write([{"step": step, "loss": 0.1 * step}], sync=True)
-        state.save(tmp_path, step, TENSORS, SETTINGS, {}, 2, log.mark())
+        state.save_checkpoint(tmp_path, step, TENSORS, SETTINGS, {}, 2, log.mark())
     log.write([{"step": 7, "loss": 0.25}], sync=True)
     assert state.newest(tmp_path).checkpoint.step == 6
     right = log.path.read_bytes()

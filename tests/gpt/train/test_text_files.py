@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from regard.gpt.train import text_files as text
-from regard.gpt.train.text_files import check_file, pieces
+from regard.gpt.train.text_files import check_text_file, pieces
 
 POEM = "Ein Blick,\n\n  zwei Blicke —\n<|endoftext|>\nnaïve 🐈\r\n\tund Schluß\n\n" * 7
 
@@ -106,4 +106,4 @@ def test_what_is_not_there_or_empty_is_said(tmp_path):
 def test_a_file_that_is_no_text_says_what_it_is_and_not_which_byte(content, message, tmp_path):
     (tmp_path / "x.png").write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(f"data file {tmp_path / 'x.png'} {message}")):
-        check_file(tmp_path / "x.png")
+        check_text_file(tmp_path / "x.png")

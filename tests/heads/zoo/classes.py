@@ -1,6 +1,6 @@
 """The classes of the zoo: each model of transformers at a tiny size, with random weights, and what it is called with.
 
-A name is the model_type of its config. Sizes are made small by the names of a config's fields, in configs inside it too.
+A name is the model_type of its config. Sizes are made small by the names of a config's fields, also in inner configs.
 """
 
 from __future__ import annotations

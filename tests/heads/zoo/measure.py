@@ -1,8 +1,8 @@
 """How a watch describes a class of the zoo, against the model's own eager weights in float64.
 
-The model's `output_attentions` is the source of the truth: no code of regard computes it. A layer of the report is exact
-if its heads, its weights and every statistic agree. `marked` layers say what was assumed or is not known; `refused` ones
-are not reported, and a warning names them. Whatever is neither is wrong.
+The model's `output_attentions` is the source of the truth: no code of regard computes it. A layer of the report is
+exact if its heads, its weights and every statistic agree. `marked` layers say what was assumed or is not known;
+`refused` ones are not reported, and a warning names them. Whatever is neither is wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers as other libraries write them: attention that is not understood is named, and what is no attention is not reported."""
+"""Layers as other libraries write them: what is not understood is named, and what is no attention is not reported."""
 
 import pytest
 import torch

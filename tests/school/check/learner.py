@@ -5,7 +5,7 @@ from torch import nn
 
 from benchmarks.check.cases import right_layers, wrong_layers
 from regard.school.check.check import check_subject
-from regard.school.check.learner_code.loading import load
+from regard.school.check.learner_code.loading import load_file
 from regard.school.check.request import Request
 
 
@@ -47,7 +47,7 @@ def edited(layer, old, new):
 def subject_of(source, folder, name=""):
     path = folder / "homework.py"
     path.write_text(source)
-    return load(path).subjects(name)[0]
+    return load_file(path).subjects(name)[0]
 
 
 def checked(source, folder, name="", **request):

@@ -5,7 +5,7 @@ import regard.school.check as room
 from benchmarks.check.cases import read_edits
 from regard.mistakes.search import MISTAKES
 from regard.school.check import verdict
-from regard.school.check.mistake_names import END, START, mistake_names, table, with_table
+from regard.school.check.mistake_names import END, START, mistake_names, mistakes_table, with_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 
@@ -23,10 +23,12 @@ def test_every_simulated_mistake_and_every_mistake_of_the_corpus_is_listed_once(
 
 
 def test_a_new_mistake_is_listed_where_it_is_made_and_nowhere_else():
-    before = table().splitlines()
+    before = mistakes_table().splitlines()
     fake = verdict.known("keys made of wood", "Wood does not attend.", is_warning=True)
     try:
-        assert set(table().splitlines()) - set(before) == {"| keys made of wood | warning | Wood does not attend. |"}
+        assert set(mistakes_table().splitlines()) - set(before) == {
+            "| keys made of wood | warning | Wood does not attend. |"
+        }
         assert fake.found("It knocks.", 3).name == "keys made of wood"
     finally:
         verdict.KNOWN.remove(fake)
@@ -42,4 +44,4 @@ def test_no_finding_has_a_name_that_is_not_in_the_list():
 
 
 def test_the_table_stands_between_its_marks():
-    assert with_table(f"a\n{START}old\n{END}b\n") == f"a\n{START}\n{table()}\n{END}b\n"
+    assert with_table(f"a\n{START}old\n{END}b\n") == f"a\n{START}\n{mistakes_table()}\n{END}b\n"

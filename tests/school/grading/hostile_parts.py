@@ -1,4 +1,4 @@
-"""What hostile layers are made of: a wrong layer with places to fill, forged results, and ways to steal the reference."""
+"""What hostile layers are made of: a wrong layer with places to fill, forged results, thefts of the reference."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_files_of_no_known_format_and_things_without_a_figure_are_refused(tmp_pa
 def test_a_note_has_as_many_lines_as_it_needs():
     axes = plt.figure(figsize=(2, 2)).add_subplot()
     parts = [f"part {i}" for i in range(11)]
-    lines = canvas.note(axes, "   ".join(parts)).get_text().split("\n")
+    lines = canvas.note_below(axes, "   ".join(parts)).get_text().split("\n")
     assert "   ".join(lines).split("   ") == parts
     assert 1 < len(lines) < 11
     assert all(canvas.text_width(axes, line) <= canvas.size_of(axes)[0] for line in lines)
@@ -102,7 +102,7 @@ def test_drawing_text_and_importing_show_do_not_import_matplotlib():
 def test_a_note_that_is_longer_than_a_line_is_broken_between_its_words():
     axes = canvas.axes_for(None, 3.0, canvas.COLUMN)
     words = "positions unknown: 14 × 5 queries attend to 15 keys, computed from an input of 2 × 31 × 32"
-    written = canvas.note(axes, f"{words}   padding assumed").get_text()
+    written = canvas.note_below(axes, f"{words}   padding assumed").get_text()
     lines = written.split("\n")
     assert " ".join(lines).split() == f"{words} padding assumed".split()
     wide = canvas.size_of(axes)[0]

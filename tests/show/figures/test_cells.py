@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.show.figures.cells import head_cells, layer_cells, no_cells, visible_cells
+from regard.show.figures.cells import head_cells, layer_cells, no_cells, unmasked_cells
 
 
 def masses(weights, rows, cols):
@@ -61,6 +61,6 @@ def test_no_rows_are_refused(watched):
 
 def test_no_cells_are_visible_until_one_is_set():
     grid = no_cells(2, 3)
-    assert visible_cells(grid) == []
+    assert unmasked_cells(grid) == []
     grid[1, 2] = 0.5
-    assert visible_cells(grid) == [(1, 2)]
+    assert unmasked_cells(grid) == [(1, 2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest_keys, thumbnail
 from regard.show.page.encode import decode as read_weights
 
 
@@ -77,7 +77,7 @@ def test_cells_hidden_inside_a_triangle_stay_hidden():
 def test_the_strongest_key_of_each_query_is_exact_and_none_where_nothing_is_seen():
     weights, visible = random_weights(5, 5, causal=True)
     visible[2] = False
-    pairs = np.frombuffer(strongest(weights.masked_fill(~visible, 0), visible), "<u2").reshape(5, 2)
+    pairs = np.frombuffer(strongest_keys(weights.masked_fill(~visible, 0), visible), "<u2").reshape(5, 2)
     assert pairs[:, 0].tolist() == [0, *weights[1:2].argmax(-1).tolist(), 65535, *weights[3:].argmax(-1).tolist()]
     wanted = weights.max(-1).values[[0, 1, 3, 4]].double().numpy()
     np.testing.assert_allclose(pairs[[0, 1, 3, 4], 1] / 65535, wanted, atol=1e-5)

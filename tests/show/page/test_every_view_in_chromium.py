@@ -112,20 +112,24 @@ def test_nothing_is_wider_than_the_window_in_any_view(browser, file):
 # Points at every tenth word of the text and at places all over each map, and says what moved. Everything that has words
 # of its own is watched, and every control; not what shows the answer: the sentences, and the words that are looked at.
 POINT = """() => {
-  const changing = ".ask h1 *, .ask p *, .said *, .whose, .looked td *, .live, .for-readers, .readout, .numbers, dialog";
+  const changing =
+    ".ask h1 *, .ask p *, .said *, .whose, .looked td *, .live, .for-readers, .readout, .numbers, dialog";
   const root = document.getElementById("regard");
   const boxes = [...root.querySelectorAll("*")].filter((node) => {
     const words = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    const watched = words || node.matches("h1, h2, .ask, .ask p, button, select, input, canvas, section, svg, table, li");
+    const places = "h1, h2, .ask, .ask p, button, select, input, canvas, section, svg, table, li";
+    const watched = words || node.matches(places);
     return watched && !node.closest(changing);
-  }).map((node) => ({ node, text: node.textContent, box: node.getBoundingClientRect() })).filter(({ box }) => box.width);
+  }).map((node) => ({ node, text: node.textContent, box: node.getBoundingClientRect() }))
+    .filter(({ box }) => box.width);
   const points = [...document.querySelectorAll(".text .unit")].filter((_, i) => i % 10 === 0).map((node) => {
     const box = node.getBoundingClientRect();
     return [box.x + box.width / 2, box.y + box.height / 2];
   });
   for (const grid of document.querySelectorAll(".map-grid, svg.lines, .step-rows, .heads, .picker")) {
     const box = grid.getBoundingClientRect();
-    for (let i = 0; i < 10; i++) points.push([box.x + (box.width * (i + 0.5)) / 11, box.y + (box.height * (i + 0.6)) / 10]);
+    for (let i = 0; i < 10; i++)
+      points.push([box.x + (box.width * (i + 0.5)) / 11, box.y + (box.height * (i + 0.6)) / 10]);
   }
   const observer = new MutationObserver(() => {});
   observer.observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
@@ -148,7 +152,8 @@ POINT = """() => {
       const names = node.textContent === text ? ["x", "y", "width", "height"] : ["y", "height"];
       const off = names.filter((name) => Math.abs(now[name] - box[name]) > 0.6);
       const said = off.map((one) => `${one} ${box[one].toFixed(1)} → ${now[one].toFixed(1)}`);
-      if (off.length) moved.add(`${node.tagName}.${node.getAttribute("class") ?? ""} “${text.trim().slice(0, 20)}” ${said}`);
+      const name = `${node.tagName}.${node.getAttribute("class") ?? ""}`;
+      if (off.length) moved.add(`${name} “${text.trim().slice(0, 20)}” ${said}`);
     }
   }
   return { moved: [...moved], most, again, pointed, all: root.querySelectorAll("*").length };
@@ -172,11 +177,14 @@ CONTROLS = """() => {
   window.reached = new Set();
   document.addEventListener("focusin", (event) => window.reached.add(event.target));
 }"""
-UNREACHED = """() => [...document.querySelectorAll("#regard button, #regard select, #regard input, #regard [tabindex='0']")]
+UNREACHED = """() => [...document.querySelectorAll(
+    "#regard button, #regard select, #regard input, #regard [tabindex='0']")]
   .filter((node) => node.getClientRects().length && !node.disabled && node.getAttribute("tabindex") !== "-1")
   .filter((node) => !window.reached.has(node)).map((node) => node.outerHTML.slice(0, 80))"""
-WITHOUT_KEYS = """() => [...document.querySelectorAll("#regard .text, #regard .picker, #regard .map-grid, #regard .heads, #regard .key-names, #regard [role=listbox]")]
-  .filter((node) => node.getClientRects().length && ![node, ...node.querySelectorAll("*")].some((one) => window.reached.has(one)))
+WITHOUT_KEYS = """() => [...document.querySelectorAll(["text", "picker", "map-grid", "heads", "key-names"]
+    .map((name) => `#regard .${name}`).join(", ") + ", #regard [role=listbox]")]
+  .filter((node) => node.getClientRects().length
+    && ![node, ...node.querySelectorAll("*")].some((one) => window.reached.has(one)))
   .map((node) => node.outerHTML.slice(0, 80))"""
 
 

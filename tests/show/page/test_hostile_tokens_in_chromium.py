@@ -51,7 +51,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A page with hostile tokens, long enough for every view; by this seed, Steps has a sum that is as long as they get."""
+    """A page with hostile tokens, long enough for every view; by this seed, Steps has the longest of sums."""
     torch.manual_seed(14)
     T = 103
     pieces = (HOSTILE + [piece if piece != LONG else "y" for piece in HOSTILE] * 5)[:T]

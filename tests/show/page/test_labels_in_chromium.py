@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, models
 import regard
 from heads.models import bert, llama, t5, vit
 from regard.gpt.tokenizer.tokenizer import Tokenizer as OurTokenizer
-from regard.show.page.encode import Encoding, decode
+from regard.show.page.encode import Encoding, decode_weights
 from regard.show.page.payload import Titled, page_data
 
 pytestmark = [pytest.mark.slow, needs_chromium]
@@ -96,7 +96,8 @@ def test_heads_that_share_a_key_head_stand_together_and_are_named(browser, of_ll
         heads = {
             one["id"]: one
             for one in page.tab.locator(".heads .one").evaluate_all(
-                "all => all.map(one => ({id: one.querySelector('.id').textContent, x: one.offsetLeft, y: one.offsetTop}))"
+                "all => all.map(one => "
+                "({id: one.querySelector('.id').textContent, x: one.offsetLeft, y: one.offsetTop}))"
             )
         }
         lines = page.tab.locator(".head-titles .group").evaluate_all(
@@ -308,7 +309,9 @@ def test_bytes_of_a_character_are_shown_as_such(browser, make, tmp_path):
         assert "\ufffd" not in page.tab.evaluate("document.getElementById('regard').outerHTML")
     data = page_data([Titled("", seen)])
     stored = gzip.decompress(data.blocks["weights.0.4.3"])
-    by_token = torch.from_numpy(decode(stored, len(ids), len(ids), Encoding("linear16", triangle=True))).nan_to_num()
+    by_token = torch.from_numpy(
+        decode_weights(stored, len(ids), len(ids), Encoding("linear16", triangle=True))
+    ).nan_to_num()
     member = torch.nn.functional.one_hot(torch.tensor(tokens.words)).double()
     wanted = member.T @ by_token @ member / member.sum(0)[:, None]
     read = torch.tensor([float(value) for value in by_word], dtype=torch.float64).view(T, S).nan_to_num()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.show.page.encode import Encoding, decode
+from regard.show.page.encode import Encoding, decode_weights
 from regard.show.page.long import LongLayer
 from regard.show.page.on_demand import BlocksOnDemand, LayerOnDemand, page_on_demand
 from regard.show.page.payload import page_data
@@ -55,7 +55,7 @@ def test_no_weight_is_computed_before_its_head_is_asked_for(monkeypatch):
     monkeypatch.setattr(LayerOnDemand, "small", lambda layer, most: computed.append("small") or (b"", b""))
     data = page_on_demand(titled_texts(seen, ""))
     assert computed == []
-    read = decode(gzip.decompress(data.blocks["weights.0.0.2"]), 7, 7, Encoding("linear16", triangle=True))
+    read = decode_weights(gzip.decompress(data.blocks["weights.0.0.2"]), 7, 7, Encoding("linear16", triangle=True))
     assert computed == [2]
     torch.testing.assert_close(torch.from_numpy(read).nan_to_num().float(), seen[0, 2].weights()[0], atol=1e-5, rtol=0)
     data.blocks["strongest.0"], data.blocks["strongest.0"]

@@ -9,7 +9,7 @@ import torch
 from chromium import chromium, needs_chromium
 
 import regard
-from regard.show.page.encode import Encoding, decode
+from regard.show.page.encode import Encoding, decode_weights
 from regard.show.page.on_demand import BlocksOnDemand, page_on_demand
 from regard.show.page.payload import PageData, Titled, page_data
 from regard.support.tokens import TextTokens
@@ -46,7 +46,7 @@ def ask(widget, content):
 def test_a_block_is_sent_when_it_is_asked_for(widget, seen):
     [(content, [block])] = ask(widget, {"key": "weights.0.0.2"})
     assert content == {"key": "weights.0.0.2"}
-    read = decode(gzip.decompress(block), 7, 7, Encoding("linear16", triangle=True))
+    read = decode_weights(gzip.decompress(block), 7, 7, Encoding("linear16", triangle=True))
     torch.testing.assert_close(torch.from_numpy(read).nan_to_num().float(), seen[0, 2].weights()[0], atol=1e-5, rtol=0)
 
 

@@ -116,7 +116,8 @@ def test_cells_are_aligned_left_in_html_on_request():
     page = html_table("1 step", ["step", "why"], [["x", 0.5]], left=True)
     assert page == (
         "<p>1 step</p><table><thead><tr><th style='text-align:left'>step</th><th style='text-align:left'>why</th></tr>"
-        "</thead><tbody><tr><td style='text-align:left'>x</td><td style='text-align:left'>0.50</td></tr></tbody></table>"
+        "</thead><tbody><tr><td style='text-align:left'>x</td><td style='text-align:left'>0.50</td></tr></tbody>"
+        "</table>"
     )
 
 

@@ -51,7 +51,7 @@ class _NoInitialization(TorchFunctionMode):
 
 
 @printable_errors()
-def load(
+def load_pretrained(
     model_class: type[Model],
     name_or_dir: str | os.PathLike[str],
     *,
@@ -65,7 +65,7 @@ def load(
     >>> directory = tempfile.mkdtemp()
     >>> from regard import GPT
     >>> save(GPT(GPTConfig.preset("tiny", vocab_size=307, num_layers=1)), directory)
-    >>> model, tokenizer = load(GPT, directory)
+    >>> model, tokenizer = load_pretrained(GPT, directory)
     >>> model.config.vocab_size
     307
 

@@ -26,7 +26,7 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
 from regard.gpt.generate.options import SamplingOptions
 from regard.gpt.generate.sample import choose
-from regard.gpt.generate.unmodified import fingerprint
+from regard.gpt.generate.unmodified import model_fingerprint
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -46,7 +46,7 @@ def graph_decoder_for(
     key = (weight.device, weight.dtype, model.config, batch)
     if key in _unsupported or torch.is_autocast_enabled(weight.device.type):
         return None
-    state = fingerprint(model)
+    state = model_fingerprint(model)
     if not _was_supported(model, batch, state) and not supports(model, batch):
         return None
     try:

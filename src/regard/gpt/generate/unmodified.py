@@ -60,7 +60,7 @@ def is_unmodified(model: GPT) -> bool:
     )
 
 
-def fingerprint(model: GPT) -> list[object]:
+def model_fingerprint(model: GPT) -> list[object]:
     """Everything that `is_unmodified` depends on, and the addresses of the weights; no reference to the model.
 
     Comparing two fingerprints is much faster than `is_unmodified`: equal ones mean that the model has not changed,
@@ -68,11 +68,11 @@ def fingerprint(model: GPT) -> list[object]:
 
     >>> from regard.gpt import GPT
     >>> model = GPT("tiny")
-    >>> first = fingerprint(model)
-    >>> first == fingerprint(model)
+    >>> first = model_fingerprint(model)
+    >>> first == model_fingerprint(model)
     True
     >>> model.blocks[3].attention.scale = 0.5
-    >>> first == fingerprint(model)
+    >>> first == model_fingerprint(model)
     False
     """
     parts: list[object] = [model.config]

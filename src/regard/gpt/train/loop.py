@@ -262,7 +262,9 @@ class TrainingLoop:
         """Write a checkpoint of this step; the main process has the log."""
         tensors = self._full_state()
         if log is not None:
-            path = state.save(self.out, self.step, tensors, self.settings, self.best, self.options.keep, log.mark())
+            path = state.save_checkpoint(
+                self.out, self.step, tensors, self.settings, self.best, self.options.keep, log.mark()
+            )
             self.checkpoint = path.name
         self.checkpoint = self.processes.broadcast(self.checkpoint)
 

@@ -124,7 +124,8 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
             raise ValueError("there is no CUDA device here; try --device cpu")
         if (device.index or 0) >= available:
             raise ValueError(
-                f"{named('device', device)} is not here: there are {available} GPUs, from cuda:0 to cuda:{available - 1}"
+                f"{named('device', device)} is not here: there are {available} GPUs, "
+                f"from cuda:0 to cuda:{available - 1}"
             )
         return device
     try:

@@ -58,7 +58,7 @@ class Resumable(NamedTuple):
     damaged: dict[Path, str]  # newer checkpoints that cannot be used, and why
 
 
-def save(
+def save_checkpoint(
     out: Path,
     step: int,
     tensors: Mapping[str, Tensor],
@@ -96,7 +96,7 @@ def newest(out: Path) -> Resumable | None:
     intact: Path | None = None  # the newest that only disagrees with the log
     for path in reversed(checkpoints(out)):
         try:
-            checkpoint, tensors = read(path)
+            checkpoint, tensors = read_checkpoint(path)
             intact = intact or path
             log_before(out / LOG, checkpoint)
             return Resumable(checkpoint, tensors, damaged)
@@ -115,7 +115,7 @@ def newest(out: Path) -> Resumable | None:
     return None
 
 
-def read(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
+def read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     """A checkpoint and its tensors, checked against its hash; Damaged if it is not what was written."""
     from safetensors import SafetensorError, safe_open
 

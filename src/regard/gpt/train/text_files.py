@@ -75,7 +75,7 @@ def _last_cut(text: str) -> int:
     return cut if split < 0 else split + len(END)
 
 
-def check_file(path: Path) -> None:
+def check_text_file(path: Path) -> None:
     """A data file must exist, be a file, hold text, and not be empty."""
     if path.is_dir():
         raise ValueError(f"data file {path} is a directory; name the files in it")
@@ -105,7 +105,7 @@ def not_text(start: bytes) -> str:
 
 
 def _open(path: Path) -> BufferedIOBase:
-    check_file(path)
+    check_text_file(path)
     if path.suffix == ".gz":
         return gzip.open(path, "rb")
     return lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")

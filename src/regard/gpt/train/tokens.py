@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types, hash_file
-from regard.gpt.train.text_files import check_file, pieces
+from regard.gpt.train.text_files import check_text_file, pieces
 from regard.support.argument_names import assigned
 from regard.support.arguments import check_share, check_whole
 from regard.support.files import atomically
@@ -154,7 +154,7 @@ def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
 
 def _fingerprint(path: Path) -> dict[str, Any]:
     """Identify a file without reading all of it: name, size, time, and a hash of its first and last bytes."""
-    check_file(path)
+    check_text_file(path)
     stat = path.stat()
     with path.open("rb") as file:
         digest = hashlib.sha256(file.read(1 << 16))

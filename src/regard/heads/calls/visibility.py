@@ -18,14 +18,14 @@ _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time
 
 
-def is_plain(mask: Mask) -> bool:
+def is_plain_mask(mask: Mask) -> bool:
     """Is the mask made of causal, window and padding only? Then counting needs no T × S tile."""
     return mask.parts().rest is None
 
 
 def is_counted_by_mask(attention: Attention) -> bool:
     """Does a plain mask alone decide which keys are visible?"""
-    return isinstance(attention, QK) and attention.bias is None and is_plain(attention.mask)
+    return isinstance(attention, QK) and attention.bias is None and is_plain_mask(attention.mask)
 
 
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,9 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     if is_counted_by_mask(attention):
         count, total = _plain_rows(call, attention.mask)
     elif (
-        isinstance(attention, OwnWeights) and not call.origin.extra and is_plain(mask := _mask_behind(call, attention))
+        isinstance(attention, OwnWeights)
+        and not call.origin.extra
+        and is_plain_mask(mask := _mask_behind(call, attention))
     ):
         count, total = _plain_rows(call, mask)
     else:

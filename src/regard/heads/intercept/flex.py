@@ -61,7 +61,7 @@ def over_all_indices(function: Callable[..., Tensor], takes_score: bool = False)
     return function
 
 
-def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
+def flex_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     """The arguments of the flex_attention operator as a call."""
     q, k, score_mod, block_mask, scale = _read_arguments(*args, **kwargs)
     q, k = q.detach(), k.detach().expand(q.shape[0], -1, -1, -1)
@@ -73,7 +73,7 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     return WatchedCall(OwnWeights(_softmax(scores), Padding(may_see(scores).any(2).any(1))))
 
 
-def without_edges(
+def without_flex_edges(
     args: tuple[Any, ...], kwargs: dict[str, Any], removed: Mask
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the operator with the scores of removed edges at −∞."""
@@ -187,13 +187,13 @@ def report_flex(interceptor: Interceptor, function: Any, args: tuple[Any, ...], 
         return function(*args, **kwargs)
     edits = interceptor.edits()
     with interceptor.errors_naming_the_module(), torch.no_grad():
-        call = call_of(args, kwargs)
+        call = flex_call(args, kwargs)
     edit = interceptor.edit_of(call, edits)
     if edit is not None and edit.removed is not None:
         with interceptor.errors_naming_the_module("cut"):
-            args, kwargs = without_edges(args, kwargs, edit.removed)
+            args, kwargs = without_flex_edges(args, kwargs, edit.removed)
         with torch.no_grad():
-            call = call_of(args, kwargs)
+            call = flex_call(args, kwargs)
     outputs = function(*args, **kwargs)
     interceptor.report_pending()
     if edit is None and not interceptor.needs_contexts:

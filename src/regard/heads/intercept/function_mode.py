@@ -67,7 +67,7 @@ class FunctionMode(TorchFunctionMode):
         return _len_torch_function_stack() == 1 and _get_function_stack_at(0) is self
 
     def switch(self, on: bool) -> AbstractContextManager[None]:
-        """Switch the mode on or off inside the block; it stays on under other modes, which prevent fast paths anyway."""
+        """Switch the mode on or off inside the block; it stays on under other modes, as they prevent fast paths."""
         return _UNCHANGED if on is self.is_on or not (on or self._is_alone) else self._switched(on)
 
     @contextmanager

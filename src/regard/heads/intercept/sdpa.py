@@ -93,7 +93,7 @@ def run_with_lse(
     return out, capture.lse
 
 
-def call_of(
+def sdpa_call(
     args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, axis: HeadAxis, live: bool = False
 ) -> WatchedCall:
     """The arguments of SDPA as a call; live: with values and gradients.
@@ -265,5 +265,5 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: tuple[Any, ...], 
             return out
         if axis.reorders and (edits or interceptor.needs_contexts):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
-        call = call_of(args, kwargs, lse, axis, live=bool(edits))
+        call = sdpa_call(args, kwargs, lse, axis, live=bool(edits))
     return interceptor.finish(call, interceptor.edit_of(call, edits), out)

@@ -101,7 +101,7 @@ def _from_tiles(call: WatchedCall, collect: frozenset[str], threads: int) -> dic
         keys = target_keys(call, counts, [TARGETS[name] for name in names])
         B, _, T, _ = call.sizes
         targets = torch.stack(keys) if keys else torch.zeros(0, B, T, dtype=torch.int64, device=call.device)
-        result |= tile_statistics.one_pass(
+        result |= tile_statistics.pass_over_tiles(
             call.attention, lse, counts, targets, call.shift, bool(collect & set(COLUMNS)), threads
         )
         for name, key, weight in zip(names, keys, result.pop("chosen"), strict=True):
@@ -196,7 +196,7 @@ def _lse(call: WatchedCall, threads: int | None = None) -> Tensor:
         return torch.full((B, H, T), torch.nan, device=call.device, dtype=result_dtype(call))
     attention = _in_triton(call)
     if attention is None:
-        return tiles.logsumexp(call.attention, threads)
+        return tiles.exact_logsumexp(call.attention, threads)
     from regard.heads.measure.kernels import launch as gpu
 
     mask, rest = mask_for_kernels(attention)

@@ -18,20 +18,20 @@ from typing import Any
 
 import torch
 
-from regard.school.check.behaviours.behaviours import changes_arguments, observe
+from regard.school.check.behaviours.behaviours import changes_arguments, observe_behaviours
 from regard.school.check.behaviours.block_wiring import check_wiring
 from regard.school.check.behaviours.probe import Probe
 from regard.school.check.compare.attempts import (
     at_even_sizes,
+    attempt_with_mask,
     explained_by_constant,
     first_attempt,
     is_confirmed,
-    with_mask,
 )
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain.ambiguities import attends_over_the_batch, beyond_the_formula, inverted_mask
-from regard.school.check.explain.exceptions import explain_failure
+from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.findings import (
     describe_task,
     mistakes_elsewhere,
@@ -148,7 +148,7 @@ def run_layer(subject: Subject, request: Request) -> Ran | Verdict:
         return verdict
     result = attempt if isinstance(attempt, Experiment) else None
     if attempt.failed is not None:
-        verdict.findings = [explain_failure(attempt.failed, subject, request, attempt.sizes)]
+        verdict.findings = [explain_crash(attempt.failed, subject, request, attempt.sizes)]
         result = None if verdict.mistakes[0].name else at_even_sizes(subject, request)
     if result is None:
         return verdict
@@ -160,7 +160,7 @@ def run_layer(subject: Subject, request: Request) -> Ran | Verdict:
 
 def call_with_mask(ran: Ran) -> CalledWithMask:
     """Call the layer with a mask over the future, where it takes a mask."""
-    result, masked = ran.result, with_mask(ran.subject, ran.request, ran.result)
+    result, masked = ran.result, attempt_with_mask(ran.subject, ran.request, ran.result)
     if masked is not None and masked.is_explained and result.names and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
     return CalledWithMask(ran.subject, ran.request, result, ran.sizes, masked)
@@ -198,7 +198,7 @@ def name_mistakes(probe: Probe, verdict: Verdict) -> Named | Verdict:
 
 def add_behaviours(named: Named, verdict: Verdict) -> Verdict:
     """What values cannot show; beside mistakes only what has a name, because one error hides its consequences."""
-    findings, extension = observe(named.probe), named.probe.result.extension
+    findings, extension = observe_behaviours(named.probe), named.probe.result.extension
     if named.mistakes:
         findings = [one for one in findings if one.name and one.name != "hard-coded sizes"]
     verdict.findings = [*named.mistakes, *findings]

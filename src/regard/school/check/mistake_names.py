@@ -46,7 +46,7 @@ def mistake_names() -> list[ListedMistake]:
     ]
 
 
-def table() -> str:
+def mistakes_table() -> str:
     """The list in Markdown."""
     rows = [f"| {one.name} | {' or '.join(one.kinds)} | {one.why} |" for one in mistake_names()]
     return "\n".join(["| name | | why |", "| --- | --- | --- |", *rows]) + "\n"
@@ -54,7 +54,7 @@ def table() -> str:
 
 def with_table(page: str) -> str:
     """A page with the table of today between its two marks."""
-    return re.sub(f"(?s){START}.*?{END}", lambda _: f"{START}\n{table()}\n{END}", page)
+    return re.sub(f"(?s){START}.*?{END}", lambda _: f"{START}\n{mistakes_table()}\n{END}", page)
 
 
 if __name__ == "__main__":

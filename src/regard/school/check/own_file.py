@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.school.check.behaviours.block_wiring import check_wiring
 from regard.school.check.check import check_subject
-from regard.school.check.learner_code.loading import Loaded, load, read_source
+from regard.school.check.learner_code.loading import Loaded, load_file, read_source
 from regard.school.check.learner_code.submission import DOES_NOT_RUN, own_limits
 from regard.school.check.request import Request
 from regard.school.check.verdict import Example, Finding, Verdict, with_code
@@ -65,7 +65,7 @@ def drive_here(values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]
 
 def check_here(path: Path, name: str, request: Request) -> list[Verdict]:
     """The verdicts on a file, in this process."""
-    loaded = load(path)
+    loaded = load_file(path)
     subjects = loaded.subjects(name) if not (loaded.problem and name and name not in vars(loaded.module)) else []
     verdicts = [check_subject(subject, request) for subject in subjects]
     if not name and verdicts:

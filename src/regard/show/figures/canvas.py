@@ -74,7 +74,7 @@ def write(ax: Any, x: float, y: float, text: str, **options: Any) -> Any:
     return ax.text(x, y, text, parse_math=False, usetex=False, **options)
 
 
-def note(ax: Any, text: str) -> Any:
+def note_below(ax: Any, text: str) -> Any:
     """Quiet text below an Axes, in as many lines as it needs."""
     lines, wide = [""], size_of(ax)[0]
     for part in text.split("   "):
@@ -122,11 +122,11 @@ def name_axes(ax: Any, across: str, down: str, title: str = "") -> None:
     ax.set_title(title, loc="left", fontsize=POINTS, color=INK, pad=4, parse_math=False, usetex=False)
 
 
-def number(value: float) -> str:
+def short_number(value: float) -> str:
     """A number in few characters.
 
-    >>> number(0.0), number(0.934), number(1.0), number(1.5), number(12.34), number(123.4)
-    ('.00', '.93', '1', '1.50', '12.3', '123')
+    >>> [short_number(value) for value in (0.0, 0.934, 1.0, 1.5, 12.34, 123.4)]
+    ['.00', '.93', '1', '1.50', '12.3', '123']
     """
     if value == 1:
         return "1"

@@ -67,7 +67,7 @@ def no_cells(rows: int, cols: int) -> Any:
     return np.ma.array(np.zeros((rows, cols)), mask=True)
 
 
-def visible_cells(values: Any) -> list[tuple[int, int]]:
+def unmasked_cells(values: Any) -> list[tuple[int, int]]:
     """(row, column) of every cell that is not masked."""
     return [(int(row), int(col)) for row, col in np.argwhere(~np.ma.getmaskarray(values))]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from regard.show.figures.canvas import matplotlib
-from regard.show.palette import POWER, SIGNED, WEIGHTS, linear, palette
+from regard.show.palette import POWER, SIGNED, WEIGHTS, amounts_of_light, palette
 
 STEPS = 256
 
@@ -30,7 +30,7 @@ def signed_scale(most: float) -> dict[str, Any]:
 
 def ink_on(color: Any) -> str:
     """Black or white, whichever is easier to read on this colour."""
-    return "#000000" if float(linear(np.asarray(color)[:3]) @ (0.2126, 0.7152, 0.0722)) > 0.179 else "#ffffff"
+    return "#000000" if float(amounts_of_light(np.asarray(color)[:3]) @ (0.2126, 0.7152, 0.0722)) > 0.179 else "#ffffff"
 
 
 def tint(color: str, share: float) -> Any:

@@ -17,7 +17,7 @@ from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place
 from regard.show.figures import canvas
-from regard.show.figures.cells import layer_cells, no_cells, visible_cells
+from regard.show.figures.cells import layer_cells, no_cells, unmasked_cells
 from regard.show.figures.colors import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.one_head import TICKS, draw_bar
 from regard.show.palette import WEIGHTS
@@ -53,7 +53,7 @@ def _draw(
     is_weight = BY_NAME[by].unit == "weight"
     scale = weight_scale() if is_weight else amount_scale(float(values.max()))
     cells = draw_cells_of_heads(ax, width, values, f"mean {_axis_name(by)}", scale, marked_layers(portraits))
-    return _noted(write_numbers(*cells, values, canvas.number, TICKS if is_weight else None), "", portraits, ax)
+    return _noted(write_numbers(*cells, values, canvas.short_number, TICKS if is_weight else None), "", portraits, ax)
 
 
 def means(portraits: Mapping[tuple[int, int], HeadSummary], by: str, others: Sequence[str] = ()) -> Any:
@@ -136,7 +136,7 @@ def _legend(roles: Iterable[str]) -> str:
 def _noted(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary], given: Any) -> Any:
     """The figure with a legend below it, and what is assumed or unknown."""
     if text := "   ".join(filter(None, [legend, *mark_notes(portraits)])):
-        canvas.note(ax, text)
+        canvas.note_below(ax, text)
     return canvas.fit_height(ax, given)
 
 
@@ -175,7 +175,7 @@ def write_numbers(
     draw_bar(axes, mesh, False, "", ticks)
     wide, high = canvas.size_of(axes)
     layers, heads = values.shape
-    texts = {key: text(float(values[key])) for key in visible_cells(values)}
+    texts = {key: text(float(values[key])) for key in unmasked_cells(values)}
     longest = max(canvas.text_width(axes, one) for one in texts.values())
     if longest + 3 <= wide / heads and high / layers > canvas.LINE:
         for key, one in texts.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.heads.report.views import Head, Index, place
 from regard.show.figures import canvas
-from regard.show.figures.cells import Cells, head_cells, visible_cells
+from regard.show.figures.cells import Cells, head_cells, unmasked_cells
 from regard.show.figures.colors import ink_on, weight_scale
 from regard.show.terminal.marks import MARK
 from regard.support.drawing import as_figure
@@ -42,7 +42,7 @@ def _draw(head: Head, ax: Any, text: int, rows: Index, cols: Index, width: float
     if not cells.pooled:
         _write_numbers(axes, mesh, cells)
     if head.marks:
-        canvas.note(axes, "   ".join(f"{MARK} {mark}" for mark in head.marks))
+        canvas.note_below(axes, "   ".join(f"{MARK} {mark}" for mark in head.marks))
     return canvas.fit_height(axes, ax)
 
 
@@ -128,9 +128,16 @@ def _write_numbers(ax: Any, mesh: Any, cells: Cells) -> None:
     rows, cols = cells.values.shape
     if min(size / n for size, n in zip(canvas.size_of(ax), (cols, rows), strict=True)) < _NUMBERS:
         return
-    for row, col in visible_cells(cells.values):
+    for row, col in unmasked_cells(cells.values):
         weight = float(cells.values[row, col])
         ink = ink_on(mesh.cmap(mesh.norm(weight)))
         canvas.write(
-            ax, col + 0.5, row + 0.5, canvas.number(weight), ha="center", va="center_baseline", color=ink, fontsize=7
+            ax,
+            col + 0.5,
+            row + 0.5,
+            canvas.short_number(weight),
+            ha="center",
+            va="center_baseline",
+            color=ink,
+            fontsize=7,
         )

@@ -56,7 +56,7 @@ def _draw(trace: Trace, ax: Any, text: int, head: int, width: float | None) -> A
     wide, high = canvas.size_of(axes)
     across = max(1, int(wide // _COLUMN))
     rows = [pictures[i : i + across] for i in range(0, len(pictures), across)]
-    note = canvas.note(axes, _LEGEND)
+    note = canvas.note_below(axes, _LEGEND)
     needed = sum(_height(row, wide / across) for row in rows) + canvas.LINE * (1 + note.get_text().count("\n"))
     if ax is None:
         axes.figure.set_size_inches(axes.figure.get_figwidth(), needed / 72)

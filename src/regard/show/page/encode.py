@@ -59,7 +59,7 @@ def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding
     return codes.tobytes() + _exact(weights, visible)
 
 
-def decode(content: bytes, T: int, S: int, encoding: Encoding) -> Float[np.ndarray, "T S"]:
+def decode_weights(content: bytes, T: int, S: int, encoding: Encoding) -> Float[np.ndarray, "T S"]:
     """The weights of one head from its bytes, NaN where the mask hides the key; as js/data/page-data.js reads them."""
     cells = np.ones((T, S), bool)
     cells = np.tril(cells) if encoding.triangle else cells
@@ -88,7 +88,7 @@ def _exact(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes
     return exact.tobytes()
 
 
-def strongest(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
+def strongest_keys(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
     """For each query, its key with the largest weight, and that weight · 65535: two little-endian 16-bit numbers."""
     if not weights.shape[1]:
         return np.full((len(weights), 2), _NO_KEY, dtype="<u2").tobytes()

@@ -72,7 +72,7 @@ def _filled(title: str, document: object, last: str, blocks: str = "", policy: s
     return _PAGE.format(
         policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'") + policy,
         title=html.escape(title, quote=False),
-        style=read("page.css"),
+        style=read_asset("page.css"),
         document=json_in_html(document),
         blocks=blocks,
         packed=packed(text),
@@ -82,7 +82,7 @@ def _filled(title: str, document: object, last: str, blocks: str = "", policy: s
 
 def script(last: str) -> str:
     """All modules of js/, joined and made small by `make page`, and a last statement that may use `regardPage`."""
-    return f"{read('page.js').rstrip()}\n{last}"
+    return f"{read_asset('page.js').rstrip()}\n{last}"
 
 
 @cache
@@ -97,7 +97,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def read(name: str) -> str:
+def read_asset(name: str) -> str:
     """A file of the page."""
     return resources.files("regard.show.page").joinpath(name).read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.heads.report.report import Seen
-from regard.show.page.encode import Encoding, compress, encode, strongest, thumbnail
+from regard.show.page.encode import Encoding, compress, encode, strongest_keys, thumbnail
 from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
 from regard.show.page.payload import (
     THUMBNAIL,
@@ -94,7 +94,9 @@ class LayerOnDemand:
                 b"".join(layer.strongest(head) for head in range(H)),
             )
         heads = [self._weights(head) for head in range(H)]
-        return b"".join(thumbnail(*one, most).tobytes() for one in heads), b"".join(strongest(*one) for one in heads)
+        return b"".join(thumbnail(*one, most).tobytes() for one in heads), b"".join(
+            strongest_keys(*one) for one in heads
+        )
 
     @cached_property
     def _visible(self) -> Tensor:

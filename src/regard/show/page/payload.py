@@ -19,7 +19,7 @@ from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
-from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest, thumbnail
+from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest_keys, thumbnail
 from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
 from regard.show.page.steps import LayerSizes, describe_steps
 from regard.support.tokens import TextTokens
@@ -273,7 +273,7 @@ class _Layer:
 
     def strongest(self, head: int) -> bytes:
         """The largest weight of each query and its key."""
-        return strongest(self.weights[head], self.visible[head])
+        return strongest_keys(self.weights[head], self.visible[head])
 
 
 def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:

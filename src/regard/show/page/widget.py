@@ -14,8 +14,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from regard.show.page.encode import Encoding, decode
-from regard.show.page.html import UNPACK, packed, read, script
+from regard.show.page.encode import Encoding, decode_weights
+from regard.show.page.html import UNPACK, packed, read_asset, script
 from regard.show.page.payload import PageData
 from regard.show.page.png import head_png
 
@@ -52,7 +52,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/shell/state.js."""
 
     _esm = f'{UNPACK}const packed = "{_PACKED}";{_RENDER}'
-    _css = read("page.css")
+    _css = read_asset("page.css")
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)
 
@@ -81,7 +81,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         block = self._data.blocks.get(f"weights.{number}.{layer}.{head}")
         if block is None or not info["T"] or not info["S"]:
             return {"text/plain": line}
-        weights = decode(gzip.decompress(block), info["T"], info["S"], Encoding(**info["encoding"]))
+        weights = decode_weights(gzip.decompress(block), info["T"], info["S"], Encoding(**info["encoding"]))
         return {"text/plain": line, "image/png": base64.b64encode(head_png(weights)).decode()}
 
     def _answer(self, _: Any, message: Any, __: Any) -> None:

@@ -51,7 +51,7 @@ def heat_map(head: Head, width: int, text: int = 0) -> str:
     for i, name in enumerate(queries[first:]):
         bars = "".join(_bar(weight, seen).ljust(cell) for weight, seen in zip(weights[i], visible[i], strict=True))
         row = f"  {_padded(shorten(name, label), -label)}  {bars}  "
-        told = _fitting(strongest(keys, top_keys[i], top_weights[i], _LEAST), width - text_columns(row))
+        told = _fitting(strongest_in_words(keys, top_keys[i], top_weights[i], _LEAST), width - text_columns(row))
         lines.append((row + told).rstrip())
     noun = "position" if head.query_tokens is None else "token"
     if first:
@@ -78,10 +78,10 @@ def token_labels(texts: Sequence[TextTokens] | None, text: int, size: int) -> li
     )
 
 
-def strongest(labels: Sequence[str], keys: Sequence[int], weights: Sequence[float], least: float) -> str:
+def strongest_in_words(labels: Sequence[str], keys: Sequence[int], weights: Sequence[float], least: float) -> str:
     """Keys with their weights, those of at least `least`.
 
-    >>> strongest(["The", "cat"], keys=[1, 0, -1], weights=[0.9, 0.1, 0.0], least=0.05)
+    >>> strongest_in_words(["The", "cat"], keys=[1, 0, -1], weights=[0.9, 0.1, 0.0], least=0.05)
     'cat 0.90 · The 0.10'
     """
     return " · ".join(

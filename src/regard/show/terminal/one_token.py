@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from regard.heads.report.one_token import TokenInHead, TokenInHeads
-from regard.show.terminal.heat_map import marks_below, strongest, token_labels
+from regard.show.terminal.heat_map import marks_below, strongest_in_words, token_labels
 from regard.show.terminal.table import Cell, html_table, terminal_width, text_table, wrapped_lines
 from regard.support.drawing import as_html, as_text
 
@@ -62,6 +62,6 @@ def _row(one: TokenInHead, token: TokenInHeads) -> list[Cell]:
     return [
         f"{head.layer}.{head.head}",
         head.role.name,
-        strongest(keys, largest.indices.tolist(), largest.values.tolist(), _LEAST),
-        strongest(queries, by.indices.tolist(), by.values.tolist(), _LEAST),
+        strongest_in_words(keys, largest.indices.tolist(), largest.values.tolist(), _LEAST),
+        strongest_in_words(queries, by.indices.tolist(), by.values.tolist(), _LEAST),
     ]

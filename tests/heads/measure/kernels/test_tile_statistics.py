@@ -9,8 +9,8 @@ from heads.dense import random_call
 from regard import causal
 from regard.heads.calls.call import OwnWeights
 from regard.heads.measure.kernels import exact_weights, tile_statistics
-from regard.heads.measure.kernels.exact_weights import logsumexp
-from regard.heads.measure.kernels.tile_statistics import head_groups, one_pass
+from regard.heads.measure.kernels.exact_weights import exact_logsumexp
+from regard.heads.measure.kernels.tile_statistics import head_groups, pass_over_tiles
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-6, "equal_nan": True, "check_dtype": False}
 
@@ -28,7 +28,7 @@ def test_a_models_own_weights_are_not_changed(attend_in_tiles):
     p = torch.rand(1, 2, 5, 7).softmax(-1)
     before = p.clone()
     counted = torch.tensor([True, False, True, True, False]).expand(1, 2, 5)
-    result = one_pass(OwnWeights(p), torch.zeros(1, 2, 5), counted, torch.zeros(0, 1, 5), 0)
+    result = pass_over_tiles(OwnWeights(p), torch.zeros(1, 2, 5), counted, torch.zeros(0, 1, 5), 0)
     assert torch.equal(p, before)
     assert_close(result["received"], (p * counted[..., None]).sum(2))
 
@@ -38,8 +38,8 @@ def test_weights_on_chosen_keys_are_zero_where_no_key_is_chosen():
     call = random_call(2, 3, 5, 7)
     targets = torch.tensor([[[6, -1, 0, 3, 3], [0, 1, 2, -1, 6]], [[-1] * 5, [5] * 5]])  # (N, B, T)
     p = dense.probabilities(call)
-    result = one_pass(
-        call.attention, logsumexp(call.attention), torch.ones(2, 3, 5, dtype=torch.bool), targets, call.shift
+    result = pass_over_tiles(
+        call.attention, exact_logsumexp(call.attention), torch.ones(2, 3, 5, dtype=torch.bool), targets, call.shift
     )
     expected = (
         p[None].expand(2, -1, -1, -1, -1).gather(-1, targets[:, :, None, :, None].clamp(min=0).expand(2, 2, 3, 5, 1))
@@ -60,8 +60,8 @@ def measured_in_threads(call, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        lse = logsumexp(call.attention)
-        return lse, one_pass(
+        lse = exact_logsumexp(call.attention)
+        return lse, pass_over_tiles(
             call.attention,
             lse,
             torch.ones_like(lse, dtype=torch.bool),
@@ -89,10 +89,10 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 def test_autocast_does_not_round_the_statistics():
     call = random_call(2, 3, 5, 7)
     counted, targets = torch.ones(2, 3, 5, dtype=torch.bool), torch.zeros(1, 2, 5).long()
-    arguments = call.attention, logsumexp(call.attention), counted, targets, call.shift
-    expected = one_pass(*arguments)
+    arguments = call.attention, exact_logsumexp(call.attention), counted, targets, call.shift
+    expected = pass_over_tiles(*arguments)
     with torch.autocast("cpu", torch.bfloat16):
-        found = one_pass(*arguments)
+        found = pass_over_tiles(*arguments)
     for name, values in expected.items():
         assert torch.equal(found[name], values), name
 
@@ -108,10 +108,12 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch):
             return super().scores(*arguments)
 
     call = random_call(2, 5, 7)
-    lse = logsumexp(call.attention)
+    lse = exact_logsumexp(call.attention)
     monkeypatch.setattr(exact_weights, "HeadScores", Broken)
     with pytest.raises(ValueError, match="head 3 has no scores"):
-        one_pass(call.attention, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(0, 2, 7).long(), call.shift)
+        pass_over_tiles(
+            call.attention, lse, torch.ones_like(lse, dtype=torch.bool), torch.zeros(0, 2, 7).long(), call.shift
+        )
 
 
 @pytest.mark.parametrize("S, sizes", [(7, [5]), (128, [5]), (4096, [2, 2, 1]), (65536, [1, 1, 1, 1, 1])])
@@ -126,8 +128,8 @@ def test_what_a_later_token_holds_harms_no_earlier_row(monkeypatch, bad):
     monkeypatch.setattr(exact_weights, "FEW", 0)
     call = random_call(2, 3, 13, mask=causal())
     counted, targets = torch.ones(2, 3, 13, dtype=torch.bool), torch.zeros(1, 2, 13).long()
-    expected = one_pass(call.attention, logsumexp(call.attention), counted, targets, call.shift)
+    expected = pass_over_tiles(call.attention, exact_logsumexp(call.attention), counted, targets, call.shift)
     call.attention.k[:, :, 11:] = bad
-    found = one_pass(call.attention, logsumexp(call.attention), counted, targets, call.shift)
+    found = pass_over_tiles(call.attention, exact_logsumexp(call.attention), counted, targets, call.shift)
     for name in ("entropy", "distance", "largest", "largest_key", "chosen"):
         assert torch.equal(found[name][..., :11], expected[name][..., :11]), name

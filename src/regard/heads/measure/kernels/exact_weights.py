@@ -7,14 +7,14 @@ so that several passes over it cost little; T × S is never in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, to_four_axes
+from regard.attention.precision import without_autocast
 from regard.heads.calls.call import Attention, OwnWeights
 from regard.support.torch_threads import run_side_by_side
 
@@ -57,12 +57,6 @@ def tiles(
                 yield Tile(b, h, first, last, low, max(high, low))
 
 
-def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Compute in the type of the tensors."""
-    on = torch.is_autocast_enabled(device_type)  # torch.autocast takes as long as a small operation
-    return torch.autocast(device_type, enabled=False) if on else nullcontext()
-
-
 class HeadScores:
     """The scores of a few heads of batch element b: queries and keys are prepared once, so a tile is one product.
 
@@ -94,7 +88,7 @@ class HeadScores:
         _, _, first, last, low, high = tile
         q, k = self.q[:, first:last], self.k[:, :, low:high]
         G, rows, cols = q.shape[0], last - first, high - low
-        with without_autocast(q.device.type):
+        with without_autocast(q):
             x = q @ k if out is None else torch.bmm(q, k, out=out[: G * rows * cols].view(G, rows, cols))
         bias, slopes = self.attention.bias, self.attention.alibi
         if bias is not None:
@@ -172,7 +166,7 @@ class HeadWeights:
         return p.masked_fill(rest, 0) if self.own is not None else p.masked_fill_(rest, 0)
 
 
-def logsumexp(attention: QK, threads: int | None = None) -> Tensor:
+def exact_logsumexp(attention: QK, threads: int | None = None) -> Tensor:
     """log Σ exp(scores), (B, H, T); −∞ where a query sees nothing. threads: for heads, if not as many as torch uses."""
     B, H, T, _ = attention.sizes
     if are_few(attention):
@@ -214,7 +208,7 @@ def all_scores(attention: QK, hidden: float) -> Tensor:
     q, k = attention.q, attention.k
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
-    with without_autocast(q.device.type):  # queries of heads that share keys are rows of one product
+    with without_autocast(q):  # queries of heads that share keys are rows of one product
         x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)
     if attention.bias is not None:
         x = (x + LOG2E * attention.bias.to(wide)).clamp_(min=hidden)

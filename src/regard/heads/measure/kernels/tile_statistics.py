@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention.precision import without_autocast
 from regard.heads.calls.call import Attention, OwnWeights
 from regard.heads.measure.kernels.exact_weights import (
     HIDDEN,
@@ -23,14 +24,13 @@ from regard.heads.measure.kernels.exact_weights import (
     over_heads,
     rows_of,
     tiles,
-    without_autocast,
 )
 
 GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a causal tile is computed and then hidden
 GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
 
 
-def one_pass(
+def pass_over_tiles(
     attention: Attention,
     lse: Tensor,
     counted: Tensor,
@@ -73,7 +73,7 @@ def one_pass(
             _add_tile(part, *group.logs_and_weights(tile), tile, shift, keys[b], columns)
         spare.append(buffers)
 
-    with without_autocast(attention.device.type):
+    with without_autocast(lse):
         over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
     sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     sums["largest"].exp2_()

@@ -98,7 +98,7 @@ NO_OUTPUT = known(
 )
 
 
-def observe(probe: Probe) -> list[Finding]:
+def observe_behaviours(probe: Probe) -> list[Finding]:
     """Everything that is found, in the order in which a learner should read it."""
     behaviours = OF_FUNCTIONS if is_function(probe.subject) else BEHAVIOURS
     return [finding for behaviour in behaviours for finding in behaviour(probe)]

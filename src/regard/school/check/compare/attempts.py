@@ -50,7 +50,7 @@ def at_even_sizes(subject: Subject, request: Request) -> Experiment | None:
     return next((one for one in results if isinstance(one, Experiment)), None)
 
 
-def with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
+def attempt_with_mask(subject: Subject, request: Request, result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
     if mask_argument(subject.described) is None:
         return None

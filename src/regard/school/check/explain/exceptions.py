@@ -53,7 +53,7 @@ FULL_CONTEXT = known(
 )
 
 
-def explain_failure(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
+def explain_crash(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
     """What an exception means, in the learner's terms."""
     if failed.type == WRONG_SHAPE:
         return Finding("", failed.message, step="out")

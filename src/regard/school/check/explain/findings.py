@@ -9,7 +9,7 @@ from regard.school.check.compare.call_forms import expects_causal
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.divergence import latest_divergence
 from regard.school.check.explain.examples import counterexample, tiny_example
-from regard.school.check.explain.exceptions import explain_failure
+from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.mistake_lines import likeliest, line_of
 from regard.school.check.learner_code.protocol import Observation
 from regard.school.check.learner_code.subject import Subject
@@ -74,7 +74,7 @@ def mistakes_elsewhere(subject: Subject, request: Request, result: Experiment) -
         return []
     for other in others:
         if other.failed is not None:
-            return [explain_failure(other.failed, subject, request, other.sizes)]
+            return [explain_crash(other.failed, subject, request, other.sizes)]
         if isinstance(other, Experiment):
             seen = other.record(subject)
             if other.is_explained:

@@ -42,7 +42,7 @@ class Loaded:
                 listed = ", ".join(v.__name__ for v in (*classes, *functions)) or "nothing to check"
                 raise ValueError(f"{self.path} has no {name}; it has {listed}")
             return [self._subject(target)]
-        return [self._subject(one) for one in choose(classes, functions)]
+        return [self._subject(one) for one in what_to_check(classes, functions)]
 
     def wholes(self) -> list[LocalSubject]:
         """The layers in the file that may hold attention: blocks and models."""
@@ -54,7 +54,7 @@ class Loaded:
         return LocalSubject(target, self.source, str(self.path))
 
 
-def choose(classes: list[Any], functions: list[Any]) -> list[Any]:
+def what_to_check(classes: list[Any], functions: list[Any]) -> list[Any]:
     """What to check of a file: attention layers; else all layers; else functions whose names are known."""
     named = [one for one in classes if is_named_attention(one.__name__)]
     return named or classes or [one for one in functions if _is_known(one)]
@@ -103,7 +103,7 @@ def read_source(path: Path) -> str:
         raise ValueError(f"{path} is not UTF-8 text") from None
 
 
-def load(path: Path) -> Loaded:
+def load_file(path: Path) -> Loaded:
     """Run a file as a module. What it prints is not shown; what it raises is told with its line."""
     source = read_source(path)
     name = f"_checked_{path.stem}_{abs(hash(path.resolve()))}"
