@@ -1,4 +1,4 @@
-"""What MultiHeadAttention accepts, its arguments, the inputs of a call, a textbook's state dict; and its description."""
+"""What MultiHeadAttention accepts: its arguments, the inputs of a call, a textbook's state dict; its description."""
 
 from __future__ import annotations
 
