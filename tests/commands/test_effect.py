@@ -57,7 +57,7 @@ def test_several_texts_show_the_noise():
 
 
 def test_figure_and_file_are_written(tmp_path):
-    figure, file = tmp_path / "effect.svg", tmp_path / "effect.safetensors"
+    figure, file = tmp_path / "effect.svg", tmp_path / "effect.json"
     out = effect(CAT, "--heads", "0.2,4.3", "-o", str(figure), "--save", str(file))
     assert "<svg" in figure.read_text()
     assert set(regard.load_effects(file).by_head()) == {(0, 2), (4, 3)}
@@ -75,6 +75,7 @@ def test_figure_and_file_are_written(tmp_path):
         ([CAT, "--to", "3"], "--to 3 must be 0 or mean; other values in Python"),
         ([CAT, "--json", "--all"], "--json prints all numbers, so --all has no effect"),
         ([CAT, "-o", "page.html"], r"-o page\.html: effects are a figure, .*; try -o page\.svg"),
+        ([CAT, "--save", "a.safetensors"], r"--save a\.safetensors: effects are a JSON file; try --save a\.json"),
         ([CAT, "--max-tokens", "1"], "--max-tokens 1 must be at least 2"),
         ([CAT, "--token", "dog"], "no token is called 'dog'"),
     ],

@@ -46,7 +46,7 @@ def effect(
     ] = None,
     as_json: options.Json = False,
     save: Annotated[
-        str | None, typer.Option(help="Save all numbers to this file, FILE.safetensors.", show_default="not saved")
+        str | None, typer.Option(help="Save all numbers to this file, FILE.json.", show_default="not saved")
     ] = None,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
@@ -63,7 +63,7 @@ def effect(
     if as_json and every:
         raise ValueError("--json prints all numbers, so --all has no effect; leave it out")
     check_output(output, FIGURES, "effects are a figure, .svg, .png or .pdf")
-    check_save(save)
+    check_save(save, "effects are a JSON file", ".json")
     _check_quotes(texts or [])
     opened = open_texts([model], [read_text(one) for one in texts] if texts else [read_text(None)], max_tokens, device)
     with _flag_before_missing(heads):

@@ -43,14 +43,14 @@ def check_output(output: str | None, kinds: Sequence[str], rule: str) -> None:
     _check_directory("-o", output)
 
 
-def check_save(save: str | None) -> None:
-    """Refuse a report of another kind than safetensors, or in a directory that cannot be written to."""
+def check_save(save: str | None, rule: str = "a report is a safetensors file", suffix: str = ".safetensors") -> None:
+    """Refuse a file of another kind than the rule says, or in a directory that cannot be written to."""
     if save is None:
         return
-    if not save.endswith(".safetensors"):
+    if not save.endswith(suffix):
         path = Path(save)
-        better = shlex.quote(str(path.with_name(f"{path.stem or 'seen'}.safetensors")))
-        raise ValueError(f"--save {save}: a report is a safetensors file; try --save {better}")
+        better = shlex.quote(str(path.with_name(f"{path.stem or 'seen'}{suffix}")))
+        raise ValueError(f"--save {save}: {rule}; try --save {better}")
     _check_directory("--save", save)
 
 
