@@ -9,9 +9,9 @@ from regard.attention import precision
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_become_float32_and_others_stay(dtype):
     t = torch.randn(3, 5)
-    assert torch.equal(precision.in_float32(t.to(dtype)), t.to(dtype).float())
-    assert precision.in_float32(t) is t
-    assert precision.in_float32(t.double()).dtype is torch.float64
+    assert torch.equal(precision.at_least_float32(t.to(dtype)), t.to(dtype).float())
+    assert precision.at_least_float32(t) is t
+    assert precision.at_least_float32(t.double()).dtype is torch.float64
 
 
 def test_only_emulated_dtypes_on_a_cpu_are_computed_in_float32(monkeypatch):

@@ -46,7 +46,7 @@ def checked_call(
         whole_mask = whole_mask & dense(may_see(bias))
     whole_mask.check(B, H, T, S)
     scale = usual_scale(D) if scale is None else scale
-    return Call(q=q, k=k, v=v, mask=whole_mask, scale=scale, alibi=alibi, dropout=dropout)
+    return Call(q=q, k=k, v=v, mask=whole_mask, scale=scale, bias=bias, alibi=alibi, dropout=dropout)
 
 
 def usual_scale(D: int) -> float:

@@ -1,7 +1,8 @@
 """The formula of attention, one line per step: the page to read. attend.py computes the same, fast.
 
-weights = softmax(q · kᵀ · scale, hidden keys at −∞); context = weights · v.
-Tests prove the two equal. Nothing else in the project computes attention, except the four rungs of the ladder.
+scores = q · kᵀ, −∞ where a key is hidden, times the scale (1/√D); weights = softmax(scores); context = weights · v.
+B texts, H heads (Hkv of keys and values), T queries, S keys, D numbers in each; query i is at key i + S − T.
+Tests compare the two ways. Nothing else in the project computes attention, except the lessons in ladder/.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.call_arguments import checked_call, scaling_in_words
-from regard.attention.hidden_keys import clear_hidden, mix_visible, softmax_over_visible
+from regard.attention.hidden_keys import clear_hidden, softmax_over_visible, undo_hidden_nan
 from regard.attention.masks import EVERYTHING, Mask
 from regard.attention.observers import Route, observed
-from regard.attention.positions import alibi_bias
-from regard.attention.precision import in_float32, without_autocast
+from regard.attention.positions import added_to_scores
+from regard.attention.precision import at_least_float32, without_autocast
 from regard.steps import step
 
 
@@ -42,33 +43,35 @@ def attend_in_steps(
     tensor([[1.0000, 0.0000],
             [0.3302, 0.6698]])
 
-    alibi lowers scores with distance, bias is added to them as it is. A row that may attend to nothing gives 0.
+    mask: a Mask, a bool tensor (True = may attend) or key lengths. alibi: slopes, by which scores fall with distance.
+    bias: added to the scaled scores. dropout acts whenever it is above 0. A row that may attend to nothing gives 0.
     """
-    call = checked_call(q, k, v, mask, scale, dropout, alibi, bias)
+    call = checked_call(
+        q, k, v, mask, scale, dropout, alibi, bias
+    )  # sizes fit; the mask as a rule, the scale as a number
     T, S, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     allowed = call.mask.dense(T, S, q.device)  # broadcasts to (B, H, T, S); True = may attend
-    if alibi is not None:
-        slope = alibi_bias(alibi, torch.arange(T, device=q.device), torch.arange(S, device=q.device), S - T, q.dtype)
-        bias = slope if bias is None else bias + slope
+    # regard.watch observes the call here, and regard.cut may hand over an edit of its result.
     with observed(call, IN_STEPS) as edit, without_autocast(q):
-        queries, keys, values = in_float32(q), in_float32(k), in_float32(v)
-        keys, values = clear_hidden(keys, allowed), clear_hidden(values, allowed)  # 0 × NaN would be NaN
+        queries, keys, values = at_least_float32(q), at_least_float32(k), at_least_float32(v)
         if group > 1:  # each key head serves a group of query heads
             keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-
+        keys, values = clear_hidden(keys, allowed), clear_hidden(values, allowed)  # a NaN that nobody sees harms nobody
+        # step() names a tensor for a trace and returns it unchanged.
         scores = step("scores", queries @ keys.mT, "queries @ keys.mT")  # (B, H, T, S)
         masked = scores
         if call.mask is not EVERYTHING:
             masked = step("mask", scores.masked_fill(~allowed, -torch.inf), f"−∞ unless {call.mask.kind}")
         scaled = step("scaled", masked * call.scale, scaling_in_words(call))
         biased = scaled
-        if bias is not None:
-            added = ("scaled + bias", "") if alibi is None else ("− slope × distance", "near keys win")
-            biased = step("bias", scaled + in_float32(bias), *added)
-        name = "scaled" if biased is scaled else "bias"
-        weights = step("weights", softmax_over_visible(biased, allowed), f"softmax({name})")
+        if (added := added_to_scores(call)) is not None:
+            words = ("scaled + bias", "") if alibi is None else ("− slope × distance", "near keys win")
+            biased = step("bias", scaled + added, *words)
+        softmax = softmax_over_visible(biased, allowed)  # over the keys; 0 in a row that may attend to nothing
+        weights = step("weights", softmax, "softmax(scaled)" if biased is scaled else "softmax(bias)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
-        context = step("context", mix_visible(kept, values, allowed), "weights @ values")  # (B, H, T, Dv)
+        mixed = undo_hidden_nan(kept @ values, kept, values, allowed)  # 0 × NaN would be NaN
+        context = step("context", mixed, "weights @ values")  # (B, H, T, Dv)
 
     context, weights = context.to(v.dtype), weights.to(v.dtype)
     if edit is not None:
@@ -77,11 +80,11 @@ def attend_in_steps(
     return context, weights
 
 
-IN_STEPS = Route(
+IN_STEPS = Route(  # what observers and explain() are told of a call that is computed here
     "in steps",
     "every step is kept to be looked at, so T × S weights are in memory",
-    lambda call, parts: attend_in_steps(
-        *call.qkv, mask=call.mask, scale=call.scale, dropout=call.dropout, alibi=call.alibi
+    lambda call, _: attend_in_steps(
+        *call.qkv, mask=call.mask, scale=call.scale, dropout=call.dropout, alibi=call.alibi, bias=call.bias
     )[0],
     leaks_nan=False,
 )

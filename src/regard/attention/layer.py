@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.register_load_state_dict_pre_hook(arguments.drop_textbook_mask)  # type: ignore[no-untyped-call]
 
-    @renamed(context="source")
+    @renamed(context="source")  # its name until 0.3
     def forward(
         self,
         x: Float[Tensor, "B T d_in"],
@@ -94,11 +94,11 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B T d_out"] | tuple[Float[Tensor, "B T d_out"], Float[Tensor, "B H T S"]]:
         """Attend within x, or from x to `source`; return_weights adds the weights (B, H, T, S), before dropout.
 
-        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths, beside the layer's own.
+        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; added to the layer's own.
         cache: `cache[i]` of a regard.Cache; the caller advances the cache afterwards.
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         """
-        mask = arguments.check_inputs(self, x, source, mask, cache, positions)
+        mask = arguments.check_and_join_masks(self, x, source, mask, cache, positions)
         H, Hkv, D = self.num_heads, self.num_kv_heads, self.head_dim
 
         q, k, v = project_qkv(self.W_query, self.W_key, self.W_value, x, source)  # (B, T, H·D), (B, S, Hkv·D) twice
@@ -110,7 +110,7 @@ class MultiHeadAttention(nn.Module):
         v = step("transpose values", v.transpose(1, 2))
         q, k = normalize_heads(self.q_norm, self.k_norm, q, k)
         q, k = rotate_heads(self.rotary, q, k, positions, start=0 if cache is None else cache.length)
-        q, k, v = remember(cache, q, k, v)
+        q, k, v = remember(cache, q, k, v)  # k and v with all earlier ones, q in their dtype
         how: Any = {"mask": mask, "scale": self.scale, "dropout": self.dropout * self.training, "alibi": self.slopes(q)}
         context, weights = attend_in_steps(q, k, v, **how) if return_weights else (attend(q, k, v, **how), None)
         back = step("back", context.transpose(1, 2))  # (B, T, H, D)
@@ -119,7 +119,7 @@ class MultiHeadAttention(nn.Module):
         return out if weights is None else (out, weights.to(out.dtype))
 
     def slopes(self, q: Float[Tensor, "B H T D"]) -> Float[Tensor, "H"] | None:
-        """What ALiBi lowers the scores of these queries by; None in a layer without it."""
+        """ALiBi's slope of each head, for these queries; None in a layer without it."""
         if not self.alibi:
             return None
         return alibi_slopes(self.num_heads, q.device, torch.promote_types(q.dtype, torch.float32))

@@ -70,7 +70,7 @@ def layer_mask(causal: bool, window: int | None) -> Mask:
     return CAUSAL & window_mask(window) if causal else window_mask(window)
 
 
-def check_inputs(
+def check_and_join_masks(
     layer: MultiHeadAttention,
     x: Tensor,
     source: Tensor | None,

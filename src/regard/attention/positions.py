@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.attention.call import QK
+from regard.attention.precision import at_least_float32
 from regard.steps import step
 from regard.support.arguments import check_whole
 
@@ -167,6 +169,23 @@ def alibi_bias(
     distance = (rows[:, None] + shift - cols).abs()
     slopes = slopes.double() if dtype is torch.float64 else slopes
     return -slopes[:, None, None] * distance
+
+
+def added_to_scores(call: QK) -> Tensor | None:
+    """What is added to the scaled scores of a call: its bias, ALiBi's, or both; None where there is neither.
+
+    >>> q = k = torch.zeros(1, 2, 3, 4)
+    >>> added_to_scores(QK(q=q, k=k, alibi=torch.tensor([1.0, 0.5])))[1]
+    tensor([[-0.0000, -0.5000, -1.0000],
+            [-0.5000, -0.0000, -0.5000],
+            [-1.0000, -0.5000, -0.0000]])
+    """
+    bias = None if call.bias is None else at_least_float32(call.bias)
+    if call.alibi is None:
+        return bias
+    rows, cols = (torch.arange(n, device=call.device) for n in call.sizes[2:])
+    by_distance = alibi_bias(call.alibi, rows, cols, call.shift, call.q.dtype)
+    return by_distance if bias is None else bias + by_distance
 
 
 def _waves(

@@ -23,7 +23,7 @@ def _without_native_support() -> frozenset[torch.dtype]:
 EMULATED = _without_native_support()  # 16-bit dtypes without native support on this CPU
 
 
-def in_float32(t: Tensor) -> Tensor:
+def at_least_float32(t: Tensor) -> Tensor:
     """A 16-bit tensor in float32; others unchanged."""
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 

@@ -11,7 +11,7 @@ from regard.attention.formula import attend_in_steps
 from regard.attention.masks import to_four_axes
 from regard.attention.observers import unobserved
 from regard.attention.positions import alibi_bias
-from regard.attention.precision import in_float32
+from regard.attention.precision import at_least_float32
 from regard.steps import collecting
 
 
@@ -26,7 +26,7 @@ def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H 
     q, k, v = call.qkv
     cols = torch.arange(k.shape[2], device=call.device)
     allowed = to_four_axes(call.mask.tile(rows, cols, call.shift)).expand(-1, -1, len(rows), len(cols))
-    bias = None if call.bias is None else in_float32(to_four_axes(call.bias))
+    bias = None if call.bias is None else at_least_float32(to_four_axes(call.bias))
     if bias is not None and bias.shape[2] > 1:
         bias = bias[:, :, rows]
     if call.alibi is not None:
