@@ -46,9 +46,7 @@ def attend_in_steps(
     mask: a Mask, a bool tensor (True = may attend) or key lengths. alibi: slopes, by which scores fall with distance.
     bias: added to the scaled scores. dropout acts whenever it is above 0. A row that may attend to nothing gives 0.
     """
-    call = checked_call(
-        q, k, v, mask, scale, dropout, alibi, bias
-    )  # sizes fit; the mask as a rule, the scale as a number
+    call = checked_call(q, k, v, mask, scale, dropout, alibi, bias)  # the sizes fit; scale is 1/√D unless given
     T, S, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     allowed = call.mask.dense(T, S, q.device)  # broadcasts to (B, H, T, S); True = may attend
     # regard.watch observes the call here, and regard.cut may hand over an edit of its result.
@@ -57,6 +55,7 @@ def attend_in_steps(
         if group > 1:  # each key head serves a group of query heads
             keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
         keys, values = clear_hidden(keys, allowed), clear_hidden(values, allowed)  # a NaN that nobody sees harms nobody
+
         # step() names a tensor for a trace and returns it unchanged.
         scores = step("scores", queries @ keys.mT, "queries @ keys.mT")  # (B, H, T, S)
         masked = scores
