@@ -9,9 +9,9 @@ Query i is at key position i + (S − T): the last query is at the last key, as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -19,9 +19,6 @@ from torch import Tensor
 
 from regard.attention.mask_picture import draw_mask
 from regard.support.arguments import describe_tensor, is_integer, list_few, tensor_remedy
-
-MAKERS: dict[str, Callable[..., Mask]] = {}  # what makes a mask again from the kind and the values that a file has
-Maker = TypeVar("Maker", bound=Callable[..., "Mask"])
 
 
 @dataclass(frozen=True)
@@ -65,19 +62,11 @@ class Mask(ABC):
         """Split the mask into parts that attend() knows."""
         return Parts(rest=self)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        """Raise ValueError where the mask does not fit weights of (B, H, T, S); most rules fit any."""
-        for mask in self._inside():
-            mask.check(B, H, T, S)
+    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
+        """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
 
-    def check_lengths(self, S: int) -> None:
+    def check_lengths(self, S: int) -> None:  # noqa: B027 (most rules have none)
         """Raise ValueError where a length is more than S keys; not for a cache, where more keys are still to come."""
-        for mask in self._inside():
-            mask.check_lengths(S)
-
-    def _inside(self) -> list[Mask]:
-        """The masks that it is made of."""
-        return [value for value in vars(self).values() if isinstance(value, Mask)]
 
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
@@ -235,6 +224,14 @@ class _Pair(Mask):
     left: Mask
     right: Mask
 
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        self.left.check(B, H, T, S)
+        self.right.check(B, H, T, S)
+
+    def check_lengths(self, S: int) -> None:
+        self.left.check_lengths(S)
+        self.right.check_lengths(S)
+
     def _sizes(self) -> tuple[int, int] | None:
         a, b = self.left._sizes(), self.right._sizes()
         return (min(a[0], b[0]), min(a[1], b[1])) if a and b else a or b
@@ -264,8 +261,7 @@ class And(_Pair):
 
     def parts(self) -> Parts:
         a, b = self.left.parts(), self.right.parts()
-        window = min((size for size in (a.window, b.window) if size is not None), default=None)
-        both = Parts(a.causal or b.causal, window, a.keys, a.rest)
+        both = Parts(a.causal or b.causal, _least(a.window, b.window), a.keys, a.rest)
         if both.keys is None:
             both = replace(both, keys=b.keys)
         elif b.keys is not None:
@@ -297,6 +293,12 @@ class Not(Mask):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return ~self.rule.tile(rows, cols, shift)
 
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        self.rule.check(B, H, T, S)
+
+    def check_lengths(self, S: int) -> None:
+        self.rule.check_lengths(S)
+
     def _sizes(self) -> tuple[int, int] | None:
         return self.rule._sizes()
 
@@ -313,27 +315,6 @@ EVERYTHING = Everything()
 _NO_PARTS = Parts()
 
 
-def makes(kind: type[Mask]) -> Callable[[Maker], Maker]:
-    """Files have masks of this kind as a rule: its name and its values, from which the function makes it again.
-
-    The function is called with the masks inside it, in order, then with its other values by name: whole numbers from 0
-    and tensors, which nobody vouches for. It checks them, and raises ValueError.
-    """
-
-    def register(make: Maker) -> Maker:
-        kind.file_kind = kind.__name__.lower()
-        MAKERS[kind.file_kind] = make
-        return make
-
-    return register
-
-
-makes(Everything)(lambda: EVERYTHING)
-for _kind in (And, Or, Not):
-    makes(_kind)(_kind)
-
-
-@makes(Padding)
 def padding(keep: Tensor | Sequence[int]) -> Mask:
     """Hide padded keys: lengths (B,), or a bool tensor (B, S) that is True for real keys.
 
@@ -398,3 +379,7 @@ def _a_mask(other: object) -> Mask:
     if not isinstance(other, Mask):
         raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
     return other
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return a if b is None else b if a is None else min(a, b)

@@ -24,11 +24,11 @@ from regard.attention.mask import (
     Parts,
     as_mask,
     dense,
-    makes,
     padding,
     take_texts,
     to_four_axes,
 )
+from regard.attention.mask_files import makes
 from regard.support.arguments import describe_tensor, is_integer, list_few
 
 __all__ = [
