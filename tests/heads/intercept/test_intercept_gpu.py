@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from heads.made_calls import moved_call
 from heads.models import Sdpa, assert_weights, lse_of, watched, weights_of
 
 pytestmark = pytest.mark.gpu

@@ -5,6 +5,7 @@ import torch
 
 import regard
 from heads.dense import random_call
+from heads.made_calls import moved_call
 from regard.attention.masks import causal
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
@@ -19,7 +20,7 @@ EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS})
 @pytest.mark.parametrize("B", [1, 2])
 def test_calls_of_one_form_are_measured_as_they_would_be_alone(B, dtype, D):
     ids = torch.randint(9, (B, 131), device="cuda")
-    calls = [random_call(B, 4, 131, D=D, Hkv=2, mask=causal(), tokens=ids).moved("cuda") for _ in range(3)]
+    calls = [moved_call(random_call(B, 4, 131, D=D, Hkv=2, mask=causal(), tokens=ids), "cuda") for _ in range(3)]
     calls = [call.with_attention(q=call.attention.q.to(dtype), k=call.attention.k.to(dtype)) for call in calls]
     waiting = WaitingCalls()
     assert all(waiting.add(call) for call in calls)

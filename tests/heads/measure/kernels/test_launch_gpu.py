@@ -69,7 +69,7 @@ def test_what_is_added_to_scores(shape):
 
 
 def test_the_same_bits_every_time():
-    call = random_call(2, 3, 2049, 2049, 64, mask=causal()).moved("cuda")
+    call = moved_call(random_call(2, 3, 2049, 2049, 64, mask=causal()), "cuda")
     first = statistics.measure(call, EVERY)
     for _ in range(5):
         again = statistics.measure(call, EVERY)
