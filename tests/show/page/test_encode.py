@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest_keys, thumbnail
-from regard.show.page.encode import decode as read_weights
+from regard.show.page.encode import decode_weights as read_weights
 
 
 def random_weights(T, S, causal, seed=7):
