@@ -11,6 +11,9 @@ import pytest
 KILLS = 20
 
 
+pytestmark = pytest.mark.slow  # runs are killed and resumed, one after the other
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     if not hasattr(os, "fork"):

@@ -72,7 +72,11 @@ def runs(messages, folder):
     return {plan: load_file(folder / f"{plan}.safetensors") for plan in PLANS}
 
 
-each_plan = pytest.mark.parametrize("plan", PLANS)
+def each_plan(test):
+    """Slow: what these compare is computed once, by two and by four processes."""
+    return pytest.mark.slow(pytest.mark.parametrize("plan", PLANS)(test))
+
+
 each_config = pytest.mark.parametrize("name", CONFIGS)
 
 
@@ -215,6 +219,7 @@ def test_starting_without_torchrun_gives_the_command(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_an_error_of_one_process_ends_all_with_its_message(messages):
     for text in messages.values():
         assert "ValueError: process 1 has lost its text" in text
