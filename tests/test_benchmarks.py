@@ -46,6 +46,7 @@ def test_a_benchmark_shows_tables_that_fit_and_leaves_a_file(name, tmp_path, cap
     assert not any("failed" in line or "not installed" in line for line in shown)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_layer_is_measured_in_a_process_of_its_own():
     assert memory.measure(OURS, Shape(32, 2, 1, 64)) < 1 << 30
     with pytest.raises(RuntimeError, match=r"it ended with status 1: .*No module named benchmarks\.nowhere"):
@@ -86,6 +87,7 @@ def test_a_wrong_option_is_refused_before_anything_runs(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_script_is_started_by_its_file():
     done = subprocess.run(
         [sys.executable, "benchmarks/watch_host.py", "--case", "7", "--head-width", "4", "--rounds", "1"],

@@ -90,6 +90,7 @@ def run_in_the_c_locale(*arguments):
     return subprocess.run([sys.executable, "-m", "regard", *arguments], env=environment, capture_output=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the C locale is of POSIX")
 def test_words_outside_ascii_arrive_in_the_c_locale(tmp_path):
     done = run_in_the_c_locale("see", "ich höre", "--json")

@@ -16,6 +16,7 @@ from readme import run_python
 ROOT = Path(__file__).parent.parent
 INDEX = ROOT / "docs" / "README.md"
 PAGES = sorted(page for page in INDEX.parent.glob("*.md") if page != INDEX)
+SLOW = {"grading.md", "cut.md", "figures.md"}  # their examples grade a class, cut every head and draw figures
 LINK = r"\]\((?!https?:)([^)#]*)(#[^)]+)?\)"
 EXAMPLE = r"^```python\n(.*?)^```\n(?:\n```output\n(.*?)^```\n)?"
 
@@ -36,7 +37,8 @@ def as_parameter(page: Path) -> object:
     compiles = any(re.search(r"torch\.(compile|export|onnx)", code) for code, _ in examples(page.read_text()))
     # torch's own compiler and exporters use what torch deprecates.
     ignored = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning")]
-    return pytest.param(page, id=page.name, marks=[pytest.mark.compiled, *ignored] if compiles else [])
+    marks = [pytest.mark.compiled, *ignored] if compiles else [pytest.mark.slow] if page.name in SLOW else []
+    return pytest.param(page, id=page.name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [as_parameter(page) for page in PAGES])

@@ -12,6 +12,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("Triton's interpreter builds nothing", allow_module_level=True)
 
 
+@pytest.mark.slow
 def test_every_kernel_can_be_built_with_nothing_and_with_everything_hidden_and_added():
     """In a process of its own, which pretends that there is a Hopper GPU."""
     done = subprocess.run(
