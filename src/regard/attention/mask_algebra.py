@@ -9,15 +9,15 @@ Query i is at key position i + (S − T): the last query is at the last key, as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import reduce
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.mask_picture import draw_mask
 from regard.support.arguments import describe_tensor, is_integer, list_few, tensor_remedy
 
 
@@ -62,11 +62,15 @@ class Mask(ABC):
         """Split the mask into parts that attend() knows."""
         return Parts(rest=self)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
-        """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        """Raise ValueError where the mask does not fit weights of (B, H, T, S); most rules fit anything."""
+        for mask in self._inside():
+            mask.check(B, H, T, S)
 
-    def check_lengths(self, S: int) -> None:  # noqa: B027 (most rules have none)
+    def check_lengths(self, S: int) -> None:
         """Raise ValueError where a length is more than S keys; not for a cache, where more keys are still to come."""
+        for mask in self._inside():
+            mask.check_lengths(S)
 
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
@@ -94,10 +98,10 @@ class Mask(ABC):
         return replace(self, **inside) if inside else self  # type: ignore[type-var]
 
     def __and__(self, other: Mask) -> Mask:
-        return And(self, _a_mask(other))
+        return And(self, _other_mask(other))
 
     def __or__(self, other: Mask) -> Mask:
-        return Or(self, _a_mask(other))
+        return Or(self, _other_mask(other))
 
     __rand__, __ror__ = __and__, __or__  # a tensor may stand on the left
 
@@ -114,12 +118,25 @@ class Mask(ABC):
         """The expression that makes the mask."""
         return self.kind
 
+    def _inside(self) -> tuple[Mask, ...]:
+        """The masks that it combines."""
+        return ()
+
     def _sizes(self) -> tuple[int, int] | None:
         """The (T, S) that the mask's own data implies, if any."""
-        return None
+        sizes = [size for mask in self._inside() if (size := mask._sizes())]
+        return (min(T for T, _ in sizes), min(S for _, S in sizes)) if sizes else None
 
     def __repr__(self) -> str:
-        return draw_mask(self.name, self.tile, self._sizes())
+        T, S = self._sizes() or (6, 6)
+        rows, cols = min(T, 12), min(S, 24)
+        allowed = to_four_axes(self.tile(torch.arange(rows), torch.arange(cols), S - T)).expand(-1, -1, rows, cols)
+        lines = [f"{self.name}        ■ may attend   · hidden   (rows: queries, columns: keys)"]
+        for row in allowed[:1, :1].any(dim=(0, 1)):  # of the first text and head; nothing where there is none
+            lines.append("  " + " ".join("■" if seen else "·" for seen in row) + (" …" if cols < S else ""))
+        lines += ["  …"] * (rows < T)
+        lines += [f"  (batch element 0 of {len(allowed)})"] * (len(allowed) > 1)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -223,28 +240,18 @@ class Dense(Mask):
 class _Pair(Mask):
     left: Mask
     right: Mask
+    _sign: ClassVar[str]
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.left.check(B, H, T, S)
-        self.right.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.left.check_lengths(S)
-        self.right.check_lengths(S)
-
-    def _sizes(self) -> tuple[int, int] | None:
-        a, b = self.left._sizes(), self.right._sizes()
-        return (min(a[0], b[0]), min(a[1], b[1])) if a and b else a or b
-
-    _sign = ""
+    def _inside(self) -> tuple[Mask, ...]:
+        return self.left, self.right
 
     @property
     def kind(self) -> str:
-        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in (self.left, self.right))
+        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in self._inside())
 
     @property
     def name(self) -> str:
-        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in (self.left, self.right))
+        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in self._inside())
 
 
 class And(_Pair):
@@ -261,14 +268,11 @@ class And(_Pair):
 
     def parts(self) -> Parts:
         a, b = self.left.parts(), self.right.parts()
-        both = Parts(a.causal or b.causal, _least(a.window, b.window), a.keys, a.rest)
-        if both.keys is None:
-            both = replace(both, keys=b.keys)
-        elif b.keys is not None:
-            both = replace(both, rest=Padding(b.keys) if both.rest is None else both.rest & Padding(b.keys))
-        if b.rest is not None:
-            both = replace(both, rest=b.rest if both.rest is None else both.rest & b.rest)
-        return both
+        second_keys = None if a.keys is None or b.keys is None else Padding(b.keys)  # kernels know one row of keys
+        rest = [mask for mask in (a.rest, second_keys, b.rest) if mask is not None]
+        windows = [size for size in (a.window, b.window) if size is not None]
+        keys = b.keys if a.keys is None else a.keys
+        return Parts(a.causal or b.causal, min(windows) if windows else None, keys, reduce(And, rest) if rest else None)
 
 
 class Or(_Pair):
@@ -293,14 +297,8 @@ class Not(Mask):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return ~self.rule.tile(rows, cols, shift)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.rule.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.rule.check_lengths(S)
-
-    def _sizes(self) -> tuple[int, int] | None:
-        return self.rule._sizes()
+    def _inside(self) -> tuple[Mask, ...]:
+        return (self.rule,)
 
     @property
     def kind(self) -> str:
@@ -313,8 +311,31 @@ class Not(Mask):
 
 EVERYTHING = Everything()
 _NO_PARTS = Parts()
+MAKERS: dict[str, Callable[..., Mask]] = {}  # by the kind's name in files
+Maker = TypeVar("Maker", bound=Callable[..., Mask])
 
 
+def makes(kind: type[Mask]) -> Callable[[Maker], Maker]:
+    """Files have masks of this kind as a rule: its name and its values, from which the function makes it again.
+
+    The function is called with the masks inside it, in order, then with its other values by name: whole numbers from 0
+    and tensors, which nobody vouches for. It checks them, and raises ValueError.
+    """
+
+    def register(make: Maker) -> Maker:
+        kind.file_kind = kind.__name__.lower()
+        MAKERS[kind.file_kind] = make
+        return make
+
+    return register
+
+
+makes(Everything)(lambda: EVERYTHING)
+for _kind in (And, Or, Not):
+    makes(_kind)(_kind)
+
+
+@makes(Padding)
 def padding(keep: Tensor | Sequence[int]) -> Mask:
     """Hide padded keys: lengths (B,), or a bool tensor (B, S) that is True for real keys.
 
@@ -373,13 +394,7 @@ def to_four_axes(t: Tensor) -> Tensor:
     return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
 
 
-def _a_mask(other: object) -> Mask:
-    if isinstance(other, (Tensor, list, tuple)):
+def _other_mask(other: object) -> Mask:
+    if isinstance(other, (Mask, Tensor, list, tuple)):
         return as_mask(other)
-    if not isinstance(other, Mask):
-        raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
-    return other
-
-
-def _least(a: int | None, b: int | None) -> int | None:
-    return a if b is None else b if a is None else min(a, b)
+    raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
