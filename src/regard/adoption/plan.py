@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from regard.adoption.layouts import QKV, bias_names, find_bias, weight_name
 from regard.attention.layer import MultiHeadAttention
 
-BIAS_RULE = "a bias must be as long as its projection is wide; is transposed right?"
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -76,6 +74,8 @@ def find_projections(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple
                 f"{name} is {sizes_of(weight)}, {weight.dtype}; adopt() takes matrices of floating-point numbers"
             )
         parts[ours] = (weight.t() if plan.transposed[ours] else weight, bias)
+        if bias is not None and tuple(bias.shape) != (len(parts[ours][0]),):
+            _misfit(plan, state, "a bias must be as long as its projection is wide; is transposed right?")
     kinds = sorted({f"{t.dtype} on {t.device}" for pair in parts.values() for t in pair if t is not None})
     if len(kinds) > 1:
         raise ValueError(
@@ -88,8 +88,6 @@ def find_projections(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple
         d_out = parts["out_proj"][0].shape[1] if "out_proj" in parts else rows // 3
         if (rows - d_out) % 2 or rows <= d_out:
             _misfit(plan, state, f"the rows of qkv ({rows}) must be d_out + 2 × the keys' width, with d_out={d_out}")
-        if bias is not None and len(bias) != rows:
-            _misfit(plan, state, BIAS_RULE)
         widths = [d_out, (rows - d_out) // 2, (rows - d_out) // 2]
         weights = _by_projection(plan, weight).split(widths)
         biases = (None, None, None) if bias is None else _by_projection(plan, bias).split(widths)
@@ -111,13 +109,10 @@ def _check_parts(plan: Plan, state: Mapping[str, Tensor], parts: dict[str, tuple
     if len({t.shape[1] for t in (q, k, v)}) > 1:
         _misfit(plan, state, "queries, keys and values must be read from one width, d_in; project them to it first")
     if len(k) != len(v) or (d_out == plan.num_heads * head_dim and (len(k) % head_dim or len(k) > d_out)):
-        _misfit(
-            plan, state, f"keys and values must have one width, a multiple of head_dim ({head_dim}) and at most {d_out}"
-        )
+        widths = f"a multiple of head_dim ({head_dim}) and at most {d_out}"
+        _misfit(plan, state, f"keys and values must have one width, {widths}")
     if "out_proj" in parts and tuple(parts["out_proj"][0].shape) != (d_out, d_out):
         _misfit(plan, state, f"out_proj must be (d_out, d_out) = ({d_out}, {d_out})")
-    if any(bias is not None and tuple(bias.shape) != (len(weight),) for weight, bias in parts.values()):
-        _misfit(plan, state, BIAS_RULE)
 
 
 def _head_dim(plan: Plan, q: Tensor) -> int:

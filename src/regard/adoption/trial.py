@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.adoption.module_options import is_gpt2
+from regard.adoption.layouts import is_gpt2
 from regard.adoption.plan import Plan, build_layer, sizes_of, state_of
 from regard.attention.layer import MultiHeadAttention
+from regard.support.super_init import explain_missing_init
 from regard.support.vocabulary import MASK
-from regard.traces.failures import explain_failure
 from regard.traces.torch_calls import TorchCalls
 
 
@@ -27,10 +27,8 @@ class Answer(NamedTuple):
 
     def is_close_to(self, other: Tensor) -> bool:
         """Is the largest difference within the tolerance?"""
-        if other.shape != self.out.shape:
-            return False
-        if not other.numel():
-            return True
+        if other.shape != self.out.shape or not other.numel():
+            return other.shape == self.out.shape
         return bool((other - self.out).abs().max() <= self.tolerance * self.out.abs().max())
 
 
@@ -99,7 +97,7 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
         with TorchCalls(module) as recorded:
             result = module(*args, **kwargs)
     except Exception as error:
-        raise explain_failure(error) or _failed(module, x, error) from error
+        raise explain_missing_init(error) or _failed(module, x, error) from error
     out = next((t for t in result if isinstance(t, Tensor)), None) if isinstance(result, (tuple, list)) else result
     if not isinstance(out, Tensor):
         raise ValueError(
@@ -115,11 +113,10 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
 def _arguments(module: nn.Module, x: Tensor, mask: Tensor | None, T: int) -> tuple[list[Tensor], dict[str, Tensor]]:
     parameters = inspect.signature(module.forward).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    masks = [p.name for p in parameters if p.name in MASK]
+    optional = next((p.name for p in parameters if p.name in MASK), None)
     everything = torch.ones(T, T, dtype=torch.bool, device="cpu")
     args = [(everything if mask is None else mask) if name in MASK else x for name in required or ["x"]]
-    optional = mask is not None and masks and masks[0] not in required
-    return args, {masks[0]: mask} if mask is not None and optional else {}
+    return args, {} if mask is None or optional is None or optional in required else {optional: mask}
 
 
 def _failed(module: nn.Module, x: Tensor, error: Exception) -> ValueError:

@@ -14,12 +14,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call_arguments import checked_call, scaling_in_words
-from regard.attention.hidden_keys import clear_hidden, softmax_over_visible, undo_hidden_nan
+from regard.attention.call import checked_call, scaling_in_words
 from regard.attention.masks import EVERYTHING, Mask
+from regard.attention.numerics import (
+    at_least_float32,
+    clear_hidden,
+    softmax_over_visible,
+    undo_hidden_nan,
+    without_autocast,
+)
 from regard.attention.observers import Route, observed
 from regard.attention.positions import added_to_scores
-from regard.attention.precision import at_least_float32, without_autocast
 from regard.steps import step
 
 

@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.precision import at_least_float32
+from regard.attention.masks import to_four_axes
+from regard.attention.numerics import at_least_float32
 from regard.steps import step
 from regard.support.arguments import check_whole
 
@@ -171,20 +172,28 @@ def alibi_bias(
     return -slopes[:, None, None] * distance
 
 
-def added_to_scores(call: QK) -> Tensor | None:
+def added_to_scores(
+    call: QK, rows: Int[Tensor, "R"] | None = None, cols: Int[Tensor, "C"] | None = None
+) -> Tensor | None:
     """What is added to the scaled scores of a call: its bias, ALiBi's, or both; None where there is neither.
 
     >>> q = k = torch.zeros(1, 2, 3, 4)
-    >>> added_to_scores(QK(q=q, k=k, alibi=torch.tensor([1.0, 0.5])))[1]
+    >>> added_to_scores(QK(q=q, k=k, alibi=torch.tensor([1.0, 0.5])))[0, 1]
     tensor([[-0.0000, -0.5000, -1.0000],
             [-0.5000, -0.0000, -0.5000],
             [-1.0000, -0.5000, -0.0000]])
+
+    rows, cols: of these queries and keys only; a bias is for all keys.
     """
-    bias = None if call.bias is None else at_least_float32(call.bias)
+    bias = None if call.bias is None else at_least_float32(to_four_axes(call.bias))
+    if bias is not None and rows is not None and bias.shape[2] > 1:
+        bias = bias[:, :, rows]
     if call.alibi is None:
         return bias
-    rows, cols = (torch.arange(n, device=call.device) for n in call.sizes[2:])
-    by_distance = alibi_bias(call.alibi, rows, cols, call.shift, call.q.dtype)
+    T, S = call.sizes[2:]
+    rows = torch.arange(T, device=call.device) if rows is None else rows
+    cols = torch.arange(S, device=call.device) if cols is None else cols
+    by_distance = alibi_bias(call.alibi, rows, cols, call.shift, call.q.dtype)[None]
     return by_distance if bias is None else bias + by_distance
 
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
-
-from regard.support.super_init import explain_missing_init
+from torch import Tensor
 
 
 def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
     """Say why these cannot be traced; None where they can.
 
+    >>> from torch import nn
     >>> print(explain_arguments(nn.Linear, (1,), {}))
     trace takes a layer, but Linear is a class; make one first: trace(Linear(…), x)
     """
-    if module is None and (args or kwargs):
-        return TypeError("trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:")
     if module is None:
-        return None
+        rule = "trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:"
+        return TypeError(rule) if args or kwargs else None
     if isinstance(module, type):
         name = module.__name__
         return TypeError(f"trace takes a layer, but {name} is a class; make one first: trace({name}(…), x)")
@@ -35,8 +33,8 @@ def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def describe_argument(value: Any) -> str:
     """A value in an error message.
 
-    >>> describe_argument(nn.Linear(3, 2)), describe_argument(nn.Linear), describe_argument("weights")
-    ('an object of type Linear', 'the class Linear', "'weights'")
+    >>> describe_argument(len), describe_argument(int), describe_argument("weights")
+    ('an object of type builtin_function_or_method', 'the class int', "'weights'")
     """
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -45,11 +43,6 @@ def describe_argument(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return f"an object of type {type(value).__name__}"
-
-
-def explain_failure(failed: Any) -> ValueError | None:
-    """Say which rule of torch a module or an exception missed, where that is known; else None."""
-    return explain_missing_init(failed) if isinstance(failed, (nn.Module, BaseException)) else None
 
 
 class ExplainedCallError(ValueError, RuntimeError):

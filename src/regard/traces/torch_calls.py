@@ -7,6 +7,7 @@ is named after the submodule or the function that made it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,17 +38,6 @@ class TorchCalls(TorchFunctionMode):
         self.lineage, self._call_lineage = Lineage(), Lineage()  # by named steps, and by calls
         self._paused = self._labels_only = False
 
-    def drop_labels(self) -> None:
-        """Forget which tensors and modules have labels; the recorded calls stay."""
-        for name in ("labels", "lineage", "_call_lineage"):
-            self.__dict__.pop(name, None)
-
-    def __enter__(self) -> TorchCalls:
-        if "labels" not in self.__dict__:  # a trace that is entered again
-            self.labels, self.lineage, self._call_lineage = Labels(None), Lineage(), Lineage()
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
     def keep_labels_only(self) -> None:
         """Drop the calls and record no more; tensors are still labelled and errors explained."""
         self.calls.clear()
@@ -76,13 +66,10 @@ class TorchCalls(TorchFunctionMode):
             if clearer := explain_call(name, args, error):
                 raise clearer from error
             raise
-        assigned = args[0] if name == "__setitem__" else None
-        if not self._paused and isinstance(result, (Tensor, tuple, list)) and resolve_name(func) is not None:
+        made = args[0] if name == "__setitem__" else result
+        if not self._paused and isinstance(made, (Tensor, tuple, list)) and resolve_name(func) is not None:
             with self.paused():
-                self._record(name, args, kwargs, result, is_property)
-        elif not self._paused and isinstance(assigned, Tensor):
-            with self.paused():
-                self._record(name, args, kwargs, assigned, is_property)
+                self._record(name, args, kwargs, made, is_property)
         return result
 
     def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, is_property: bool) -> None:
@@ -131,9 +118,9 @@ def numbered(names: list[str]) -> list[str]:
     >>> numbered(["x", "y", "x"])
     ['x', 'y', 'x 2']
     """
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     result = []
     for name in names:
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] += 1
         result.append(name if counts[name] == 1 else f"{name} {counts[name]}")
     return result
