@@ -8,7 +8,6 @@ scaled instead of the scores.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from regard.traces.arrangements import Numbers
 from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants
 from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
+from regard.traces.torch_calls import numbered
 
 if TYPE_CHECKING:
     from regard.traces.trace import Trace
@@ -38,51 +38,38 @@ class ComparedTrace:
         self.has_out = out is not None
         self.final = len(self.steps) - 1
         if out is not None:
-            same = (i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out))
-            self.final = max(same, default=-1)
-            if self.final < 0:
-                last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
-                self.steps.append(
-                    Step("output", "", out, last)
-                )  # what a module returns, where that is not its last step
-                self.final = len(self.steps) - 1
+            same = [i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out)]
+            if not same:  # what a module returns is none of its steps; it was made from the last one
+                self.steps.append(Step("output", "", out, (self.final,)))
+            self.final = max(same, default=len(self.steps) - 1)
         self.is_meta = any(step.value.is_meta for step in self.steps)
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
         self.meanings: list[Meaning] = meanings(self.steps, self.named)
+        # "scores", "scores 2", …: the first, second, … step of each meaning
+        self.keys = [
+            key if one.name else ""
+            for key, one in zip(numbered([m.name for m in self.meanings]), self.meanings, strict=True)
+        ]
+        self.places = {key: i for i, key in enumerate(self.keys) if key}
         self.counterparts: dict[int, list[int]] = {}
-
-    @cached_property
-    def _places(self) -> dict[tuple[str, int], int]:
-        """Where the first, second, … step of each meaning is."""
-        counts: dict[str, int] = {}
-        places = {}
-        for i, meaning in enumerate(self.meanings):
-            if meaning.name:
-                counts[meaning.name] = counts.get(meaning.name, 0) + 1
-                places[meaning.name, counts[meaning.name]] = i
-        return places
-
-    @cached_property
-    def _keys(self) -> dict[int, tuple[str, int]]:
-        return {place: key for key, place in self._places.items()}
 
     def namesake(self, i: int) -> int | None:
         """The other's step of the same meaning."""
-        return self.other._places.get(self._keys[i]) if i in self._keys else None
+        return self.other.places.get(self.keys[i])
 
     def partner(self, i: int) -> int | None:
         """The other's step to compare with: what went into it is the same, or it has the same meaning."""
-        mine = self.meanings[i]
-        if mine.contains:
-            number = self._keys[i][1] if i in self._keys else 1
-            same = [j for j, its in enumerate(self.other.meanings) if its.contains == mine.contains]
-            if len(same) >= number:
-                return same[number - 1]
+        if contains := self.meanings[i].contains:
+            mine, its = (
+                [j for j, m in enumerate(one.meanings) if m.contains == contains] for one in (self, self.other)
+            )
+            if mine.index(i) < len(its):
+                return its[mine.index(i)]
         return self.namesake(i)
 
     def find_operation(self, name: str) -> str:
         """The operation of the first step of this meaning; "" where there is none."""
-        return self.steps[self._places[name, 1]].operation if (name, 1) in self._places else ""
+        return self.steps[self.places[name]].operation if name in self.places else ""
 
     def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
         """Does step i hold the numbers of the other's step j?"""
@@ -126,11 +113,9 @@ class ComparedTrace:
                 yield j
 
     def _may_stand_for(self, i: int, j: int) -> bool:
-        a, b = self.meanings[i].name, self.other.meanings[j].name
-        together = ({*BEFORE_SOFTMAX, "bias"}, {"weights", "dropout"})
-        return (
-            any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
-        )
+        names = {self.meanings[i].name, self.other.meanings[j].name}
+        together = names <= {*BEFORE_SOFTMAX, "bias"} or names <= {"weights", "dropout"}
+        return together or self.numbers[i].sizes != self.other.numbers[j].sizes
 
     def _has_all_numbers(self, i: int, j: int) -> bool:
         """The same numbers, in whatever order?"""
