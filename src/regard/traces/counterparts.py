@@ -30,7 +30,8 @@ class ComparedTrace:
     other: ComparedTrace
 
     def __init__(self, trace: Trace, rtol: float | None, atol: float | None, is_this: bool = True) -> None:
-        self.is_this = is_this  # the one whose diff was called, "this trace" in what is said
+        self.is_this = is_this  # the one whose diff was called
+        self.who = "this" if is_this else "the other"
         self.input = None if trace.input is None else Numbers(trace.input, rtol, atol)
         self.steps = list(trace.steps)
         self.named = trace.has_names
