@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from regard.attention import numerics
-from regard.attention.numerics import (
-    clear_hidden,
-    hidden_from_all,
-    may_branch_on,
-    softmax_over_visible,
-    undo_hidden_nan,
-)
+from regard.attention.numerics import clear_hidden, hidden_from_all, may_branch_on, softmax_over_visible, undo_nan
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -74,7 +68,7 @@ def test_a_nan_reaches_only_the_rows_that_see_it():
     weights = torch.full((1, 2, 3, 3), 0.5).masked_fill(~allowed, 0)
     v = torch.ones(1, 2, 3, 2)
     v[0, 1, 2, 0] = math.nan
-    context = undo_hidden_nan(weights @ v, weights, v, allowed)
+    context = undo_nan(weights @ v, weights, v, allowed)
     wanted = torch.tensor([0.5, 1.0, 1.5]).view(1, 1, 3, 1).expand(1, 2, 3, 2).clone()
     wanted[0, 1, 2, 0] = math.nan
     torch.testing.assert_close(context, wanted, equal_nan=True)

@@ -51,7 +51,7 @@ def softmax_over_visible(scaled: Tensor, allowed: Bool[Tensor, "_ _ _ _"]) -> Te
     return scaled.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
 
 
-def undo_hidden_nan(context: Tensor, weights: Tensor, v: Tensor, allowed: Bool[Tensor, "_ _ _ _"]) -> Tensor:
+def undo_nan(context: Tensor, weights: Tensor, v: Tensor, allowed: Bool[Tensor, "_ _ _ _"]) -> Tensor:
     """weights @ v, where a value that a row may not see counts for nothing even if it is NaN or infinite."""
     if not may_branch_on(v) or v.isfinite().all():
         return context
