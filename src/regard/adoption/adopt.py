@@ -97,9 +97,8 @@ def adopt(
 def _read(module: nn.Module | Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str, list[Any]]:
     """The weights, what messages call the module, and the objects whose attributes describe it."""
     if isinstance(module, type):
-        raise ValueError(
-            f"adopt() takes over weights, and a class has none; pass an instance: adopt({module.__name__}(...))"
-        )
+        remedy = f"pass an instance: adopt({module.__name__}(...))"
+        raise ValueError(f"adopt() takes over weights, and a class has none; {remedy}")
     if isinstance(module, nn.Module):
         layouts.refuse_foreign_options(module)
         config = getattr(module, "config", None)

@@ -40,17 +40,15 @@ def find_weights(state: Mapping[str, Tensor], names: Mapping[str, str], who: str
 def _chosen(state: Mapping[str, Tensor], names: Mapping[str, str], who: str) -> dict[str, str]:
     """The names that were given, checked."""
     if wrong := set(names) - {*QKV, "qkv", "out_proj"}:
-        raise ValueError(
-            f"names has {', '.join(sorted(wrong))}; its keys are W_query, W_key, W_value or qkv, and out_proj"
-        )
+        rule = "its keys are W_query, W_key, W_value or qkv, and out_proj"
+        raise ValueError(f"names has {', '.join(sorted(wrong))}; {rule}")
     stems = {ours: theirs.removesuffix(".weight") for ours, theirs in names.items()}
     if missing := [f"{stem!r} ({ours})" for ours, stem in stems.items() if not weight_name(state, stem)]:
         raise ValueError(f"names asks for {', '.join(missing)}, but {who} has only {_listed(state)}")
     projections = [ours for ours in stems if ours != "out_proj"]
     if projections and projections != ["qkv"] and set(projections) != set(QKV):
-        raise ValueError(
-            f"names gives {', '.join(projections)}; it takes W_query, W_key and W_value together, or qkv alone"
-        )
+        rule = "it takes W_query, W_key and W_value together, or qkv alone"
+        raise ValueError(f"names gives {', '.join(projections)}; {rule}")
     return stems
 
 
@@ -180,9 +178,8 @@ def default_heads(stems: dict[str, str], who: str) -> int:
     """The number of heads of a module that has no attribute for it."""
     if "out_proj" not in stems:
         return 1  # nothing mixes heads: a single-head layer of the textbook
-    raise ValueError(
-        f"{who} does not say how many heads it has ({', '.join(HEADS[:6])}, …); pass it: adopt(…, num_heads=12)"
-    )
+    usual = ", ".join(HEADS[:6])
+    raise ValueError(f"{who} does not say how many heads it has ({usual}, …); pass it: adopt(…, num_heads=12)")
 
 
 def find_dropout(module: Any) -> float:

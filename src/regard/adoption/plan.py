@@ -70,18 +70,15 @@ def find_projections(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple
         name = weight_name(state, stem) or ""
         weight, bias = state[name], find_bias(state, stem)
         if weight.dim() != 2 or not weight.is_floating_point():
-            raise ValueError(
-                f"{name} is {sizes_of(weight)}, {weight.dtype}; adopt() takes matrices of floating-point numbers"
-            )
+            rule = "adopt() takes matrices of floating-point numbers"
+            raise ValueError(f"{name} is {sizes_of(weight)}, {weight.dtype}; {rule}")
         parts[ours] = (weight.t() if plan.transposed[ours] else weight, bias)
         if bias is not None and tuple(bias.shape) != (len(parts[ours][0]),):
             _misfit(plan, state, "a bias must be as long as its projection is wide; is transposed right?")
     kinds = sorted({f"{t.dtype} on {t.device}" for pair in parts.values() for t in pair if t is not None})
     if len(kinds) > 1:
-        raise ValueError(
-            f"{plan.who} has weights of several kinds ({', '.join(kinds)}); "
-            "bring it to one with .to(dtype) and .to(device)"
-        )
+        remedy = "bring it to one with .to(dtype) and .to(device)"
+        raise ValueError(f"{plan.who} has weights of several kinds ({', '.join(kinds)}); {remedy}")
     if "qkv" in parts:
         weight, bias = parts.pop("qkv")
         rows = len(weight)
@@ -123,9 +120,8 @@ def _misfit(plan: Plan, state: Mapping[str, Tensor], rule: str) -> NoReturn:
     names = [weight_name(state, stem) or "" for stem in plan.stems.values()]
     names += [name for stem in plan.stems.values() for name in bias_names(stem) if name in state]
     shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in names)
-    raise ValueError(
-        f"the weights of {plan.who} do not fit one layer with num_heads={plan.num_heads}: {shapes}; {rule}"
-    )
+    misfit = f"the weights of {plan.who} do not fit one layer with num_heads={plan.num_heads}"
+    raise ValueError(f"{misfit}: {shapes}; {rule}")
 
 
 def sizes_of(t: Tensor) -> str:

@@ -46,16 +46,14 @@ def other_scale_or_causality(trial: Trial) -> str | None:
     """Another scale than the plan's, the future hidden or seen, or both."""
     layer, causal = trial.layer(), not trial.plan.causal
     D, d_out = layer.head_dim, layer.d_out
-    scales = [
+    scales: list[tuple[Any, str, str]] = [
         (None, f"divided by √head_dim (√{D})", "leave scale out"),
         (d_out**-0.5, f"divided by √d_out (√{d_out}), not √head_dim (√{D})", f"pass scale={d_out} ** -0.5"),
         (1.0, f"not scaled, instead of divided by √head_dim (√{D})", "pass scale=1.0"),
         (1 / D, f"divided by head_dim ({D}), not by its root", f"pass scale=1 / {D}"),
     ]
     future, remedy = f"it {'hides' if causal else 'sees'} the future", f"leave causal out or pass causal={causal}"
-    alone: list[tuple[dict[str, Any], str, str]] = [
-        ({"scale": s}, f"its scores are {how}", do) for s, how, do in scales
-    ]
+    alone = [({"scale": scale}, f"its scores are {how}", do) for scale, how, do in scales]
     both = [({"causal": causal} | one, f"{future}, and {how}", f"{remedy}, and {do}") for one, how, do in alone]
     for changes, meaning, do in (*alone, ({"causal": causal}, future, remedy), *both):
         if trial.agrees(**changes):

@@ -100,9 +100,8 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
         raise explain_missing_init(error) or _failed(module, x, error) from error
     out = next((t for t in result if isinstance(t, Tensor)), None) if isinstance(result, (tuple, list)) else result
     if not isinstance(out, Tensor):
-        raise ValueError(
-            f"{type(module).__name__} returns {type(result).__name__}; return a tensor, or a tuple that starts with it"
-        )
+        remedy = "return a tensor, or a tuple that starts with it"
+        raise ValueError(f"{type(module).__name__} returns {type(result).__name__}; {remedy}")
     # A module may compute something in float32 whatever its input, such as torch.sqrt(torch.tensor(8.0)).
     values = [call.value for call in recorded.calls]
     narrow = [t[t.isfinite()] for t in values if t.is_floating_point() and t.dtype is not torch.float64]
@@ -124,8 +123,5 @@ def _failed(module: nn.Module, x: Tensor, error: Exception) -> ValueError:
     if isinstance(error, NameError):
         remedy = f"define {error.name} in forward, for example by batch_size, num_tokens, d_in = x.shape"
         remedy = "write import torch.nn.functional as F at the top of its file" if error.name == "F" else remedy
-    message = str(error).strip().split("\n")[0]
-    return ValueError(
-        f"{type(module).__name__} itself failed on x of shape {sizes_of(x)}: "
-        f"{type(error).__name__}: {message}; {remedy}"
-    )
+    message = type(error).__name__ + ": " + str(error).strip().partition("\n")[0]
+    return ValueError(f"{type(module).__name__} itself failed on x of shape {sizes_of(x)}: {message}; {remedy}")

@@ -30,7 +30,7 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{route.name} · {sizes}\n  kernel  {kernel}\n  why     {route.why}" for route, kernel, sizes in self.calls
+            f"{r.name} · {sizes}\n  kernel  {kernel}\n  why     {r.why}" for r, kernel, sizes in self.calls
         )
 
     __repr__ = __str__
@@ -57,10 +57,8 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     with missing_init_explained(), observe(note):
         module(*args, **kwargs)
     if not calls:
-        raise ValueError(
-            f"{type(module).__name__} made no call of regard.attend(); explain() supports regard's own layers only; "
-            "regard.adopt(module) makes one of most attention modules"
-        )
+        rule = "explain() supports regard's own layers only; regard.adopt(module) makes one of most attention modules"
+        raise ValueError(f"{type(module).__name__} made no call of regard.attend(); {rule}")
     return Explanation(tuple(calls))
 
 

@@ -168,15 +168,12 @@ class Padding(Mask):
         return Padding(take_texts(self.keep, order))
 
     def check(self, B: int, H: int, T: int, S: int) -> None:
-        if self.keep.shape[0] not in (1, B):
-            raise ValueError(
-                f"padding is for a batch of {self.keep.shape[0]} but x has B={B}; give one row or length for each"
-            )
-        if self.keep.dim() == 2 and self.keep.shape[1] != S:
-            raise ValueError(
-                f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
-                "with a cache, cover the cached keys too; or pass lengths"
-            )
+        batch, *keys = self.keep.shape
+        if batch not in (1, B):
+            raise ValueError(f"padding is for a batch of {batch} but x has B={B}; give one row or length for each")
+        if keys and keys[0] != S:
+            remedy = "with a cache, cover the cached keys too; or pass lengths"
+            raise ValueError(f"padding covers {keys[0]} keys but there are S={S}; {remedy}")
         if self._may_read_lengths() and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
@@ -189,9 +186,12 @@ class Padding(Mask):
         return self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def _sizes(self) -> tuple[int, int]:
-        size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
-        if self.keep.dim() == 1 and len(self.keep) == 1:  # one length does not say how many keys there are
-            size = max(6, size + 1)
+        if self.keep.dim() == 2:
+            return self.keep.shape[1], self.keep.shape[1]
+        longest = int(self.keep.max()) if self.keep.numel() else 0
+        size = (
+            max(6, longest + 1) if len(self.keep) == 1 else longest
+        )  # one length does not say how many keys there are
         return size, size
 
     @property
@@ -220,12 +220,10 @@ class Dense(Mask):
         if all(have in (1, want) for have, want in zip(shape, sizes, strict=True)):
             return
         names = {2: f"T={T}, S={S}", 3: f"B={B}, T={T}, S={S}", 4: f"B={B}, H={H}, T={T}, S={S}"}[len(shape)]
-        hint = "; give True where a query (row) may attend to a key (column)"
-        if shape[-2:] == (S, T):
-            hint = "; did you mean mask.mT?"
-        elif shape == (B, S):
-            hint = "; did you mean regard.padding(mask)?"
-        raise ValueError(f"mask has shape {shape} but weights here are ({names}){hint} (True = may attend)")
+        hint = "give True where a query (row) may attend to a key (column)"
+        hint = "did you mean regard.padding(mask)?" if shape == (B, S) else hint
+        hint = "did you mean mask.mT?" if shape[-2:] == (S, T) else hint
+        raise ValueError(f"mask has shape {shape} but weights here are ({names}); {hint} (True = may attend)")
 
     def _sizes(self) -> tuple[int, int]:
         T, S = self.seen.shape[-2:]
@@ -346,20 +344,18 @@ def padding(keep: Tensor | Sequence[int]) -> Mask:
     if not isinstance(keep, Tensor):
         keep = torch.tensor(list(keep), dtype=None if len(keep) else torch.long)
     if not (keep.dim() == 2 if keep.dtype is torch.bool else keep.dim() == 1 and is_integer(keep)):
-        raise ValueError(
-            f"padding takes whole lengths (B,) or a bool tensor (B, S), True = real; "
-            f"this is {describe_tensor(keep)}; try attention_mask.bool() or attention_mask.sum(-1)"
-        )
+        rule = "padding takes whole lengths (B,) or a bool tensor (B, S), True = real"
+        remedy = "try attention_mask.bool() or attention_mask.sum(-1)"
+        raise ValueError(f"{rule}; this is {describe_tensor(keep)}; {remedy}")
     return Padding(keep)
 
 
 def dense(seen: Tensor) -> Mask:
     """A mask written out as bool (T, S), (B, T, S) or (B, H, T, S)."""
     if seen.dtype is not torch.bool or seen.dim() not in (2, 3, 4):
-        raise ValueError(
-            f"a mask must be bool of shape (T, S), (B, T, S) or (B, H, T, S), True = may attend; "
-            f"this is {describe_tensor(seen)}; try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"
-        )
+        rule = "a mask must be bool of shape (T, S), (B, T, S) or (B, H, T, S), True = may attend"
+        remedy = "try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"
+        raise ValueError(f"{rule}; this is {describe_tensor(seen)}; {remedy}")
     return Dense(seen)
 
 
@@ -373,10 +369,8 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
         return padding(mask) if mask.dim() == 1 and is_integer(mask) else dense(mask)
     if isinstance(mask, (list, tuple)) and all(isinstance(n, int) for n in mask):
         return padding(mask)
-    raise ValueError(
-        f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}; "
-        f"{tensor_remedy('mask', mask)}, True = may attend"
-    )
+    rule = f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}"
+    raise ValueError(f"{rule}; {tensor_remedy('mask', mask)}, True = may attend")
 
 
 def take_texts(t: Tensor, order: Int[Tensor, "B"]) -> Tensor:

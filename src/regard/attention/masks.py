@@ -84,15 +84,12 @@ class Documents(Mask):
         return self if self.ids.dim() == 1 else Documents(take_texts(self.ids, order))
 
     def check(self, B: int, H: int, T: int, S: int) -> None:
-        batch, size = torch.atleast_2d(self.ids).shape
-        if size != S or T > S:
-            raise ValueError(
-                f"documents names {size} tokens but there are S={S} keys and T={T} queries; name every key"
-            )
+        batch, ids = torch.atleast_2d(self.ids).shape
+        if ids != S or T > S:
+            raise ValueError(f"documents names {ids} tokens but there are S={S} keys and T={T} queries; name every key")
         if batch not in (1, B):
-            raise ValueError(
-                f"documents is for a batch of {batch} but x has B={B}; give one row for each, or one for all"
-            )
+            remedy = "give one row for each, or one for all"
+            raise ValueError(f"documents is for a batch of {batch} but x has B={B}; {remedy}")
 
     def _sizes(self) -> tuple[int, int]:
         return self.ids.shape[-1], self.ids.shape[-1]

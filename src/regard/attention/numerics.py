@@ -72,9 +72,5 @@ def hidden_from_all(allowed: Bool[Tensor, "_ _ _ _"]) -> Bool[Tensor, "_ 1 _ 1"]
 
 def may_branch_on(t: Tensor) -> bool:
     """May Python read this tensor's values? Not in a graph, under a functorch transform, or where it is fake."""
-    return not (
-        t.is_meta
-        or type(t) is not Tensor
-        or torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-    )
+    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return not transformed and not t.is_meta and type(t) is Tensor

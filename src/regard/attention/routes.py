@@ -120,9 +120,8 @@ def _tiled(call: Call, parts: Parts) -> Tensor:
 FUSED = Route("fused", "no mask tensor: the kernel reads q, k and v once", _fused, leaks_nan=False)
 FUSED_CAUSAL = Route("fused causal", "no mask tensor: the kernel skips the future by itself", _fused_causal)
 FUSED_KEYS = Route("fused, key mask", "one row of B × S, shared by all queries and heads", _fused_keys, leaks_nan=False)
-FUSED_CAUSAL_KEYS = Route(
-    "fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor", _fused_causal_keys
-)
+_WHY = "padded keys are hidden by one more channel; no mask tensor"
+FUSED_CAUSAL_KEYS = Route("fused causal, key mask", _WHY, _fused_causal_keys)
 BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask instead of T × T", _banded)
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
 

@@ -83,9 +83,8 @@ class Numbers:
 
     def agrees(self, arranged: Tensor, other: Numbers, hidden: bool = True) -> bool:
         """Is the other, arranged like this one, the same number for number?"""
-        few = tuple(
-            slice(None, None, max(size // 3, 1)) for size in self.sizes
-        )  # most that differ, differ here already
+        # Most that differ, differ in a sample already.
+        few = tuple(slice(None, None, max(size // 3, 1)) for size in self.sizes)
         for a, b in ((self.tensor[few], arranged[few]), (self.tensor, arranged)):
             mine, its = is_hidden(a, self.lowest), is_hidden(b, other.lowest)
             same = (a == b) | (a.isnan() & b.isnan()) | mine | its

@@ -46,12 +46,8 @@ class ComparedTrace:
         self.is_meta = any(step.value.is_meta for step in self.steps)
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
         self.meanings: list[Meaning] = meanings(self.steps, self.named)
-        # "scores", "scores 2", …: the first, second, … step of each meaning
-        self.keys = [
-            key if one.name else ""
-            for key, one in zip(numbered([m.name for m in self.meanings]), self.meanings, strict=True)
-        ]
-        self.places = {key: i for i, key in enumerate(self.keys) if key}
+        self.keys = numbered([one.name for one in self.meanings])  # "scores", "scores 2", …
+        self.places = {key: i for i, key in enumerate(self.keys) if self.meanings[i].name}
         self.counterparts: dict[int, list[int]] = {}
 
     def namesake(self, i: int) -> int | None:
@@ -61,9 +57,8 @@ class ComparedTrace:
     def partner(self, i: int) -> int | None:
         """The other's step to compare with: what went into it is the same, or it has the same meaning."""
         if contains := self.meanings[i].contains:
-            mine, its = (
-                [j for j, m in enumerate(one.meanings) if m.contains == contains] for one in (self, self.other)
-            )
+            both = (self.meanings, self.other.meanings)
+            mine, its = ([j for j, one in enumerate(side) if one.contains == contains] for side in both)
             if mine.index(i) < len(its):
                 return its[mine.index(i)]
         return self.namesake(i)

@@ -83,9 +83,8 @@ def _furthest(mine: Numbers, arranged: Tensor, its: Numbers) -> str:
     """The two numbers where they are furthest apart."""
     where = mine.gap(arranged, its)
     flat = tuple(place for place, size in zip(where, mine.shape, strict=True) if size != 1)
-    return f"{mine.tensor[flat].item():.6g} against {arranged[flat].item():.6g}" + (
-        f" at {list(where)}" if where else ""
-    )
+    at = f" at {list(where)}" if where else ""
+    return f"{mine.tensor[flat].item():.6g} against {arranged[flat].item():.6g}{at}"
 
 
 def _first(a: ComparedTrace, b: ComparedTrace) -> Difference:

@@ -23,10 +23,8 @@ def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if isinstance(module, Tensor) and args and callable(args[0]):
         return TypeError("trace takes the layer first, then its inputs, but a tensor came first; write trace(layer, x)")
     if not callable(module):
-        given = describe_argument(module)
-        return TypeError(
-            f"trace takes a layer or a function, and then its inputs, but got {given}; write trace(layer, x)"
-        )
+        rule = f"trace takes a layer or a function, and then its inputs, but got {describe_argument(module)}"
+        return TypeError(f"{rule}; write trace(layer, x)")
     return None
 
 
@@ -63,7 +61,6 @@ def explain_call(name: str, args: tuple[Any, ...], error: RuntimeError) -> Expla
         )
     if name == "linear" and "shapes cannot be multiplied" in message and len(args) > 1:
         width, d_in = args[0].shape[-1], args[1].shape[1]
-        return ExplainedCallError(
-            f"x has width {width} but this linear layer takes {d_in}; project it first, or build the layer with {width}"
-        )
+        remedy = f"project it first, or build the layer with {width}"
+        return ExplainedCallError(f"x has width {width} but this linear layer takes {d_in}; {remedy}")
     return None

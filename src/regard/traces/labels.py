@@ -17,20 +17,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from regard.traces.operation_text import ATOM, Term, applied, attention_call, method_call, written
 
 # The same values in another dtype, memory or graph: not worth a word.
-COPIES = {
-    "detach",
-    "clone",
-    "to",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "type",
-    "requires_grad_",
-    "cpu",
-    "cuda",
-    "data",
-}
+COPIES = {"detach", "clone", "to", "float", "double", "half", "bfloat16", "type"}
+COPIES |= {"requires_grad_", "cpu", "cuda", "data"}
 PRODUCTS = {"matmul", "__matmul__", "bmm", "mm"}
 # The same values in another arrangement, or some of them replaced: the tensor keeps its name.
 _REARRANGING = {
