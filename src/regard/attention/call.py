@@ -19,10 +19,6 @@ from regard.support.hidden_scores import may_see
 class QK:
     """What decides the weights of one attention: queries, keys, and what is added to their scores or hidden.
 
-    >>> q = k = torch.zeros(2, 3, 5, 7)
-    >>> QK(q=q, k=k, scale=7**-0.5).sizes
-    (2, 3, 5, 5)
-
     weights = softmax(scale · q · kᵀ + bias − slope · distance, hidden keys at −∞)
     """
 
@@ -57,10 +53,6 @@ class QK:
 @dataclass(frozen=True, kw_only=True)
 class Call(QK):
     """The inputs of one attention: what decides its weights, and the values that they mix.
-
-    >>> q = k = v = torch.zeros(2, 3, 5, 7)
-    >>> Call(q=q, k=k, v=v).sizes
-    (2, 3, 5, 5)
 
     out = dropout(weights) · v
     """

@@ -374,12 +374,7 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
 
 
 def take_texts(t: Tensor, order: Int[Tensor, "B"]) -> Tensor:
-    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays.
-
-    >>> take_texts(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]))
-    tensor([[3, 4],
-            [3, 4]])
-    """
+    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays."""
     return t if t.shape[0] == 1 else t[order.to(t.device)]
 
 

@@ -177,13 +177,7 @@ def added_to_scores(
 ) -> Tensor | None:
     """What is added to the scaled scores of a call: its bias, ALiBi's, or both; None where there is neither.
 
-    >>> q = k = torch.zeros(1, 2, 3, 4)
-    >>> added_to_scores(QK(q=q, k=k, alibi=torch.tensor([1.0, 0.5])))[0, 1]
-    tensor([[-0.0000, -0.5000, -1.0000],
-            [-0.5000, -0.0000, -0.5000],
-            [-1.0000, -0.5000, -0.0000]])
-
-    rows, cols: of these queries and keys only; a bias is for all keys.
+    rows, cols: for these queries and keys only; a bias is for all keys.
     """
     bias = None if call.bias is None else at_least_float32(to_four_axes(call.bias))
     if bias is not None and rows is not None and bias.shape[2] > 1:

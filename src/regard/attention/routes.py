@@ -161,13 +161,7 @@ def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
 
 
 def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H R Dv"], Float[Tensor, "B H R S"]]:
-    """The formula for some queries of a call: their context and weights, also where T × S weights would not fit.
-
-    >>> import regard
-    >>> q = k = v = torch.eye(2).view(1, 1, 2, 2)
-    >>> attend_rows(Call(q=q, k=k, v=v, mask=regard.causal()), torch.tensor([0]))[1]
-    tensor([[[[1., 0.]]]])
-    """
+    """The formula for some queries of a call: their context and weights, also where T × S weights would not fit."""
     q, k, v = call.qkv
     cols = torch.arange(k.shape[2], device=call.device)
     allowed, bias = call.allowed(rows, cols), added_to_scores(call, rows, cols)

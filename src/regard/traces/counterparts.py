@@ -8,13 +8,13 @@ scaled instead of the scores.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.traces.arrangements import Numbers
-from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants
+from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants, tensors_in
 from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
 from regard.traces.torch_calls import numbered
 
@@ -35,7 +35,7 @@ class ComparedTrace:
         self.input = None if trace.input is None else Numbers(trace.input, rtol, atol)
         self.steps = list(trace.steps)
         self.named = trace.has_names
-        out = _first_tensor(trace.out)
+        out = next(tensors_in(trace.out), None)
         self.has_out = out is not None
         self.final = len(self.steps) - 1
         if out is not None:
@@ -62,10 +62,6 @@ class ComparedTrace:
             if mine.index(i) < len(its):
                 return its[mine.index(i)]
         return self.namesake(i)
-
-    def find_operation(self, name: str) -> str:
-        """The operation of the first step of this meaning; "" where there is none."""
-        return self.steps[self.places[name]].operation if name in self.places else ""
 
     def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
         """Does step i hold the numbers of the other's step j?"""
@@ -168,13 +164,6 @@ class ComparedTrace:
             return True
         values = self.numbers[i].tensor
         return bool(((values == 0) | (values == 1) | (values < self.numbers[i].lowest) | values.isinf()).all())
-
-
-def _first_tensor(out: Any) -> Tensor | None:
-    if isinstance(out, Tensor):
-        return out
-    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
-    return next((tensor for one in values if (tensor := _first_tensor(one)) is not None), None)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -111,36 +111,31 @@ def _ends_early(a: ComparedTrace, b: ComparedTrace, suspects: list[int], reached
 
 def _out_of_place(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> Difference | None:
     """A step of b that comes before step s, and is missing in a or comes after it there."""
-    for u in _between(a, s, b, suspects):
-        misplaced = b.namesake(u)
-        if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
-            return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
-        if misplaced is not None and misplaced in descendants(a.steps, s):
-            return _misplaced(a, misplaced, s, u)
+    namesake = a.namesake(s)
+    before = set() if namesake is None else ancestors(b.steps, namesake)
+    if a.named:  # code that names its steps may leave some out; only what lies between two that it names is missing
+        before &= _after_inputs(a, s, b)
+    u = next((u for u in suspects if u in before), None)
+    if u is None:
+        return None
+    misplaced = b.namesake(u)
+    if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
+        return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
+    if misplaced is not None and misplaced in descendants(a.steps, s):
+        here, there = ("after", "before") if a.is_this else ("before", "after")
+        reason = f"comes {here} {a.steps[s].name} here, and {there} it in the other trace"
+        return Difference((a.steps[misplaced] if a.is_this else b.steps[u]).name, reason, a.meanings[misplaced].name)
     return None
 
 
-def _between(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> list[int]:
-    """The other's suspects between what step s was made from and what it should be; the first of them, or none."""
-    namesake = a.namesake(s)
-    if namesake is None:
-        return []
-    before = ancestors(b.steps, namesake)
-    if a.named:  # code that names its steps may leave some out; only what lies between two that it names is missing
-        inputs = [(i, j) for i in a.steps[s].inputs if i != OUTSIDE for j in a.counterpart(i)]
-        after = {k for _, j in inputs for k in descendants(b.steps, j)}
-        for i, j in inputs:
-            if a.numbers[i].hidden is None and b.numbers[j].hidden is not None:  # alike, but for the mask
-                after |= {k for k in ancestors(b.steps, j) | {j} if b.meanings[k].name == "mask"}
-        before &= after
-    return [u for u in suspects if u in before][:1]
-
-
-def _misplaced(a: ComparedTrace, i: int, s: int, u: int) -> Difference:
-    """Step i of a comes after its step s; step u of the other, which is the same, comes before."""
-    order = ("after", "before") if a.is_this else ("before", "after")
-    reason = f"comes {order[0]} {a.steps[s].name} here, and {order[1]} it in the other trace"
-    return Difference((a.steps[i] if a.is_this else a.other.steps[u]).name, reason, a.meanings[i].name)
+def _after_inputs(a: ComparedTrace, s: int, b: ComparedTrace) -> set[int]:
+    """The steps of b that were made from what step s of a was made from."""
+    inputs = [(i, j) for i in a.steps[s].inputs if i != OUTSIDE for j in a.counterpart(i)]
+    after = {k for _, j in inputs for k in descendants(b.steps, j)}
+    for i, j in inputs:
+        if a.numbers[i].hidden is None and b.numbers[j].hidden is not None:  # alike, but for the mask
+            after |= {k for k in ancestors(b.steps, j) | {j} if b.meanings[k].name == "mask"}
+    return after
 
 
 def _missing(b: ComparedTrace, u: int, where: str = "") -> Difference:
@@ -170,21 +165,15 @@ def _describe(a: ComparedTrace, i: int, instead: int | None = None) -> Differenc
         return Difference(step.name, f"no step of {a.other.who} trace holds these numbers{made}{hint}")
     if _arrange(a, i, j) is None:
         return _other_shape(a, i, j, meaning)
-    namesake = a.namesake(i)
     hint = _other_inputs(a, i, j) + _other_options(a, i) + hint
-    return _values(a, (i, i), (j, j if namesake is None else namesake), meaning, hint)
-
-
-def _values(a: ComparedTrace, mine: tuple[int, int], its: tuple[int, int], meaning: str, hint: str) -> Difference:
-    """The numbers of two steps where they are furthest apart: the step that holds them, and the one to name."""
+    named = step, a.other.steps[j if (namesake := a.namesake(i)) is None else namesake]
     if not a.is_this:
-        a, mine, its = a.other, its, mine
-    arranged = _arrange(a, mine[0], its[0])
+        a, i, j, named = a.other, j, i, named[::-1]
+    arranged = _arrange(a, i, j)
     assert arranged is not None  # it was, the other way round
-    numbers = _furthest(a.numbers[mine[0]], arranged, a.other.numbers[its[0]])
-    operations = a.steps[mine[1]].operation, a.other.steps[its[1]].operation
-    made = f" ({operations[0]} against {operations[1]})" if operations[0] != operations[1] else ""
-    return Difference(a.steps[mine[1]].name, f"{numbers}{made}{hint}", meaning)
+    mine, its = named[0].operation, named[1].operation
+    made = f" ({mine} against {its})" if mine != its else ""
+    return Difference(named[0].name, f"{_furthest(a.numbers[i], arranged, a.other.numbers[j])}{made}{hint}", meaning)
 
 
 def _other_inputs(a: ComparedTrace, i: int, j: int) -> str:
@@ -209,7 +198,8 @@ def _other_options(a: ComparedTrace, i: int) -> str:
         return ""
     D = a.steps[i].shape[-1]
     caller, other = "" if a.is_this else "the other is ", a.other.who
-    mask, scaled = a.other.find_operation("mask"), a.other.find_operation("scaled")
+    places = a.other.places
+    mask, scaled = (a.other.steps[places[n]].operation if n in places else "" for n in ("mask", "scaled"))
     if mask and "is_causal=True" not in operation and "attn_mask=" not in operation:
         return f"; {caller}called without is_causal or attn_mask, but {other} trace has a mask ({mask})"
     scale = re.search(r"scale=([\d.e-]+)", operation.replace("−", "-"))

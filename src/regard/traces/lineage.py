@@ -39,23 +39,15 @@ class Step:
 
 
 class Lineage:
-    """The numbers of the steps that each tensor was made from.
-
-    >>> lineage, x, y = Lineage(), torch.ones(2), torch.ones(2)
-    >>> lineage.mark(x, 0)
-    (-1,)
-    >>> lineage.follow((x, y), result := x + y)
-    >>> lineage.mark(result, 1)
-    (-1, 0)
-    """
+    """The numbers of the steps that each tensor was made from."""
 
     def __init__(self) -> None:
         self._sources: Any = WeakTensorKeyDictionary()
 
     def follow(self, arguments: Any, result: Any) -> None:
         """The result was made from the tensors among the arguments, which may be nested."""
-        sources: frozenset[int] = frozenset().union(*map(self._of, _tensors(arguments)))
-        for tensor in _tensors(result):
+        sources: frozenset[int] = frozenset().union(*map(self._of, tensors_in(arguments)))
+        for tensor in tensors_in(result):
             self._sources[tensor] = sources
 
     def change(self, tensor: Tensor, arguments: Any) -> None:
@@ -95,11 +87,10 @@ def descendants(steps: Sequence[Step], number: int) -> set[int]:
     return found - {number}
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of a value that may be nested."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+    elif isinstance(value, (tuple, list, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(one)
