@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -87,10 +88,8 @@ def adopt(
         plan = _verified(plan, module, min(7, limit or 7, context_length or 7))
         return build_layer(plan, state).train(module.training)
     if causal is None and layouts.stored_mask(state, stems) is None:
-        raise ValueError(
-            "a state dict does not say whether its layer hides the future; "
-            "pass causal=True (GPT and other decoders) or causal=False (encoders)"
-        )
+        remedy = "pass causal=True (GPT and other decoders) or causal=False (encoders)"
+        raise ValueError(f"a state dict does not say whether its layer hides the future; {remedy}")
     return build_layer(replace(plan, causal=causal is not False), state)
 
 
@@ -137,11 +136,7 @@ def _first_run(plan: Plan, module: nn.Module, T: int, generator: torch.Generator
         twin = copy_for_trial(module, dtype)
         d_in = find_projections(plan, state_of(twin))["W_query"][0].shape[1]
         x = torch.randn(2, T, d_in, dtype=dtype, generator=generator, device="cpu")
-        try:
+        with suppress(ValueError):  # a module that runs in neither dtype says why in its trial
             run_module(twin, x)
-        except ValueError:
-            if dtype is torch.float32:
-                raise
-        else:
             break
     return twin, x

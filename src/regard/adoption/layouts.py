@@ -154,16 +154,14 @@ def refuse_foreign_options(module: nn.Module) -> None:
             raise ValueError(f"{who} was built with add_bias_kv=True, a learned extra key; rebuild it without")
         if module.add_zero_attn:
             raise ValueError(f"{who} was built with add_zero_attn=True, an extra key of zeros; rebuild it without")
-        if (module.kdim, module.vdim) != (module.embed_dim, module.embed_dim):
-            raise ValueError(
-                f"{who} has kdim={module.kdim} and vdim={module.vdim}, but keys and values here are read from the "
-                f"queries' width, {module.embed_dim}; project them to {module.embed_dim} first"
-            )
+        width = module.embed_dim
+        if not module.kdim == module.vdim == width:
+            rule = f"keys and values here are read from the queries' width, {width}; project them to {width} first"
+            raise ValueError(f"{who} has kdim={module.kdim} and vdim={module.vdim}, but {rule}")
     if "position_embeddings" in inspect.signature(module.forward).parameters:
-        raise ValueError(
-            f"{who} rotates its queries by position_embeddings that its model computes, so it cannot run by itself; "
-            "load the whole model with regard.GPT.from_pretrained(…), whose layers are regard's"
-        )
+        reason = "rotates its queries by position_embeddings that its model computes, so it cannot run by itself"
+        remedy = "load the whole model with regard.GPT.from_pretrained(…), whose layers are regard's"
+        raise ValueError(f"{who} {reason}; {remedy}")
     if getattr(module, "is_cross_attention", False) is True:
         raise ValueError(f"{who} has is_cross_attention=True, with weights for two sequences; adopt its self-attention")
 

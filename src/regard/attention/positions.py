@@ -30,7 +30,7 @@ def sinusoidal(length: int, width: int, device: torch.device | str | None = None
     """
     if width < 2 or width % 2:
         raise ValueError(f"width ({width}) must be even, a sine and a cosine for each wave; try {max(width + 1, 2)}")
-    angles = torch.arange(length, device=device)[:, None] * _waves(width, 10_000.0, device)
+    angles = torch.arange(length, device=device)[:, None] * _waves(width, 10_000.0, device, torch.float32)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
@@ -156,22 +156,6 @@ def alibi_slopes(
     return torch.cat([torch.exp2(-8.0 * first / power), torch.exp2(-4 * (2 * extra + 1) / power)])
 
 
-def alibi_bias(
-    slopes: Float[Tensor, "H"],
-    rows: Int[Tensor, "T"],
-    cols: Int[Tensor, "S"],
-    shift: int,
-    dtype: torch.dtype = torch.float32,
-) -> Float[Tensor, "H T S"]:
-    """What ALiBi adds to the scores: −slope × distance; query row i is at key position i + shift.
-
-    dtype: that of the queries. In float64 the bias is formed in float64, else in the dtype of the slopes.
-    """
-    distance = (rows[:, None] + shift - cols).abs()
-    slopes = slopes.double() if dtype is torch.float64 else slopes
-    return -slopes[:, None, None] * distance
-
-
 def added_to_scores(
     call: QK, rows: Int[Tensor, "R"] | None = None, cols: Int[Tensor, "C"] | None = None
 ) -> Tensor | None:
@@ -187,11 +171,13 @@ def added_to_scores(
     T, S = call.sizes[2:]
     rows = torch.arange(T, device=call.device) if rows is None else rows
     cols = torch.arange(S, device=call.device) if cols is None else cols
-    by_distance = alibi_bias(call.alibi, rows, cols, call.shift, call.q.dtype)[None]
+    distance = (rows[:, None] + call.shift - cols).abs()
+    slopes = (
+        call.alibi.double() if call.q.dtype is torch.float64 else call.alibi
+    )  # a product of float32 would be rounded
+    by_distance = (-slopes[:, None, None] * distance)[None]  # (1, H, T, S)
     return by_distance if bias is None else bias + by_distance
 
 
-def _waves(
-    width: int, base: float, device: torch.device | str | None, dtype: torch.dtype = torch.float32
-) -> Float[Tensor, "pairs"]:
+def _waves(width: int, base: float, device: torch.device | str | None, dtype: torch.dtype) -> Float[Tensor, "pairs"]:
     return 1.0 / base ** (torch.arange(0, width, 2, device=device, dtype=dtype) / width)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import permutations
+from itertools import accumulate, permutations
 from math import prod
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -128,13 +129,7 @@ class Numbers:
 
 
 def arranged(tensor: Tensor, sizes: tuple[int, ...], ordered: bool = False) -> Iterator[Tensor]:
-    """Every arrangement of the tensor that has these sizes; the one that moves no axis is the first.
-
-    >>> [tuple(one.shape) for one in arranged(torch.zeros(2, 3, 5), (2, 15))]
-    [(2, 15), (2, 15)]
-    >>> [tuple(one.shape) for one in arranged(torch.zeros(2, 15), (3, 2, 5))]
-    [(3, 2, 5), (3, 2, 5)]
-    """
+    """Every arrangement of the tensor that has these sizes; the one that moves no axis is the first."""
     joins = tensor.dim() >= len(sizes)
     fine, coarse = (tuple(tensor.shape), sizes) if joins else (sizes, tuple(tensor.shape))
     for order in permutations(range(len(fine))):
@@ -149,13 +144,7 @@ def arranged(tensor: Tensor, sizes: tuple[int, ...], ordered: bool = False) -> I
 
 def _joined(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
     """Do neighbouring axes of these sizes, joined as a whole, have those sizes?"""
-    product, wanted = 1, list(coarse)
-    for size in fine:
-        product *= size
-        if wanted and product == wanted[0]:
-            product = 1
-            wanted.pop(0)
-    return product == 1 and not wanted
+    return set(accumulate(coarse, mul)) <= set(accumulate(fine, mul)) and prod(fine) == prod(coarse)
 
 
 def _swaps_equal(sizes: tuple[int, ...], order: tuple[int, ...]) -> bool:

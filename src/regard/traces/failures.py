@@ -29,11 +29,7 @@ def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def describe_argument(value: Any) -> str:
-    """A value in an error message.
-
-    >>> describe_argument(len), describe_argument(int), describe_argument("weights")
-    ('an object of type builtin_function_or_method', 'the class int', "'weights'")
-    """
+    """A value in an error message."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is None or isinstance(value, (str, int, float)):

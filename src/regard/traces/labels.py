@@ -61,8 +61,6 @@ class Owners:
     def find(self, tensor: Tensor) -> Owned | None:
         """The tensor's owner; None where no module that is running holds it."""
         owned = self._owned.get(id(tensor))
-        if owned is not None and owned.path:
-            return owned
         # A block `with trace():` is given no module: look for it among the callers, the innermost first.
         frame = sys._getframe(1)
         while frame is not None and (owned is None or not owned.path):

@@ -97,11 +97,7 @@ def written(value: Any) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape as it is printed.
-
-    >>> shape_text((4, 100, 768))
-    '4 × 100 × 768'
-    """
+    """A shape as it is printed: 4 × 100 × 768."""
     return " × ".join(map(str, shape)) or "one number"
 
 

@@ -73,7 +73,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         recorder = TorchCalls(self._module)
-        self._calls, self._blocks = recorder.calls, ExitStack()
+        recorder.calls, self._blocks = self._calls, ExitStack()
         for block in (missing_init_explained(), recorder, collecting(partial(self._record, recorder))):
             self._blocks.enter_context(block)
         return self
