@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.adoption import layouts
-from regard.adoption.plan import Plan, build_layer, find_projections, state_of
+from regard.adoption.layouts import Plan, build_layer, find_projections, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
 from regard.attention.layer import MultiHeadAttention

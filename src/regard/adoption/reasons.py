@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from regard.adoption.layouts import bias_names, weight_name
-from regard.adoption.plan import find_projections, sizes_of, state_of
+from regard.adoption.layouts import bias_names, find_projections, sizes_of, state_of, weight_name
 from regard.adoption.trial import Trial, run_module
 from regard.mistakes.formula import Case, Projection
 from regard.mistakes.search import explanations

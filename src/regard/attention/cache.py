@@ -41,11 +41,9 @@ class Slot:
             remedy = f"build it with capacity={end} or more, or reset() it"
             raise ValueError(f"{k.shape[2]} more tokens do not fit: {held}; {remedy}")
         if (k.shape[0], k.shape[1], k.shape[3]) != (keys.shape[0], keys.shape[1], keys.shape[3]):
-            raise ValueError(
-                f"keys are {tuple(k.shape)} but the cache was built for batch={keys.shape[0]}, "
-                f"num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}; "
-                f"build it with Cache.of(layer, batch={k.shape[0]})"
-            )
+            built = f"batch={keys.shape[0]}, num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}"
+            remedy = f"build it with Cache.of(layer, batch={k.shape[0]})"
+            raise ValueError(f"keys are {tuple(k.shape)} but the cache was built for {built}; {remedy}")
         if v.shape != k.shape:
             raise ValueError(f"keys are {tuple(k.shape)} but values are {tuple(v.shape)}; every key needs a value")
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):

@@ -42,7 +42,6 @@ class QK:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
         return self.q.device
 
     def allowed(self, rows: Int[Tensor, "R"], cols: Int[Tensor, "C"]) -> Bool[Tensor, "#B #H R C"]:
@@ -62,7 +61,6 @@ class Call(QK):
 
     @property
     def qkv(self) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v."""
         return self.q, self.k, self.v
 
 

@@ -67,8 +67,7 @@ def _kernel(call: Call, route: Route) -> str:
     if route == IN_STEPS:
         return "none: plain tensor operations"
     q, k, v = same_width(*call.qkv)
-    choose = getattr(torch, "_fused_sdp_choice", None)
-    if choose is None or q.is_meta:
+    if q.is_meta:
         return "SDPA"
     if route == FUSED_CAUSAL_KEYS:
         q, k, v = (F.pad(t, (0, 8)) for t in (q, k, v))
@@ -76,7 +75,7 @@ def _kernel(call: Call, route: Route) -> str:
     is_masked = not causal and route != FUSED
     mask = q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2]) if is_masked else None
     with masked_kernels(q) if is_masked else nullcontext():
-        number = int(choose(q, k, v, mask, call.dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
+        number = int(torch._fused_sdp_choice(q, k, v, mask, call.dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
     names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
     kernel = "SDPA " + names.get(number, "default")
     if number == 0 and call.dropout and q.device.type == "cpu":

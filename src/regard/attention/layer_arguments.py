@@ -13,15 +13,8 @@ from regard.attention.cache import Cache, Slot
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask, as_mask
 from regard.attention.masks import window as window_mask
 from regard.attention.positions import Rotary
-from regard.support.arguments import (
-    check_dropout,
-    check_heads,
-    check_length,
-    check_tensor,
-    check_whole,
-    check_width,
-    name_of,
-)
+from regard.support import arguments as checks
+from regard.support.arguments import check_tensor, check_whole, name_of
 
 if TYPE_CHECKING:
     from regard.attention.layer import MultiHeadAttention
@@ -40,8 +33,8 @@ def check_layer_sizes(
     check_whole(d_in=d_in, d_out=d_out, num_heads=num_heads, num_kv_heads=num_kv_heads)
     if context_length is not None:
         check_whole(context_length=context_length)
-    check_dropout(dropout)
-    check_heads(d_out, num_heads)
+    checks.check_dropout(dropout)
+    checks.check_heads(d_out, num_heads)
     if num_heads % num_kv_heads:
         fits = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
         rule = f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads})"
@@ -78,14 +71,14 @@ def check_and_join_masks(
     positions: Tensor | None,
 ) -> Mask:
     """The inputs of a call fit the layer; returns the mask of the call, the layer's own included."""
-    check_width(x, layer.d_in)
+    checks.check_width(x, layer.d_in)
     # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
     _check_dtype(x, layer._modules["W_query"])
     whole_mask = layer.mask if mask is None else layer.mask & as_mask(mask)
     if isinstance(cache, Cache):
         raise ValueError("this cache is for all layers of a model; pass the part of this layer: cache=cache[0]")
     if layer.context_length is not None:
-        check_length(x.shape[1] + (0 if cache is None else cache.length), layer.context_length)
+        checks.check_length(x.shape[1] + (0 if cache is None else cache.length), layer.context_length)
     if source is not None:
         _check_source(layer, source, x, cache)
     if cache is None:

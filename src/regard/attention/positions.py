@@ -112,11 +112,9 @@ class Rotary:
         return f"Rotary(base={self.base}, interleaved={self.interleaved}{more})"
 
     def _rotate_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        if self.interleaved:
-            a, b = t[..., 0::2], t[..., 1::2]
-            return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(t.dtype)
-        a, b = t.chunk(2, dim=-1)
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(t.dtype)
+        a, b = (t[..., 0::2], t[..., 1::2]) if self.interleaved else t.chunk(2, dim=-1)
+        turned = [a * cos - b * sin, a * sin + b * cos]
+        return (torch.stack(turned, dim=-1).flatten(-2) if self.interleaved else torch.cat(turned, dim=-1)).to(t.dtype)
 
 
 def rotate_heads(

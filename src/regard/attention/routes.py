@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -144,7 +145,9 @@ def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
     if torch.compiler.is_compiling() or T * S * copies <= TILE:
         return one_tile(q, k, v, 0, 0)
     size = max(16, TILE // (S * max(copies, 1)))
+    # A tile's mask is computed again in backward: kept, all tiles together would be T × S.
     recompute = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+    recomputed = partial(checkpoint, one_tile, use_reentrant=False, preserve_rng_state=call.dropout > 0)
     out = []
     for first in range(0, T, size):
         last = min(first + size, T)
@@ -152,11 +155,7 @@ def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
         if high <= low:
             low, high = 0, 1  # these rows see nothing and become 0: any one key will do
         tile = (q[:, :, first:last], k[:, :, low:high], v[:, :, low:high], first, low)
-        # A tile's mask is computed again in backward: kept, all tiles together would be T × S.
-        if recompute:
-            out.append(checkpoint(one_tile, *tile, use_reentrant=False, preserve_rng_state=call.dropout > 0))
-        else:
-            out.append(one_tile(*tile))
+        out.append((recomputed if recompute else one_tile)(*tile))
     return torch.cat(out, dim=2)
 
 

@@ -8,12 +8,7 @@ from torch import Tensor
 
 
 def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
-    """Say why these cannot be traced; None where they can.
-
-    >>> from torch import nn
-    >>> print(explain_arguments(nn.Linear, (1,), {}))
-    trace takes a layer, but Linear is a class; make one first: trace(Linear(…), x)
-    """
+    """Say why these cannot be traced; None where they can."""
     if module is None:
         rule = "trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:"
         return TypeError(rule) if args or kwargs else None
@@ -50,11 +45,9 @@ def explain_call(name: str, args: tuple[Any, ...], error: RuntimeError) -> Expla
     message = str(error)
     if name == "view" and "view size is not compatible" in message:
         sizes = ", ".join(map(str, args[1] if isinstance(args[1], (tuple, list)) else args[1:]))
-        shape = "×".join(map(str, args[0].shape))
-        return ExplainedCallError(
-            f"view({sizes}) needs memory in order, but this {shape} tensor was transposed "
-            f"(strides {tuple(args[0].stride())}); call .contiguous() before .view(), or use .reshape({sizes})"
-        )
+        this = f"this {'×'.join(map(str, args[0].shape))} tensor was transposed (strides {args[0].stride()})"
+        remedy = f"call .contiguous() before .view(), or use .reshape({sizes})"
+        return ExplainedCallError(f"view({sizes}) needs memory in order, but {this}; {remedy}")
     if name == "linear" and "shapes cannot be multiplied" in message and len(args) > 1:
         width, d_in = args[0].shape[-1], args[1].shape[1]
         remedy = f"project it first, or build the layer with {width}"

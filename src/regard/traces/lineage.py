@@ -29,12 +29,10 @@ class Step:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
         return tuple(self.value.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The tensor's dtype."""
         return self.value.dtype
 
 

@@ -15,6 +15,7 @@ from regard.traces.lineage import Step, ancestors
 BEFORE_SOFTMAX = ("scores", "mask", "scaled")
 MATRICES = {*BEFORE_SOFTMAX, "bias", "weights", "dropout"}  # queries × keys
 
+_OF_CALLS = {name: name for name in (*MATRICES, "context")} | {"scaled_dot_product_attention": "context"}
 _PRODUCT = re.compile(r" @ |\b(matmul|bmm|mm|einsum|baddbmm)\(")
 _SCALE = re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")
 _SCALED_LAST = re.compile(r"[/×] [√(]*[\d.e−+]+\)*$")
@@ -45,7 +46,7 @@ def meanings(steps: Sequence[Step], named: bool) -> list[Meaning]:
             own |= {"scores"}
         after_softmax = any(result[j].name == "weights" for j in earlier)
         in_formula = "scores" in own or any("scores" in result[j].contains for j in earlier)
-        name = _name(base, step.operation, own, in_formula, after_softmax) if named else _name_of_call(base)
+        name = _name(base, step.operation, own, in_formula, after_softmax) if named else _OF_CALLS.get(base, "")
         before_softmax = name in (*BEFORE_SOFTMAX, "bias") and not after_softmax
         result.append(Meaning(name, contains | own if before_softmax else frozenset(), own))
     return result
@@ -62,12 +63,6 @@ def _softmaxed(steps: Sequence[Step]) -> set[int]:
             found |= new
             waiting += [steps[j] for j in new if not _PRODUCT.search(steps[j].operation)]
     return found
-
-
-def _name_of_call(base: str) -> str:
-    if base == "scaled_dot_product_attention":
-        return "context"
-    return base if base in {*MATRICES, "context"} else ""
 
 
 def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, after_softmax: bool) -> str:

@@ -1,13 +1,4 @@
-"""The text of an operation: how a call of a torch function reads, given the text of its arguments.
-
->>> scores = Term("queries @ keys.mT", PRODUCT, summed=64)
->>> applied("softmax", [scores]).text
-'softmax(queries @ keys.mT)'
->>> applied("__truediv__", [scores, 8.0]).text
-'queries @ keys.mT / √64'
->>> method_call("unflatten", [-1, (12, 64)])
-'unflatten(-1, (12, 64))'
-"""
+"""The text of an operation: how a call of a torch function reads, given the text of its arguments."""
 
 from __future__ import annotations
 
