@@ -45,7 +45,7 @@ def _chosen(state: Mapping[str, Tensor], names: Mapping[str, str], who: str) -> 
         rule = "its keys are W_query, W_key, W_value or qkv, and out_proj"
         raise ValueError(f"names has {', '.join(sorted(wrong))}; {rule}")
     stems = {ours: theirs.removesuffix(".weight") for ours, theirs in names.items()}
-    if missing := [f"{stem!r} ({ours})" for ours, stem in stems.items() if not weight_name(state, stem)]:
+    if missing := [f"{stem!r} ({ours})" for ours, stem in stems.items() if not names_of(state, stem)[0]]:
         raise ValueError(f"names asks for {', '.join(missing)}, but {who} has only {_listed(state)}")
     projections = [ours for ours in stems if ours != "out_proj"]
     if projections and projections != ["qkv"] and set(projections) != set(QKV):
@@ -82,19 +82,10 @@ def _stems(state: Mapping[str, Tensor], prefix: str) -> dict[str, str]:
     return {stem.lower(): prefix + stem for stem in stems}
 
 
-def weight_name(state: Mapping[str, Tensor], stem: str) -> str | None:
-    """The full name of a projection's weight, if the state has it."""
-    return next((key for key in (f"{stem}.weight", f"{stem}_weight", stem) if key in state), None)
-
-
-def bias_names(stem: str) -> tuple[str, str]:
-    """The names that a projection's bias may have."""
-    return f"{stem}.bias", f"{stem}_bias"
-
-
-def find_bias(state: Mapping[str, Tensor], stem: str) -> Tensor | None:
-    """A projection's bias, if it has one."""
-    return next((state[name] for name in bias_names(stem) if name in state), None)
+def names_of(state: Mapping[str, Tensor], stem: str) -> tuple[str, str]:
+    """The full names of a projection's weight and bias; "" for one that the state does not have."""
+    weights, biases = (f"{stem}.weight", f"{stem}_weight", stem), (f"{stem}.bias", f"{stem}_bias")
+    return next((name for name in weights if name in state), ""), next((name for name in biases if name in state), "")
 
 
 def _listed(state: Mapping[str, Tensor]) -> str:
@@ -131,11 +122,11 @@ def orientation(
 
 def _by_shape(state: Mapping[str, Tensor], stems: dict[str, str]) -> bool | None:
     """The orientation of a weight that is not square, taken to be that of all of them; None if all are square."""
-    shapes = {ours: tuple(state[weight_name(state, stem) or ""].shape) for ours, stem in stems.items()}
+    shapes = {ours: tuple(state[names_of(state, stem)[0]].shape) for ours, stem in stems.items()}
     if any(len(shape) != 2 for shape in shapes.values()):
         return None
     for ours, (rows, columns) in shapes.items():
-        bias = find_bias(state, stems[ours])
+        bias = state.get(names_of(state, stems[ours])[1])
         d_out = bias.numel() if bias is not None else 3 * min(rows, columns) if ours == "qkv" else None
         d_out = shapes["out_proj"][0] if d_out is None and ours == "W_query" and "out_proj" in shapes else d_out
         if rows != columns and d_out in (rows, columns):
@@ -253,8 +244,8 @@ def find_projections(plan: Plan, state: Mapping[str, Tensor]) -> dict[str, tuple
     """Weight (out, in) and bias of W_query, W_key, W_value and, where there is one, out_proj; shapes checked."""
     parts = {}
     for ours, stem in plan.stems.items():
-        name = weight_name(state, stem) or ""
-        weight, bias = state[name], find_bias(state, stem)
+        name, bias_name = names_of(state, stem)
+        weight, bias = state[name], state.get(bias_name)
         if weight.dim() != 2 or not weight.is_floating_point():
             rule = "adopt() takes matrices of floating-point numbers"
             raise ValueError(f"{name} is {sizes_of(weight)}, {weight.dtype}; {rule}")
@@ -303,9 +294,10 @@ def _head_dim(plan: Plan, q: Tensor) -> int:
 
 
 def _misfit(plan: Plan, state: Mapping[str, Tensor], rule: str) -> NoReturn:
-    names = [weight_name(state, stem) or "" for stem in plan.stems.values()]
-    names += [name for stem in plan.stems.values() for name in bias_names(stem) if name in state]
-    shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in names)
+    names = [
+        name for both in zip(*(names_of(state, stem) for stem in plan.stems.values()), strict=True) for name in both
+    ]
+    shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in names if name)
     misfit = f"the weights of {plan.who} do not fit one layer with num_heads={plan.num_heads}"
     raise ValueError(f"{misfit}: {shapes}; {rule}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regard.adoption.layouts import bias_names, find_projections, sizes_of, state_of, weight_name
+from regard.adoption.layouts import find_projections, names_of, sizes_of, state_of
 from regard.adoption.trial import Trial, run_module
 from regard.mistakes.formula import Case, Projection
 from regard.mistakes.search import explanations
@@ -80,7 +80,7 @@ def known_mistake(trial: Trial) -> str | None:
 def other_parameters(trial: Trial) -> str | None:
     """Parameters that the layer has no place for."""
     state = state_of(trial.module)
-    used = {name for stem in trial.plan.stems.values() for name in (weight_name(state, stem), *bias_names(stem))}
+    used = {name for stem in trial.plan.stems.values() for name in names_of(state, stem)}
     unused = [name for name, _ in trial.module.named_parameters() if name not in used]
     if not unused:
         return None

@@ -72,8 +72,11 @@ def check_and_join_masks(
 ) -> Mask:
     """The inputs of a call fit the layer; returns the mask of the call, the layer's own included."""
     checks.check_width(x, layer.d_in)
-    # Read from the dict: nn.Module's attribute lookup is slow, and this runs at every call.
-    _check_dtype(x, layer._modules["W_query"])
+    projection = layer._modules["W_query"]  # from the dict: nn.Module's attribute lookup is slow, at every call
+    weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
+    if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
+        remedy = f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
+        raise ValueError(f"x is {name_of(x.dtype)} but this layer's weights are {name_of(weight.dtype)}; {remedy}")
     whole_mask = layer.mask if mask is None else layer.mask & as_mask(mask)
     if isinstance(cache, Cache):
         raise ValueError("this cache is for all layers of a model; pass the part of this layer: cache=cache[0]")
@@ -87,13 +90,6 @@ def check_and_join_masks(
         check_tensor(positions=positions)
         _check_positions(layer, positions, x)
     return whole_mask
-
-
-def _check_dtype(x: Tensor, projection: nn.Module | None) -> None:
-    weight = projection._parameters.get("weight") if type(projection) is nn.Linear else None
-    if weight is not None and weight.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
-        remedy = f"use x.to({weight.dtype}), layer.to({x.dtype}), or torch.autocast"
-        raise ValueError(f"x is {name_of(x.dtype)} but this layer's weights are {name_of(weight.dtype)}; {remedy}")
 
 
 def _check_positions(layer: MultiHeadAttention, positions: Tensor, x: Tensor) -> None:

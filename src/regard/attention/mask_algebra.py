@@ -189,9 +189,7 @@ class Padding(Mask):
         if self.keep.dim() == 2:
             return self.keep.shape[1], self.keep.shape[1]
         longest = int(self.keep.max()) if self.keep.numel() else 0
-        size = (
-            max(6, longest + 1) if len(self.keep) == 1 else longest
-        )  # one length does not say how many keys there are
+        size = max(6, longest + 1) if len(self.keep) == 1 else longest  # one length does not say how many keys
         return size, size
 
     @property

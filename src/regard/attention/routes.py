@@ -29,9 +29,6 @@ from regard.steps import collecting
 
 TILE = 1 << 22  # entries of a mask that are in memory at once; a mask is never written out as T × S
 
-# attend_tile(q, k, v, mask=, bias=, scale=, dropout=): attention for a few rows, with their mask as a tensor
-AttendTile = Callable[..., Tensor]
-
 
 def _fused(call: Call, parts: Parts) -> Tensor:
     q, k, v = call.qkv
@@ -127,9 +124,10 @@ BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask i
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
 
 
-def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
+def attend_in_tiles(call: Call, attend_tile: Callable[..., Tensor], copies: int) -> Tensor:
     """Any mask, written out a few rows at a time, and only for the keys that those rows can reach.
 
+    attend_tile(q, k, v, mask=, bias=, scale=, dropout=): attention for a few rows, with their mask as a tensor.
     copies: how many (rows × S) matrices attend_tile needs at once; it decides how many rows fit into a tile.
     """
     q, k, v = call.qkv

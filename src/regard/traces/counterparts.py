@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from regard.traces.arrangements import Numbers
-from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants, tensors_in
 from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
-from regard.traces.torch_calls import numbered
+from regard.traces.torch_calls import OUTSIDE, Step, ancestors, descendants, numbered, tensors_in
 
 if TYPE_CHECKING:
     from regard.traces.trace import Trace

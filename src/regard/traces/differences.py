@@ -16,9 +16,9 @@ from torch import Tensor
 
 from regard.traces.arrangements import Numbers, arranged
 from regard.traces.counterparts import ComparedTrace
-from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
+from regard.traces.torch_calls import OUTSIDE, Step, ancestors, descendants
 
 if TYPE_CHECKING:
     from regard.traces.trace import Trace

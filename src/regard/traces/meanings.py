@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.traces.lineage import Step, ancestors
+from regard.traces.torch_calls import Step, ancestors
 
 BEFORE_SOFTMAX = ("scores", "mask", "scaled")
 MATRICES = {*BEFORE_SOFTMAX, "bias", "weights", "dropout"}  # queries × keys
 
 _OF_CALLS = {name: name for name in (*MATRICES, "context")} | {"scaled_dot_product_attention": "context"}
 _PRODUCT = re.compile(r" @ |\b(matmul|bmm|mm|einsum|baddbmm)\(")
-_SCALE = re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")
 _SCALED_LAST = re.compile(r"[/×] [√(]*[\d.e−+]+\)*$")
-_MASK = re.compile(r"\b(masked_fill|where|setitem)\(|−∞")
+_KINDS = {"scores": _PRODUCT, "scaled": re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")}
+_KINDS |= {"mask": re.compile(r"\b(masked_fill|where|setitem)\(|−∞")}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def meanings(steps: Sequence[Step], named: bool) -> list[Meaning]:
         earlier = ancestors(steps, i)
         contains = frozenset[str]().union(*(result[j].contains for j in step.inputs if j >= 0))
         base = re.sub(r" \d+$", "", step.name)
-        own = _own(step.operation) if named else frozenset({base} & set(BEFORE_SOFTMAX))
+        found = {kind for kind, pattern in _KINDS.items() if pattern.search(step.operation)}
+        own = frozenset(found if named else {base} & set(BEFORE_SOFTMAX))
         if step.operation.startswith("scaled_dot_product_attention("):
             own = frozenset(MATRICES)  # all in one call
         if i in softmaxed and not contains:
@@ -77,8 +78,3 @@ def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, afte
     if in_formula and "mask" in own:
         return "mask"
     return "scores" if "scores" in own else base
-
-
-def _own(operation: str) -> frozenset[str]:
-    kinds = (("scores", _PRODUCT), ("scaled", _SCALE), ("mask", _MASK))
-    return frozenset(name for name, pattern in kinds if pattern.search(operation))

@@ -22,8 +22,7 @@ from regard.support.drawing import as_figure, as_html, as_text
 from regard.support.super_init import check_initialised, missing_init_explained
 from regard.traces.differences import Difference, find_difference
 from regard.traces.failures import describe_argument, explain_arguments
-from regard.traces.lineage import Step
-from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
+from regard.traces.torch_calls import AROUND_SOFTMAX, Step, TorchCalls, named_calls
 
 # Why a learner should care about each step, in the words used everywhere in the project.
 WHY = {
