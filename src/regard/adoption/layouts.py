@@ -294,10 +294,8 @@ def _head_dim(plan: Plan, q: Tensor) -> int:
 
 
 def _misfit(plan: Plan, state: Mapping[str, Tensor], rule: str) -> NoReturn:
-    names = [
-        name for both in zip(*(names_of(state, stem) for stem in plan.stems.values()), strict=True) for name in both
-    ]
-    shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in names if name)
+    weights, biases = zip(*(names_of(state, stem) for stem in plan.stems.values()), strict=True)
+    shapes = ", ".join(f"{name} {sizes_of(state[name])}" for name in (*weights, *biases) if name)
     misfit = f"the weights of {plan.who} do not fit one layer with num_heads={plan.num_heads}"
     raise ValueError(f"{misfit}: {shapes}; {rule}")
 

@@ -25,14 +25,7 @@ _SMALLEST = 1e-9  # numbers this close are always equal
 
 
 class Numbers:
-    """The numbers of a tensor, in float64 on the CPU and without axes of size 1.
-
-    >>> a = torch.arange(30.0).view(2, 3, 5)
-    >>> Numbers(a).find(Numbers(a.transpose(0, 1)))
-    True
-    >>> Numbers(a).find(Numbers(a.view(3, 2, 5)))
-    False
-    """
+    """The numbers of a tensor, in float64 on the CPU and without axes of size 1."""
 
     def __init__(self, tensor: Tensor, rtol: float | None = None, atol: float | None = None) -> None:
         self.shape = tuple(tensor.shape)

@@ -98,15 +98,13 @@ class ComparedTrace:
         if namesake is not None:
             yield namesake
         single = self.numbers[i].tensor.numel() < 2
-        for j in range(len(self.other.steps)):
+        for j, its in enumerate(self.other.meanings):
             taken = self.other.namesake(j) if self.named and self.other.named else None
-            if j != namesake and not single and (namesake is None or taken is None or self._may_stand_for(i, j)):
+            names = {self.meanings[i].name, its.name}
+            together = names <= {*BEFORE_SOFTMAX, "bias"} or names <= {"weights", "dropout"}
+            may_be = together or self.numbers[i].sizes != self.other.numbers[j].sizes
+            if j != namesake and not single and (namesake is None or taken is None or may_be):
                 yield j
-
-    def _may_stand_for(self, i: int, j: int) -> bool:
-        names = {self.meanings[i].name, self.other.meanings[j].name}
-        together = names <= {*BEFORE_SOFTMAX, "bias"} or names <= {"weights", "dropout"}
-        return together or self.numbers[i].sizes != self.other.numbers[j].sizes
 
     def _has_all_numbers(self, i: int, j: int) -> bool:
         """The same numbers, in whatever order?"""

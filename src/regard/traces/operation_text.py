@@ -54,11 +54,7 @@ def method_call(name: str, arguments: Sequence[Any], options: dict[str, Any] | N
 
 
 def attention_call(arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> str:
-    """A call of torch's scaled_dot_product_attention: mask and scale are options of it, and worth their names.
-
-    >>> attention_call([Term("q"), Term("k"), Term("v"), None, 0.0, True], [("scale", 1.0)])
-    'scaled_dot_product_attention(q, k, v, is_causal=True, scale=1)'
-    """
+    """A call of torch's scaled_dot_product_attention: mask and scale are options of it, and worth their names."""
     named = {**dict(zip(_ATTENTION, arguments, strict=False)), **dict(options)}
     texts = [written(named.pop(name)) for name in _ATTENTION[:3] if name in named]
     texts += [f"{name}={written(value)}" for name, value in named.items() if isinstance(value, Term) or value]

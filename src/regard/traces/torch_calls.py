@@ -81,13 +81,11 @@ class Lineage:
 
 def ancestors(steps: Sequence[Step], number: int) -> set[int]:
     """The steps that this one was made from, directly or by way of others."""
-    found: set[int] = set()
-    waiting = [number]
-    while waiting:
-        new = {i for i in steps[waiting.pop()].inputs if i != OUTSIDE} - found
-        found |= new
-        waiting += new
-    return found
+    found = {number}
+    for i in range(number, -1, -1):
+        if i in found:
+            found.update(steps[i].inputs)
+    return found - {number, OUTSIDE}
 
 
 def descendants(steps: Sequence[Step], number: int) -> set[int]:
@@ -190,11 +188,7 @@ def named_calls(calls: list[Step]) -> list[Step]:
 
 
 def numbered(names: list[str]) -> list[str]:
-    """Names that are used again, with a number.
-
-    >>> numbered(["x", "y", "x"])
-    ['x', 'y', 'x 2']
-    """
+    """Names that are used again, with a number: x, y, x 2."""
     counts: Counter[str] = Counter()
     result = []
     for name in names:

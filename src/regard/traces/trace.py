@@ -43,7 +43,6 @@ WHY = {
     "concat": "heads joined",
     "out": "heads mixed together",
 }
-SPLITS = {"split", "split keys", "split values"}  # their reason is the number of heads, from the shape
 
 
 class Trace:
@@ -191,11 +190,6 @@ def trace(module: Any = None, *args: Any, **kwargs: Any) -> Trace:
 def trace_layer(model: nn.Module, layer: int | str, *inputs: Any, **options: Any) -> Trace:
     """Run a model and trace one of its attention layers, with the input that it gets there.
 
-    >>> import regard
-    >>> model = regard.GPT("tiny").eval()
-    >>> trace_layer(model, 4, torch.tensor([[5, 6, 7]])).names[:4]
-    ['x', 'queries', 'keys', 'values']
-
     layer: a number counts the layers of type regard.MultiHeadAttention; a name is that of any submodule.
     """
     attention = _find_layer(model, layer)
@@ -232,7 +226,7 @@ def trace_layers(model: nn.Module, inputs: Mapping[str, Any], layers: Iterable[i
 def _reason(name: str, operation: str, value: Tensor) -> str:
     """Why a learner should care about this step."""
     is_split = operation.startswith(("view(", "unflatten(", "reshape(")) and ")." not in operation
-    if name in SPLITS and value.dim() > 2 and is_split:
+    if name in ("split", "split keys", "split values") and value.dim() > 2 and is_split:
         heads, width = value.shape[-2:]
         return f"{heads} head{'s' * (heads != 1)} of {width}"
     return WHY.get(name, "")
