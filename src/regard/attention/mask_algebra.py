@@ -9,7 +9,7 @@ Query i is at key position i + (S − T): the last query is at the last key, as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import ClassVar, TypeVar
@@ -118,7 +118,7 @@ class Mask(ABC):
         """The expression that makes the mask."""
         return self.kind
 
-    def _inside(self) -> tuple[Mask, ...]:
+    def _inside(self) -> Iterable[Mask]:
         """The masks that it combines."""
         return ()
 
@@ -238,7 +238,7 @@ class _Pair(Mask):
     right: Mask
     _sign: ClassVar[str]
 
-    def _inside(self) -> tuple[Mask, ...]:
+    def _inside(self) -> Iterable[Mask]:
         return self.left, self.right
 
     @property
@@ -293,7 +293,7 @@ class Not(Mask):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return ~self.rule.tile(rows, cols, shift)
 
-    def _inside(self) -> tuple[Mask, ...]:
+    def _inside(self) -> Iterable[Mask]:
         return (self.rule,)
 
     @property
