@@ -382,6 +382,8 @@ def to_four_axes(t: Tensor) -> Tensor:
 
 
 def _other_mask(other: object) -> Mask:
-    if isinstance(other, (Mask, Tensor, list, tuple)):
+    if isinstance(other, Mask):
+        return other
+    if isinstance(other, (Tensor, list, tuple)):
         return as_mask(other)
     raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
