@@ -12,7 +12,7 @@ from PIL import Image
 import regard
 from regard.commands.shared.texts import REPEATED
 from regard.show.page.write import titled_texts, write_page
-from regard.traces.one_layer import trace_layers
+from regard.traces.trace import trace_layers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "show" / "page"))
 from chromium import chromium, opened

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from helpers import random_qkv
 from regard import MultiHeadAttention, Rotary, alibi_slopes, sinusoidal
-from regard.attention.positions import Stretch, alibi_bias
+from regard.attention.call import QK
+from regard.attention.positions import Stretch, added_to_scores
 
 
 def test_sinusoidal_is_the_papers_formula():
@@ -105,6 +106,12 @@ def test_alibi_slopes_between_powers_of_two_fill_up_from_the_next_row(num_heads)
 def test_no_heads_have_no_slopes_and_that_is_said():
     with pytest.raises(ValueError, match=r"num_heads \(0\) must be .*at least 1"):
         alibi_slopes(0)
+
+
+def alibi_bias(slopes, rows, cols, shift, dtype=torch.float32):
+    """What ALiBi adds to the scores of these queries and keys, of a call whose last query is at the last key."""
+    q, k = (torch.zeros(1, len(slopes), T, 2, dtype=dtype) for T in (1, 1 + shift))
+    return added_to_scores(QK(q=q, k=k, alibi=slopes), rows, cols)[0]
 
 
 def test_alibi_lowers_scores_by_slope_times_distance():

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from regard import Cache, MultiHeadAttention
-from regard.attention import precision
+from regard.attention import numerics
 from regard.attention.projections import is_plain, linear, normalize
 
 
 @pytest.fixture
 def emulated(monkeypatch):
     """A CPU without native support for bfloat16."""
-    monkeypatch.setattr(precision, "EMULATED", frozenset({torch.bfloat16}))
+    monkeypatch.setattr(numerics, "EMULATED", frozenset({torch.bfloat16}))
 
 
 def layer_and_twin(**options):

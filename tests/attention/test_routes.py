@@ -7,6 +7,9 @@ from helpers import by_loops, paths_taken, random_qkv, with_gradients
 from regard import alibi_slopes, attend, attend_in_steps, causal, explain, padding, window
 from regard.attention import routes
 from regard.attention.call import Call
+from regard.attention.observers import observe
+from regard.attention.routes import attend_rows
+from regard.steps import collecting
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -125,3 +128,20 @@ def test_a_nan_of_one_text_does_not_reveal_the_padding_of_another():
     call = Call(q=q, k=k.index_fill(0, torch.tensor([0]), torch.nan), v=v, mask=mask, scale=7**-0.5)
     out = routes.FUSED_CAUSAL_KEYS.run(call, mask.parts())
     torch.testing.assert_close(out[1:], attend_in_steps(q, k, v, mask=mask)[0][1:], rtol=0, atol=1e-6)
+
+
+def test_rows_are_those_of_the_whole_call_with_mask_bias_and_slopes():
+    q, k, v = (torch.randn(2, 6, T, 5, dtype=torch.float64) for T in (7, 11, 11))
+    bias, slopes = torch.randn(2, 1, 7, 11, dtype=torch.float64), alibi_slopes(6)
+    rows = torch.tensor([5, 0, 3])
+    call = Call(q=q, k=k, v=v, mask=causal(), scale=0.3, bias=bias, alibi=slopes)
+    whole = attend_in_steps(q, k, v, mask=causal(), scale=0.3, bias=bias, alibi=slopes)
+    torch.testing.assert_close(attend_rows(call, rows), tuple(t[:, :, rows] for t in whole))
+
+
+def test_rows_are_no_step_of_a_trace_and_no_attention_of_the_model():
+    q = k = v = torch.randn(1, 2, 3, 5)
+    noticed = []
+    with collecting(lambda *one: noticed.append(one)), observe(lambda *one: noticed.append(one)):
+        attend_rows(Call(q=q, k=k, v=v, scale=0.5), torch.tensor([1]))
+    assert noticed == []

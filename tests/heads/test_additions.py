@@ -10,8 +10,7 @@ from torch import Tensor
 
 from heads import dense
 from heads.reports import seen_of
-from regard.attention.mask import Mask
-from regard.attention.mask_files import MAKERS, makes
+from regard.attention.mask_algebra import MAKERS, Mask, makes
 from regard.attention.masks import causal
 from regard.heads.calls.visibility import queries_per_key, visible_key_counts
 from regard.heads.measure import statistics

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard.attention.call import Call
-from regard.attention.rows import attend_rows
+from regard.attention.routes import attend_rows
 from regard.heads.calls.visibility import reach_of
 from regard.heads.inputs.model_inputs import _read_padding as read_padding
 from regard.school.check.learner_code import driver

@@ -9,7 +9,7 @@ import regard
 from regard import MultiHeadAttention, step, trace
 from regard import steps as step_module
 from regard.steps import tracing
-from regard.traces.trace import WHY
+from regard.traces.trace import WHY, trace_layer, trace_layers
 
 LAYER = {"d_in": 6, "d_out": 15, "context_length": 11, "dropout": 0.0, "num_heads": 3}
 
@@ -239,3 +239,31 @@ def test_a_trace_can_be_pickled():
         copy = pickle.loads(pickle.dumps(t))
         assert copy.names == t.names
         torch.testing.assert_close([s.value for s in copy], [s.value for s in t], rtol=0, atol=0)
+
+
+def test_tracing_one_layer_of_a_model_gives_its_weights():
+    model = regard.GPT.from_pretrained("tiny")
+    ids = torch.tensor([[5, 17, 23, 42, 7]])
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
+    for layer in (4, "blocks.4.attention"):
+        torch.testing.assert_close(trace_layer(model, layer, ids)["weights"], seen[4].weights())
+    assert not model.blocks[4].attention._forward_pre_hooks
+
+
+def test_a_layer_that_is_not_there_says_which_are():
+    model = regard.GPT("tiny")
+    with pytest.raises(ValueError, match="there is no layer 6; this model has layers 0 to 5"):
+        trace_layer(model, 6, torch.tensor([[1]]))
+    with pytest.raises(ValueError, match=r"no layer is called 'attn'; seen.layers has the names"):
+        trace_layer(model, "attn", torch.tensor([[1]]))
+    with pytest.raises(ValueError, match=r"Linear has no regard.MultiHeadAttention to count; give the layer's name"):
+        trace_layer(torch.nn.Linear(2, 3), 0, torch.ones(2))
+
+
+def test_several_layers_are_traced_by_their_numbers():
+    model = regard.GPT("tiny").eval()
+    ids = torch.tensor([[5, 17, 23]])
+    traces = trace_layers(model, {"ids": ids}, [4, 1])
+    assert list(traces) == [4, 1]
+    torch.testing.assert_close(traces[1]["weights"], trace_layer(model, 1, ids)["weights"])

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.adoption.layouts import find_weights, orientation, stored_mask
-from regard.adoption.module_options import (
-    HEADS,
-    default_heads,
-    find_dropout,
-    find_number,
-    gpt2_scale,
-    is_gpt2,
-    refuse_foreign_options,
-)
-from regard.adoption.plan import Plan, build_layer, find_projections, state_of
+from regard.adoption import layouts
+from regard.adoption.layouts import Plan, build_layer, find_projections, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
 from regard.attention.layer import MultiHeadAttention
@@ -78,37 +70,36 @@ def adopt(
     if isinstance(module, MultiHeadAttention):
         return copy.deepcopy(module)
     state, who, owners = _read(module)
-    stems = find_weights(state, names or {}, who)
-    limit = find_number(owners, CONTEXT) or stored_mask(state, stems)
+    stems = layouts.find_weights(state, names or {}, who)
+    limit = layouts.find_number(owners, CONTEXT) or layouts.stored_mask(state, stems)
+    if num_heads is None:
+        num_heads = layouts.find_number(owners, layouts.HEADS) or layouts.default_heads(stems, who)
     plan = Plan(
         who=who,
         stems=stems,
-        transposed=orientation(state, stems, module, transposed),
-        num_heads=find_number(owners, HEADS) or default_heads(stems, who) if num_heads is None else num_heads,
+        transposed=layouts.orientation(state, stems, module, transposed),
+        num_heads=num_heads,
         causal=causal,
         context_length=limit if context_length is None else context_length,
-        scale=scale if scale is not None else gpt2_scale(module),
-        dropout=find_dropout(module),
+        scale=scale if scale is not None else layouts.gpt2_scale(module),
+        dropout=layouts.find_dropout(module),
     )
     if isinstance(module, nn.Module):
         plan = _verified(plan, module, min(7, limit or 7, context_length or 7))
         return build_layer(plan, state).train(module.training)
-    if causal is None and stored_mask(state, stems) is None:
-        raise ValueError(
-            "a state dict does not say whether its layer hides the future; "
-            "pass causal=True (GPT and other decoders) or causal=False (encoders)"
-        )
+    if causal is None and layouts.stored_mask(state, stems) is None:
+        remedy = "pass causal=True (GPT and other decoders) or causal=False (encoders)"
+        raise ValueError(f"a state dict does not say whether its layer hides the future; {remedy}")
     return build_layer(replace(plan, causal=causal is not False), state)
 
 
 def _read(module: nn.Module | Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str, list[Any]]:
     """The weights, what messages call the module, and the objects whose attributes describe it."""
     if isinstance(module, type):
-        raise ValueError(
-            f"adopt() takes over weights, and a class has none; pass an instance: adopt({module.__name__}(...))"
-        )
+        remedy = f"pass an instance: adopt({module.__name__}(...))"
+        raise ValueError(f"adopt() takes over weights, and a class has none; {remedy}")
     if isinstance(module, nn.Module):
-        refuse_foreign_options(module)
+        layouts.refuse_foreign_options(module)
         config = getattr(module, "config", None)
         return state_of(module), type(module).__name__, [module] if config is None else [module, config]
     if isinstance(module, Mapping):
@@ -128,7 +119,9 @@ def _verified(plan: Plan, module: nn.Module, T: int) -> Plan:
         for p in randomised.parameters():
             p.normal_(std=max(1, *p.shape) ** -0.5 if p.dim() else 1.0, generator=generator)
         if plan.causal is None:
-            plan = replace(plan, causal=_is_causal(module, Trial(plan, randomised, x)))
+            may_hide = not isinstance(module, nn.MultiheadAttention)
+            causal = may_hide and (layouts.is_gpt2(module) or Trial(plan, randomised, x).hides_the_future())
+            plan = replace(plan, causal=causal)
         for candidate in (plan, replace(plan, head_by_head=True)) if "qkv" in plan.stems else (plan,):
             if Trial(candidate, randomised, x).agrees() and Trial(candidate, actual, x).agrees():
                 return candidate
@@ -143,17 +136,7 @@ def _first_run(plan: Plan, module: nn.Module, T: int, generator: torch.Generator
         twin = copy_for_trial(module, dtype)
         d_in = find_projections(plan, state_of(twin))["W_query"][0].shape[1]
         x = torch.randn(2, T, d_in, dtype=dtype, generator=generator, device="cpu")
-        try:
+        with suppress(ValueError):  # a module that runs in neither dtype says why in its trial
             run_module(twin, x)
-        except ValueError:
-            if dtype is torch.float32:
-                raise
-        else:
             break
     return twin, x
-
-
-def _is_causal(module: nn.Module, trial: Trial) -> bool:
-    if isinstance(module, nn.MultiheadAttention):
-        return False
-    return is_gpt2(module) or trial.hides_the_future()

@@ -6,12 +6,11 @@ and says so where the two then agree. A new reason is a new function in REASONS.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
-from regard.adoption.layouts import bias_names, weight_name
-from regard.adoption.plan import find_projections, sizes_of, state_of
+from regard.adoption.layouts import find_projections, names_of, sizes_of, state_of
 from regard.adoption.trial import Trial, run_module
 from regard.mistakes.formula import Case, Projection
 from regard.mistakes.search import explanations
@@ -42,29 +41,22 @@ def answers_differently(trial: Trial) -> str | None:
     return "Run twice in eval() it answers differently; use nn.Dropout, or pass training=self.training"
 
 
-class Scale(NamedTuple):
-    """A scale that people use, what it means for the scores, and how to adopt a module that uses it."""
-
-    value: float | None
-    meaning: str
-    remedy: str
-
-
 def other_scale_or_causality(trial: Trial) -> str | None:
     """Another scale than the plan's, the future hidden or seen, or both."""
-    plan = trial.plan
-    scales = _scales(trial)
-    for scale in scales:
-        if trial.agrees(scale=scale.value):
-            return _as_it_is(scale.meaning, scale.remedy)
-    causal = not plan.causal
-    meaning = f"it {'hides' if causal else 'sees'} the future"
-    remedy = f"leave causal out or pass causal={causal}"
-    if trial.agrees(causal=causal):
-        return _as_it_is(meaning, remedy)
-    for scale in scales:
-        if trial.agrees(causal=causal, scale=scale.value):
-            return _as_it_is(f"{meaning}, and {scale.meaning}", f"{remedy}, and {scale.remedy}")
+    layer, causal = trial.layer(), not trial.plan.causal
+    D, d_out = layer.head_dim, layer.d_out
+    scales: list[tuple[Any, str, str]] = [
+        (None, f"divided by √head_dim (√{D})", "leave scale out"),
+        (d_out**-0.5, f"divided by √d_out (√{d_out}), not √head_dim (√{D})", f"pass scale={d_out} ** -0.5"),
+        (1.0, f"not scaled, instead of divided by √head_dim (√{D})", "pass scale=1.0"),
+        (1 / D, f"divided by head_dim ({D}), not by its root", f"pass scale=1 / {D}"),
+    ]
+    future, remedy = f"it {'hides' if causal else 'sees'} the future", f"leave causal out or pass causal={causal}"
+    alone = [({"scale": scale}, f"its scores are {how}", do) for scale, how, do in scales]
+    both = [({"causal": causal} | one, f"{future}, and {how}", f"{remedy}, and {do}") for one, how, do in alone]
+    for changes, meaning, do in (*alone, ({"causal": causal}, future, remedy), *both):
+        if trial.agrees(**changes):
+            return f"The reason: {meaning}; {do} to take it over as it is, or correct the module"
     return None
 
 
@@ -88,7 +80,7 @@ def known_mistake(trial: Trial) -> str | None:
 def other_parameters(trial: Trial) -> str | None:
     """Parameters that the layer has no place for."""
     state = state_of(trial.module)
-    used = {name for stem in trial.plan.stems.values() for name in (weight_name(state, stem), *bias_names(stem))}
+    used = {name for stem in trial.plan.stems.values() for name in names_of(state, stem)}
     unused = [name for name, _ in trial.module.named_parameters() if name not in used]
     if not unused:
         return None
@@ -99,22 +91,3 @@ def other_parameters(trial: Trial) -> str | None:
 
 
 REASONS = (answers_differently, other_scale_or_causality, known_mistake, other_parameters)
-
-
-def _scales(trial: Trial) -> list[Scale]:
-    layer = trial.layer()
-    D, d_out = layer.head_dim, layer.d_out
-    return [
-        Scale(None, f"its scores are divided by √head_dim (√{D})", "leave scale out"),
-        Scale(
-            d_out**-0.5,
-            f"its scores are divided by √d_out (√{d_out}), not √head_dim (√{D})",
-            f"pass scale={d_out} ** -0.5",
-        ),
-        Scale(1.0, f"its scores are not scaled, instead of divided by √head_dim (√{D})", "pass scale=1.0"),
-        Scale(1 / D, f"its scores are divided by head_dim ({D}), not by its root", f"pass scale=1 / {D}"),
-    ]
-
-
-def _as_it_is(meaning: str, remedy: str) -> str:
-    return f"The reason: {meaning}; {remedy} to take it over as it is, or correct the module"

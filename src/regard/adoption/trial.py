@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.adoption.module_options import is_gpt2
-from regard.adoption.plan import Plan, build_layer, sizes_of, state_of
+from regard.adoption.layouts import Plan, build_layer, is_gpt2, sizes_of, state_of
 from regard.attention.layer import MultiHeadAttention
+from regard.support.super_init import explain_missing_init
 from regard.support.vocabulary import MASK
-from regard.traces.failures import explain_failure
 from regard.traces.torch_calls import TorchCalls
 
 
@@ -27,10 +26,8 @@ class Answer(NamedTuple):
 
     def is_close_to(self, other: Tensor) -> bool:
         """Is the largest difference within the tolerance?"""
-        if other.shape != self.out.shape:
-            return False
-        if not other.numel():
-            return True
+        if other.shape != self.out.shape or not other.numel():
+            return other.shape == self.out.shape
         return bool((other - self.out).abs().max() <= self.tolerance * self.out.abs().max())
 
 
@@ -68,8 +65,6 @@ class Trial:
 
     def hides_the_future(self) -> bool:
         """Change the last token: are all earlier outputs of the module as before?"""
-        if self.x.shape[1] == 1:
-            return True
         changed = torch.cat([self.x[:, :-1], -self.x[:, -1:]], dim=1)
         before, after = run_module(self.module, self.x).out, run_module(self.module, changed).out
         return Answer(before[:, :-1], 1e-12).is_close_to(after[:, :-1])
@@ -99,12 +94,11 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
         with TorchCalls(module) as recorded:
             result = module(*args, **kwargs)
     except Exception as error:
-        raise explain_failure(error) or _failed(module, x, error) from error
+        raise explain_missing_init(error) or _failed(module, x, error) from error
     out = next((t for t in result if isinstance(t, Tensor)), None) if isinstance(result, (tuple, list)) else result
     if not isinstance(out, Tensor):
-        raise ValueError(
-            f"{type(module).__name__} returns {type(result).__name__}; return a tensor, or a tuple that starts with it"
-        )
+        remedy = "return a tensor, or a tuple that starts with it"
+        raise ValueError(f"{type(module).__name__} returns {type(result).__name__}; {remedy}")
     # A module may compute something in float32 whatever its input, such as torch.sqrt(torch.tensor(8.0)).
     values = [call.value for call in recorded.calls]
     narrow = [t[t.isfinite()] for t in values if t.is_floating_point() and t.dtype is not torch.float64]
@@ -115,11 +109,10 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
 def _arguments(module: nn.Module, x: Tensor, mask: Tensor | None, T: int) -> tuple[list[Tensor], dict[str, Tensor]]:
     parameters = inspect.signature(module.forward).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    masks = [p.name for p in parameters if p.name in MASK]
+    optional = next((p.name for p in parameters if p.name in MASK), None)
     everything = torch.ones(T, T, dtype=torch.bool, device="cpu")
     args = [(everything if mask is None else mask) if name in MASK else x for name in required or ["x"]]
-    optional = mask is not None and masks and masks[0] not in required
-    return args, {masks[0]: mask} if mask is not None and optional else {}
+    return args, {} if mask is None or optional is None or optional in required else {optional: mask}
 
 
 def _failed(module: nn.Module, x: Tensor, error: Exception) -> ValueError:
@@ -127,8 +120,5 @@ def _failed(module: nn.Module, x: Tensor, error: Exception) -> ValueError:
     if isinstance(error, NameError):
         remedy = f"define {error.name} in forward, for example by batch_size, num_tokens, d_in = x.shape"
         remedy = "write import torch.nn.functional as F at the top of its file" if error.name == "F" else remedy
-    message = str(error).strip().split("\n")[0]
-    return ValueError(
-        f"{type(module).__name__} itself failed on x of shape {sizes_of(x)}: "
-        f"{type(error).__name__}: {message}; {remedy}"
-    )
+    message = type(error).__name__ + ": " + str(error).strip().partition("\n")[0]
+    return ValueError(f"{type(module).__name__} itself failed on x of shape {sizes_of(x)}: {message}; {remedy}")

@@ -1,5 +1,1 @@
-"""Attention: the formula and the layer around it.
-
-masks, positions → attend (fused, and in steps) → layer. observers and explain say what attend does; cache keeps keys
-and values; kernels/ measures the weights that attend never writes out.
-"""
+"""Attention: masks and positions, the formula and its fast routes, the layer around it, and its cache."""

@@ -9,21 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call import Call
-from regard.attention.call_arguments import checked_call
+from regard.attention.call import Call, checked_call
 from regard.attention.formula import IN_STEPS, attend_in_steps
-from regard.attention.hidden_keys import may_branch_on
 from regard.attention.masks import Mask, Parts
+from regard.attention.numerics import may_branch_on
 from regard.attention.observers import Route, observed
-from regard.attention.routes import (
-    BANDED,
-    FUSED,
-    FUSED_CAUSAL,
-    FUSED_CAUSAL_KEYS,
-    FUSED_KEYS,
-    TILED,
-    attend_in_tiles,
-)
+from regard.attention.routes import BANDED, FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, FUSED_KEYS, TILED, attend_in_tiles
 from regard.steps import tracing
 from regard.support.arguments import is_exporting
 

@@ -37,16 +37,13 @@ class Slot:
         """Append the new keys and values to the old ones, and return all of them."""
         keys, end = self.cache.keys[self.index], self.cache.length + k.shape[2]
         if end > self.cache.capacity:
-            raise ValueError(
-                f"{k.shape[2]} more tokens do not fit: the cache holds {self.cache.length} of {self.cache.capacity}; "
-                f"build it with capacity={end} or more, or reset() it"
-            )
+            held = f"the cache holds {self.cache.length} of {self.cache.capacity}"
+            remedy = f"build it with capacity={end} or more, or reset() it"
+            raise ValueError(f"{k.shape[2]} more tokens do not fit: {held}; {remedy}")
         if (k.shape[0], k.shape[1], k.shape[3]) != (keys.shape[0], keys.shape[1], keys.shape[3]):
-            raise ValueError(
-                f"keys are {tuple(k.shape)} but the cache was built for batch={keys.shape[0]}, "
-                f"num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}; "
-                f"build it with Cache.of(layer, batch={k.shape[0]})"
-            )
+            built = f"batch={keys.shape[0]}, num_kv_heads={keys.shape[1]}, head_dim={keys.shape[3]}"
+            remedy = f"build it with Cache.of(layer, batch={k.shape[0]})"
+            raise ValueError(f"keys are {tuple(k.shape)} but the cache was built for {built}; {remedy}")
         if v.shape != k.shape:
             raise ValueError(f"keys are {tuple(k.shape)} but values are {tuple(v.shape)}; every key needs a value")
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
@@ -100,9 +97,8 @@ class Cache:
             check_initialised(layer)
         shapes = {(layer.num_kv_heads, layer.head_dim) for layer in layers}
         if len(shapes) > 1:
-            raise ValueError(
-                f"the layers differ in (num_kv_heads, head_dim): {sorted(shapes)}; build one cache for each"
-            )
+            differ = f"the layers differ in (num_kv_heads, head_dim): {sorted(shapes)}"
+            raise ValueError(f"{differ}; build one cache for each")
         first = layers[0]
         capacity = first.context_length if capacity is None else capacity
         if capacity is None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from regard.attention.call import Call
 from regard.attention.formula import IN_STEPS
 from regard.attention.observers import Route, observe
 from regard.attention.routes import FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, masked_kernels, same_width
+from regard.support.arguments import name_of
 from regard.support.super_init import check_initialised, missing_init_explained
 
 
@@ -30,7 +30,7 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{route.name} · {sizes}\n  kernel  {kernel}\n  why     {route.why}" for route, kernel, sizes in self.calls
+            f"{r.name} · {sizes}\n  kernel  {kernel}\n  why     {r.why}" for r, kernel, sizes in self.calls
         )
 
     __repr__ = __str__
@@ -50,17 +50,15 @@ def explain(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     calls: list[tuple[Route, str, str]] = []
 
     def note(call: Call, route: Route) -> None:
-        q, (B, H, T, S) = call.qkv[0], call.sizes
-        sizes = f"B={B} H={H} T={T} S={S} D={q.shape[3]} {str(q.dtype).removeprefix('torch.')} on {q.device.type}"
+        q, (B, H, T, S) = call.q, call.sizes
+        sizes = f"B={B} H={H} T={T} S={S} D={q.shape[3]} {name_of(q.dtype)} on {q.device.type}"
         calls.append((route, _kernel(call, route), sizes))
 
     with missing_init_explained(), observe(note):
         module(*args, **kwargs)
     if not calls:
-        raise ValueError(
-            f"{type(module).__name__} made no call of regard.attend(); explain() supports regard's own layers only; "
-            "regard.adopt(module) makes one of most attention modules"
-        )
+        rule = "explain() supports regard's own layers only; regard.adopt(module) makes one of most attention modules"
+        raise ValueError(f"{type(module).__name__} made no call of regard.attend(); {rule}")
     return Explanation(tuple(calls))
 
 
@@ -69,19 +67,15 @@ def _kernel(call: Call, route: Route) -> str:
     if route == IN_STEPS:
         return "none: plain tensor operations"
     q, k, v = same_width(*call.qkv)
-    choose = getattr(torch, "_fused_sdp_choice", None)
-    if choose is None or q.is_meta:
+    if q.is_meta:
         return "SDPA"
     if route == FUSED_CAUSAL_KEYS:
         q, k, v = (F.pad(t, (0, 8)) for t in (q, k, v))
-    mask: Tensor | None = None
-    kernels: AbstractContextManager[Any] = nullcontext()
-    if route not in (FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS):
-        mask = q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2])
-        kernels = masked_kernels(q)
     causal = route in (FUSED_CAUSAL, FUSED_CAUSAL_KEYS)
-    with kernels:
-        number = int(choose(q, k, v, mask, call.dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
+    is_masked = not causal and route != FUSED
+    mask = q.new_ones(1, 1, 1, 1, dtype=torch.bool).expand(1, 1, q.shape[2], k.shape[2]) if is_masked else None
+    with masked_kernels(q) if is_masked else nullcontext():
+        number = int(torch._fused_sdp_choice(q, k, v, mask, call.dropout, causal, enable_gqa=q.shape[1] != k.shape[1]))
     names = {0: "math (T × S in memory)", 1: "flash attention", 2: "memory-efficient attention", 3: "cuDNN attention"}
     kernel = "SDPA " + names.get(number, "default")
     if number == 0 and call.dropout and q.device.type == "cpu":

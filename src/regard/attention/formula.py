@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.call_arguments import checked_call, scaling_in_words
-from regard.attention.hidden_keys import clear_hidden, softmax_over_visible, undo_hidden_nan
+from regard.attention.call import checked_call, scaling_in_words
 from regard.attention.masks import EVERYTHING, Mask
+from regard.attention.numerics import at_least_float32, clear_hidden, softmax_over_visible, undo_nan, without_autocast
 from regard.attention.observers import Route, observed
 from regard.attention.positions import added_to_scores
-from regard.attention.precision import at_least_float32, without_autocast
 from regard.steps import step
 
 
@@ -69,7 +68,7 @@ def attend_in_steps(
         softmax = softmax_over_visible(biased, allowed)  # over the keys; 0 in a row that may attend to nothing
         weights = step("weights", softmax, "softmax(scaled)" if biased is scaled else "softmax(bias)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights
-        mixed = undo_hidden_nan(kept @ values, kept, values, allowed)  # 0 × NaN would be NaN
+        mixed = undo_nan(kept @ values, kept, values, allowed)  # 0 × NaN would be NaN
         context = step("context", mixed, "weights @ values")  # (B, H, T, Dv)
 
     context, weights = context.to(v.dtype), weights.to(v.dtype)

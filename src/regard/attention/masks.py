@@ -1,6 +1,6 @@
 """Masks: the rules about positions, and every other kind of mask by its name. True = may attend, everywhere.
 
-`causal() & padding(lengths)` is a rule, not a tensor; mask.py says what a mask is and how masks combine.
+`causal() & padding(lengths)` is a rule, not a tensor; mask_algebra.py says what a mask is and how masks combine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.mask import (
+from regard.attention.mask_algebra import (
     EVERYTHING,
     And,
     Dense,
@@ -24,35 +24,16 @@ from regard.attention.mask import (
     Parts,
     as_mask,
     dense,
+    makes,
     padding,
     take_texts,
     to_four_axes,
 )
-from regard.attention.mask_files import makes
 from regard.support.arguments import describe_tensor, is_integer, list_few
 
-__all__ = [
-    "CAUSAL",
-    "EVERYTHING",
-    "And",
-    "Causal",
-    "Dense",
-    "Documents",
-    "Everything",
-    "Mask",
-    "Not",
-    "Or",
-    "Padding",
-    "Parts",
-    "Window",
-    "as_mask",
-    "causal",
-    "dense",
-    "documents",
-    "padding",
-    "to_four_axes",
-    "window",
-]
+__all__ = ["EVERYTHING", "And", "Dense", "Everything", "Mask", "Not", "Or", "Padding", "Parts"]
+__all__ += ["as_mask", "dense", "padding", "take_texts", "to_four_axes"]
+__all__ += ["CAUSAL", "Causal", "Documents", "Window", "causal", "documents", "key_padding", "window"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -103,15 +84,12 @@ class Documents(Mask):
         return self if self.ids.dim() == 1 else Documents(take_texts(self.ids, order))
 
     def check(self, B: int, H: int, T: int, S: int) -> None:
-        batch, size = torch.atleast_2d(self.ids).shape
-        if size != S or T > S:
-            raise ValueError(
-                f"documents names {size} tokens but there are S={S} keys and T={T} queries; name every key"
-            )
+        batch, ids = torch.atleast_2d(self.ids).shape
+        if ids != S or T > S:
+            raise ValueError(f"documents names {ids} tokens but there are S={S} keys and T={T} queries; name every key")
         if batch not in (1, B):
-            raise ValueError(
-                f"documents is for a batch of {batch} but x has B={B}; give one row for each, or one for all"
-            )
+            remedy = "give one row for each, or one for all"
+            raise ValueError(f"documents is for a batch of {batch} but x has B={B}; {remedy}")
 
     def _sizes(self) -> tuple[int, int]:
         return self.ids.shape[-1], self.ids.shape[-1]

@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.precision import at_least_float32
+from regard.attention.masks import to_four_axes
+from regard.attention.numerics import at_least_float32
 from regard.steps import step
 from regard.support.arguments import check_whole
 
@@ -29,7 +30,7 @@ def sinusoidal(length: int, width: int, device: torch.device | str | None = None
     """
     if width < 2 or width % 2:
         raise ValueError(f"width ({width}) must be even, a sine and a cosine for each wave; try {max(width + 1, 2)}")
-    angles = torch.arange(length, device=device)[:, None] * _waves(width, 10_000.0, device)
+    angles = torch.arange(length, device=device)[:, None] * _waves(width, 10_000.0, device, torch.float32)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
@@ -111,11 +112,9 @@ class Rotary:
         return f"Rotary(base={self.base}, interleaved={self.interleaved}{more})"
 
     def _rotate_one(self, t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        if self.interleaved:
-            a, b = t[..., 0::2], t[..., 1::2]
-            return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(t.dtype)
-        a, b = t.chunk(2, dim=-1)
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(t.dtype)
+        a, b = (t[..., 0::2], t[..., 1::2]) if self.interleaved else t.chunk(2, dim=-1)
+        turned = [a * cos - b * sin, a * sin + b * cos]
+        return (torch.stack(turned, dim=-1).flatten(-2) if self.interleaved else torch.cat(turned, dim=-1)).to(t.dtype)
 
 
 def rotate_heads(
@@ -155,40 +154,28 @@ def alibi_slopes(
     return torch.cat([torch.exp2(-8.0 * first / power), torch.exp2(-4 * (2 * extra + 1) / power)])
 
 
-def alibi_bias(
-    slopes: Float[Tensor, "H"],
-    rows: Int[Tensor, "T"],
-    cols: Int[Tensor, "S"],
-    shift: int,
-    dtype: torch.dtype = torch.float32,
-) -> Float[Tensor, "H T S"]:
-    """What ALiBi adds to the scores: −slope × distance; query row i is at key position i + shift.
-
-    dtype: that of the queries. In float64 the bias is formed in float64, else in the dtype of the slopes.
-    """
-    distance = (rows[:, None] + shift - cols).abs()
-    slopes = slopes.double() if dtype is torch.float64 else slopes
-    return -slopes[:, None, None] * distance
-
-
-def added_to_scores(call: QK) -> Tensor | None:
+def added_to_scores(
+    call: QK, rows: Int[Tensor, "R"] | None = None, cols: Int[Tensor, "C"] | None = None
+) -> Tensor | None:
     """What is added to the scaled scores of a call: its bias, ALiBi's, or both; None where there is neither.
 
-    >>> q = k = torch.zeros(1, 2, 3, 4)
-    >>> added_to_scores(QK(q=q, k=k, alibi=torch.tensor([1.0, 0.5])))[1]
-    tensor([[-0.0000, -0.5000, -1.0000],
-            [-0.5000, -0.0000, -0.5000],
-            [-1.0000, -0.5000, -0.0000]])
+    rows, cols: for these queries and keys only; a bias is for all keys.
     """
-    bias = None if call.bias is None else at_least_float32(call.bias)
+    bias = None if call.bias is None else at_least_float32(to_four_axes(call.bias))
+    if bias is not None and rows is not None and bias.shape[2] > 1:
+        bias = bias[:, :, rows]
     if call.alibi is None:
         return bias
-    rows, cols = (torch.arange(n, device=call.device) for n in call.sizes[2:])
-    by_distance = alibi_bias(call.alibi, rows, cols, call.shift, call.q.dtype)
+    T, S = call.sizes[2:]
+    rows = torch.arange(T, device=call.device) if rows is None else rows
+    cols = torch.arange(S, device=call.device) if cols is None else cols
+    distance = (rows[:, None] + call.shift - cols).abs()
+    slopes = (
+        call.alibi.double() if call.q.dtype is torch.float64 else call.alibi
+    )  # a product of float32 would be rounded
+    by_distance = (-slopes[:, None, None] * distance)[None]  # (1, H, T, S)
     return by_distance if bias is None else bias + by_distance
 
 
-def _waves(
-    width: int, base: float, device: torch.device | str | None, dtype: torch.dtype = torch.float32
-) -> Float[Tensor, "pairs"]:
+def _waves(width: int, base: float, device: torch.device | str | None, dtype: torch.dtype) -> Float[Tensor, "pairs"]:
     return 1.0 / base ** (torch.arange(0, width, 2, device=device, dtype=dtype) / width)

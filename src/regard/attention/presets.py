@@ -1,10 +1,6 @@
 """Presets: the sizes of GPT-2 and GPT-3, and one attention layer of each.
 
-Some tables in circulation give GPT-2 medium 24 heads and large 36. Those are their layers; 24 does not divide
-1024, nor 36 1280. The heads are 16 and 20.
-
-qkv_bias=False is the default, as in the textbook. OpenAI's own weights have these biases: a layer that is to load them
-needs qkv_bias=True, which regard.GPT("gpt2-small") sets by itself.
+Some tables in circulation give GPT-2 medium 24 heads and large 36. Those are their layers; the heads are 16 and 20.
 """
 
 from __future__ import annotations
@@ -96,11 +92,5 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def _attention(size: ModelSize, dropout: float, qkv_bias: bool) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        d_in=size["d_model"],
-        d_out=size["d_model"],
-        context_length=size["context_length"],
-        dropout=dropout,
-        num_heads=size["num_heads"],
-        qkv_bias=qkv_bias,
-    )
+    width = size["d_model"]
+    return MultiHeadAttention(width, width, size["context_length"], dropout, size["num_heads"], qkv_bias)

@@ -1,7 +1,6 @@
 """The projections of attention: queries, keys, values and the output, each an nn.Linear that may be hooked or replaced.
 
-On a GPU, queries, keys and values are one matrix product while their weights are small enough to be copied together for
-it. precision.py says where the computation is in float32 although x and the weights are 16-bit.
+On a GPU, queries, keys and values are one matrix product while their weights are small enough to be copied together.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as _all_modules
 
-from regard.attention.precision import in_float32_if_emulated, is_emulated
+from regard.attention.numerics import in_float32_if_emulated, is_emulated
 from regard.steps import step
 
 COPIED = 32 * 2**20  # bytes of weights that are copied together; larger ones are multiplied where they are

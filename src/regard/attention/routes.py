@@ -9,25 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.call import Call
-from regard.attention.hidden_keys import hidden_from_all
-from regard.attention.masks import Parts, key_padding, to_four_axes
-from regard.attention.observers import Route
-from regard.attention.positions import alibi_bias
+from regard.attention.formula import attend_in_steps
+from regard.attention.masks import Parts, key_padding
+from regard.attention.numerics import hidden_from_all
+from regard.attention.observers import Route, unobserved
+from regard.attention.positions import added_to_scores
+from regard.steps import collecting
 
 TILE = 1 << 22  # entries of a mask that are in memory at once; a mask is never written out as T × S
-
-# attend_tile(q, k, v, mask=, bias=, scale=, dropout=): attention for a few rows, with their mask as a tensor
-AttendTile = Callable[..., Tensor]
 
 
 def _fused(call: Call, parts: Parts) -> Tensor:
@@ -42,11 +42,8 @@ def _fused_causal(call: Call, parts: Parts) -> Tensor:
 
 
 def _fused_keys(call: Call, parts: Parts) -> Tensor:
-    q, k, v = call.qkv
-    assert parts.keys is not None
-    return masked_sdpa(
-        q, k, v, mask=_real_keys(parts.keys, k)[:, None, None, :], scale=call.scale, dropout=call.dropout
-    )
+    real = _real_keys(call, parts)[:, None, None, :]
+    return masked_sdpa(*call.qkv, mask=real, scale=call.scale, dropout=call.dropout)
 
 
 def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
@@ -56,8 +53,7 @@ def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
     weights are exactly 0, inside the fused causal kernel. Eight of them, because kernels want multiples of eight.
     """
     q, k, v = call.qkv
-    assert parts.keys is not None
-    hidden = ~_real_keys(parts.keys, k)[:, None, :, None]
+    hidden = ~_real_keys(call, parts)[:, None, :, None]
     k, v = k.masked_fill(hidden, 0), v.masked_fill(hidden, 0)
     high = _hiding_value(q, k, call.scale)  # (B, 1, 1, 1)
     extra = (hidden * -high).to(k.dtype).expand(-1, k.shape[1], -1, 8)
@@ -105,7 +101,7 @@ def _banded(call: Call, parts: Parts) -> Tensor:
         allowed = allowed & (cols <= rows)
     allowed = allowed.expand(B, *allowed.shape)
     if parts.keys is not None:
-        allowed = allowed & _real_keys(parts.keys, k)[:, cols.clamp(0, T - 1)]
+        allowed = allowed & _real_keys(call, parts)[:, cols.clamp(0, T - 1)]
     allowed = allowed.reshape(B * n, 1, W, reach * W)
     keys, values = (blocks(t, reach * W, W, after) for t in (k, v))
     out = masked_sdpa(blocks(q, W, 0, fill), keys, values, mask=allowed, scale=call.scale, dropout=call.dropout)
@@ -113,24 +109,25 @@ def _banded(call: Call, parts: Parts) -> Tensor:
 
 
 def _tiled(call: Call, parts: Parts) -> Tensor:
-    mask_copies = math.prod(_one_entry(call).shape[:-2])
+    zero = torch.zeros(1, dtype=torch.long, device=call.device)
+    one_entry = call.mask.tile(zero, zero, call.shift)  # its shape shows whether texts and heads have their own masks
     heads = call.sizes[1] if call.alibi is not None else 1
-    return attend_in_tiles(call, masked_sdpa, copies=mask_copies * heads)
+    return attend_in_tiles(call, masked_sdpa, copies=math.prod(one_entry.shape[:-2]) * heads)
 
 
 FUSED = Route("fused", "no mask tensor: the kernel reads q, k and v once", _fused, leaks_nan=False)
 FUSED_CAUSAL = Route("fused causal", "no mask tensor: the kernel skips the future by itself", _fused_causal)
 FUSED_KEYS = Route("fused, key mask", "one row of B × S, shared by all queries and heads", _fused_keys, leaks_nan=False)
-FUSED_CAUSAL_KEYS = Route(
-    "fused causal, key mask", "padded keys are hidden by one more channel; no mask tensor", _fused_causal_keys
-)
+_WHY = "padded keys are hidden by one more channel; no mask tensor"
+FUSED_CAUSAL_KEYS = Route("fused causal, key mask", _WHY, _fused_causal_keys)
 BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask instead of T × T", _banded)
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)
 
 
-def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
+def attend_in_tiles(call: Call, attend_tile: Callable[..., Tensor], copies: int) -> Tensor:
     """Any mask, written out a few rows at a time, and only for the keys that those rows can reach.
 
+    attend_tile(q, k, v, mask=, bias=, scale=, dropout=): attention for a few rows, with their mask as a tensor.
     copies: how many (rows × S) matrices attend_tile needs at once; it decides how many rows fit into a tile.
     """
     q, k, v = call.qkv
@@ -139,17 +136,16 @@ def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
     def one_tile(q: Tensor, k: Tensor, v: Tensor, first: int, low: int) -> Tensor:
         rows = torch.arange(first, first + q.shape[2], device=q.device)
         cols = torch.arange(low, low + k.shape[2], device=q.device)
-        allowed = to_four_axes(call.mask.tile(rows, cols, shift))
-        allowed = allowed.expand(*allowed.shape[:2], q.shape[2], k.shape[2])
-        bias = None if call.alibi is None else alibi_bias(call.alibi, rows, cols, shift, q.dtype)[None]
+        allowed, bias = call.allowed(rows, cols), added_to_scores(call, rows, cols)
         return attend_tile(q, k, v, mask=allowed, bias=bias, scale=call.scale, dropout=call.dropout)
 
     # A compiled graph takes one tile: a loop whose length depends on T would be compiled again for every T.
-    whole = torch.compiler.is_compiling() or T * S * copies <= TILE
-    if whole:
+    if torch.compiler.is_compiling() or T * S * copies <= TILE:
         return one_tile(q, k, v, 0, 0)
     size = max(16, TILE // (S * max(copies, 1)))
+    # A tile's mask is computed again in backward: kept, all tiles together would be T × S.
     recompute = torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
+    recomputed = partial(checkpoint, one_tile, use_reentrant=False, preserve_rng_state=call.dropout > 0)
     out = []
     for first in range(0, T, size):
         last = min(first + size, T)
@@ -157,12 +153,17 @@ def attend_in_tiles(call: Call, attend_tile: AttendTile, copies: int) -> Tensor:
         if high <= low:
             low, high = 0, 1  # these rows see nothing and become 0: any one key will do
         tile = (q[:, :, first:last], k[:, :, low:high], v[:, :, low:high], first, low)
-        # A tile's mask is computed again in backward: kept, all tiles together would be T × S.
-        if recompute:
-            out.append(checkpoint(one_tile, *tile, use_reentrant=False, preserve_rng_state=call.dropout > 0))
-        else:
-            out.append(one_tile(*tile))
+        out.append((recomputed if recompute else one_tile)(*tile))
     return torch.cat(out, dim=2)
+
+
+def attend_rows(call: Call, rows: Int[Tensor, "R"]) -> tuple[Float[Tensor, "B H R Dv"], Float[Tensor, "B H R S"]]:
+    """The formula for some queries of a call: their context and weights, also where T × S weights would not fit."""
+    q, k, v = call.qkv
+    cols = torch.arange(k.shape[2], device=call.device)
+    allowed, bias = call.allowed(rows, cols), added_to_scores(call, rows, cols)
+    with collecting(lambda *_: None), unobserved():  # neither a step of a trace nor an attention of the model
+        return attend_in_steps(q[:, :, rows], k, v, mask=allowed, scale=call.scale, dropout=call.dropout, bias=bias)
 
 
 def masked_sdpa(
@@ -182,7 +183,7 @@ def masked_sdpa(
     allowed = mask | ~seen  # softmax over nothing would be NaN: such a row sees all keys, and is set to 0 below
     attn_mask = allowed if bias is None else bias.to(q.dtype).masked_fill(~allowed, -torch.inf)
     with masked_kernels(q):
-        out = _sdpa(q, k, v, scale, dropout, attn_mask)
+        out = _sdpa(q, k, v, scale, dropout, attn_mask=attn_mask)
     return out.masked_fill(~seen, 0)
 
 
@@ -192,30 +193,16 @@ def masked_kernels(q: Tensor) -> AbstractContextManager[Any]:
     return sdpa_kernel(kernels) if q.is_cuda else nullcontext()
 
 
-def _real_keys(keys: Tensor, k: Tensor) -> Bool[Tensor, "B S"]:
-    return key_padding(keys, k.shape[2], k.device).expand(k.shape[0], -1)
+def _real_keys(call: Call, parts: Parts) -> Bool[Tensor, "B S"]:
+    assert parts.keys is not None
+    B, _, _, S = call.sizes
+    return key_padding(parts.keys, S, call.device).expand(B, -1)
 
 
-def _one_entry(call: Call) -> Tensor:
-    """One entry of the mask, which shows by its shape whether texts and heads have masks of their own."""
-    zero = torch.zeros(1, dtype=torch.long, device=call.device)
-    return call.mask.tile(zero, zero, call.shift)
-
-
-def _sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    dropout: float,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-) -> Tensor:
-    grouped, width = bool(q.shape[1] != k.shape[1]), v.shape[-1]
-    q, k, v = same_width(q, k, v)
-    out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=grouped
-    )
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float, **options: Any) -> Tensor:
+    options |= {"scale": scale, "dropout_p": dropout, "enable_gqa": bool(q.shape[1] != k.shape[1])}
+    width = v.shape[-1]
+    out = F.scaled_dot_product_attention(*same_width(q, k, v), **options)
     return out if out.shape[-1] == width else out[..., :width]
 
 

@@ -136,7 +136,7 @@ def _print_step(run: TitledRun, head: Head, name: str, again: str) -> None:
     """One step of a head, as a matrix."""
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
-    from regard.traces.one_layer import trace_layer
+    from regard.traces.trace import trace_layer
 
     steps = trace_layer(run.opened.model, head.layer, **run.opened.inputs)
     if name not in steps:

@@ -79,7 +79,7 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
     from regard.show.page.payload import page_data
     from regard.show.page.write import titled_texts
     from regard.show.server.limits import TooLarge
-    from regard.traces.one_layer import trace_layers
+    from regard.traces.trace import trace_layers
 
     try:
         opened = reader(text, None)

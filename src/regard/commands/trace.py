@@ -194,7 +194,7 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     from regard.commands.shared.models import TextTooLong
     from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
     from regard.show.terminal.table import terminal_width
-    from regard.traces.one_layer import trace_layer
+    from regard.traces.trace import trace_layer
 
     try:
         (opened,) = open_texts([TINY], [text], None, "cpu")

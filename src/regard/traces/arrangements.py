@@ -7,15 +7,17 @@ axis is not: it puts numbers where they do not belong, which is a frequent mista
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import permutations
+from itertools import accumulate, permutations
 from math import prod
+from operator import mul
 
 import torch
 from torch import Tensor
 
-from regard.support.hidden_scores import HIDES_IN_EXAMPLE
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 
 # How far two results of the same formula may be apart, as a share of a number and of their mean size.
 _CLOSE = {torch.float64: 1e-9, torch.float32: 3e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -23,14 +25,7 @@ _SMALLEST = 1e-9  # numbers this close are always equal
 
 
 class Numbers:
-    """The numbers of a tensor, in float64 on the CPU and without axes of size 1.
-
-    >>> a = torch.arange(30.0).view(2, 3, 5)
-    >>> Numbers(a).find(Numbers(a.transpose(0, 1)))
-    True
-    >>> Numbers(a).find(Numbers(a.view(3, 2, 5)))
-    False
-    """
+    """The numbers of a tensor, in float64 on the CPU and without axes of size 1."""
 
     def __init__(self, tensor: Tensor, rtol: float | None = None, atol: float | None = None) -> None:
         self.shape = tuple(tensor.shape)
@@ -52,7 +47,7 @@ class Numbers:
     @cached_property
     def hidden(self) -> Tensor | None:
         """Which numbers are hidden, (T, S) where all heads and texts hide the same; None where none is."""
-        hidden = _hidden(self.tensor, self.lowest)
+        hidden = is_hidden(self.tensor, self.lowest)
         if not hidden.any():
             return None
         matrices = hidden.reshape(-1, *hidden.shape[-2:])
@@ -61,7 +56,7 @@ class Numbers:
     @cached_property
     def _size(self) -> float:
         """The mean size of the numbers that are visible and finite."""
-        visible = ~_hidden(self.tensor, self.lowest) & self.tensor.isfinite()
+        visible = ~is_hidden(self.tensor, self.lowest) & self.tensor.isfinite()
         return self.tensor[visible].abs().mean().item() if bool(visible.any()) else 0.0
 
     def find(self, other: Numbers, ordered: bool = False, hidden: bool = True) -> bool:
@@ -82,49 +77,33 @@ class Numbers:
 
     def agrees(self, arranged: Tensor, other: Numbers, hidden: bool = True) -> bool:
         """Is the other, arranged like this one, the same number for number?"""
-        few = (slice(None, None, max(size // 3, 1)) for size in self.sizes)  # most that differ, differ here already
-        sample = tuple(few)
-        return self._agrees(self.tensor[sample], arranged[sample], other, hidden, is_sample=True) and self._agrees(
-            self.tensor, arranged, other, hidden
-        )
-
-    def _agrees(self, a: Tensor, b: Tensor, other: Numbers, hidden: bool, is_sample: bool = False) -> bool:
-        mine, its = _hidden(a, self.lowest), _hidden(b, other.lowest)
-        if hidden and not torch.equal(mine, its):
-            return False
-        unseen = mine | its
-        same = (a == b) | (a.isnan() & b.isnan()) | unseen
-        close = ((a - b).abs() <= self._distance(other, b.abs())) & a.isfinite() & b.isfinite()
-        # Where everything is hidden from one of them, nothing was compared.
-        return bool((same | close).all()) and (hidden or is_sample or not bool(unseen.all()))
+        # Most that differ, differ in a sample already.
+        few = tuple(slice(None, None, max(size // 3, 1)) for size in self.sizes)
+        for a, b in ((self.tensor[few], arranged[few]), (self.tensor, arranged)):
+            mine, its = is_hidden(a, self.lowest), is_hidden(b, other.lowest)
+            same = (a == b) | (a.isnan() & b.isnan()) | mine | its
+            close = ((a - b).abs() <= self._distance(other, b.abs())) & a.isfinite() & b.isfinite()
+            if not bool((same | close).all()) or (hidden and not torch.equal(mine, its)):
+                return False
+        return hidden or not bool((mine | its).all())  # where everything is hidden from one, nothing was compared
 
     def gap(self, arranged: Tensor, other: Numbers) -> tuple[int, ...]:
         """Where the other, arranged like this one, is furthest from it; hidden numbers count if nothing else does."""
         a, b = self.tensor, arranged
         gap = (a - b).abs().nan_to_num(nan=torch.inf).masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
         if not self.agrees(arranged, other, hidden=False):
-            gap = gap.masked_fill(_hidden(a, self.lowest) | _hidden(b, other.lowest), 0)
+            gap = gap.masked_fill(is_hidden(a, self.lowest) | is_hidden(b, other.lowest), 0)
         place = iter(torch.unravel_index(gap.argmax(), gap.shape)) if gap.dim() else iter(())
         return tuple(0 if size == 1 else int(next(place)) for size in self.shape)
 
     def part_of(self, other: Numbers, ordered: bool) -> bool:
         """Is this one head or one text of the other?"""
-        return self._is_slice(other.tensor, ordered) if len(other.sizes) > len(self.sizes) > 1 else False
-
-    def _is_slice(self, tensor: Tensor, ordered: bool) -> bool:
-        rest = list(tensor.shape)
-        for size in self.sizes:
-            if size not in rest:
-                return False
-            rest.remove(size)
-        axis = next((i for i, size in enumerate(tensor.shape) if size == rest[0]), 0)
-        for one in tensor.unbind(axis):
-            if len(rest) > 1:
-                if self._is_slice(one, ordered):
-                    return True
-            elif self.find(Numbers(one, self.rtol, self.atol), ordered):
-                return True
-        return False
+        rest = Counter(other.sizes) - Counter(self.sizes)
+        more = len(other.sizes) - len(self.sizes)
+        if len(self.sizes) < 2 or more < 1 or rest.total() != more:
+            return False
+        axis = next(i for i, size in enumerate(other.sizes) if size in rest)
+        return any((self.find if more == 1 else self.part_of)(one, ordered) for one in other.slices(axis))
 
     def slices(self, axis: int) -> list[Numbers]:
         """The tensors along one axis."""
@@ -143,13 +122,7 @@ class Numbers:
 
 
 def arranged(tensor: Tensor, sizes: tuple[int, ...], ordered: bool = False) -> Iterator[Tensor]:
-    """Every arrangement of the tensor that has these sizes; the one that moves no axis is the first.
-
-    >>> [tuple(one.shape) for one in arranged(torch.zeros(2, 3, 5), (2, 15))]
-    [(2, 15), (2, 15)]
-    >>> [tuple(one.shape) for one in arranged(torch.zeros(2, 15), (3, 2, 5))]
-    [(3, 2, 5), (3, 2, 5)]
-    """
+    """Every arrangement of the tensor that has these sizes; the one that moves no axis is the first."""
     joins = tensor.dim() >= len(sizes)
     fine, coarse = (tuple(tensor.shape), sizes) if joins else (sizes, tuple(tensor.shape))
     for order in permutations(range(len(fine))):
@@ -164,18 +137,8 @@ def arranged(tensor: Tensor, sizes: tuple[int, ...], ordered: bool = False) -> I
 
 def _joined(fine: tuple[int, ...], coarse: tuple[int, ...]) -> bool:
     """Do neighbouring axes of these sizes, joined as a whole, have those sizes?"""
-    product, wanted = 1, list(coarse)
-    for size in fine:
-        product *= size
-        if wanted and product == wanted[0]:
-            product = 1
-            wanted.pop(0)
-    return product == 1 and not wanted
+    return set(accumulate(coarse, mul)) <= set(accumulate(fine, mul)) and prod(fine) == prod(coarse)
 
 
 def _swaps_equal(sizes: tuple[int, ...], order: tuple[int, ...]) -> bool:
     return any(sizes[i] == sizes[j] for place, i in enumerate(order) for j in order[place + 1 :] if i > j)
-
-
-def _hidden(tensor: Tensor, lowest: float) -> Tensor:
-    return tensor <= lowest

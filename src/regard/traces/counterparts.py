@@ -8,15 +8,14 @@ scaled instead of the scores.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.traces.arrangements import Numbers
-from regard.traces.lineage import OUTSIDE, Step, ancestors, descendants
 from regard.traces.meanings import BEFORE_SOFTMAX, MATRICES, Meaning, meanings
+from regard.traces.torch_calls import OUTSIDE, Step, ancestors, descendants, numbered, tensors_in
 
 if TYPE_CHECKING:
     from regard.traces.trace import Trace
@@ -30,59 +29,38 @@ class ComparedTrace:
     other: ComparedTrace
 
     def __init__(self, trace: Trace, rtol: float | None, atol: float | None, is_this: bool = True) -> None:
-        self.is_this = is_this  # the one whose diff was called, "this trace" in what is said
+        self.is_this = is_this  # the one whose diff was called
+        self.who = "this" if is_this else "the other"
         self.input = None if trace.input is None else Numbers(trace.input, rtol, atol)
         self.steps = list(trace.steps)
         self.named = trace.has_names
-        out = _first_tensor(trace.out)
+        out = next(tensors_in(trace.out), None)
         self.has_out = out is not None
         self.final = len(self.steps) - 1
         if out is not None:
-            same = (i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out))
-            self.final = max(same, default=-1)
-            if self.final < 0:
-                last = (len(self.steps) - 1,) if self.steps else (OUTSIDE,)
-                self.steps.append(
-                    Step("output", "", out, last)
-                )  # what a module returns, where that is not its last step
-                self.final = len(self.steps) - 1
+            same = [i for i, s in enumerate(self.steps) if s.value.shape == out.shape and _equal(s.value, out)]
+            if not same:  # what a module returns is none of its steps; it was made from the last one
+                self.steps.append(Step("output", "", out, (self.final,)))
+            self.final = max(same, default=len(self.steps) - 1)
         self.is_meta = any(step.value.is_meta for step in self.steps)
         self.numbers = [Numbers(s.value, rtol, atol) for s in self.steps]
         self.meanings: list[Meaning] = meanings(self.steps, self.named)
+        self.keys = numbered([one.name for one in self.meanings])  # "scores", "scores 2", …
+        self.places = {key: i for i, key in enumerate(self.keys) if self.meanings[i].name}
         self.counterparts: dict[int, list[int]] = {}
-
-    @cached_property
-    def _places(self) -> dict[tuple[str, int], int]:
-        """Where the first, second, … step of each meaning is."""
-        counts: dict[str, int] = {}
-        places = {}
-        for i, meaning in enumerate(self.meanings):
-            if meaning.name:
-                counts[meaning.name] = counts.get(meaning.name, 0) + 1
-                places[meaning.name, counts[meaning.name]] = i
-        return places
-
-    @cached_property
-    def _keys(self) -> dict[int, tuple[str, int]]:
-        return {place: key for key, place in self._places.items()}
 
     def namesake(self, i: int) -> int | None:
         """The other's step of the same meaning."""
-        return self.other._places.get(self._keys[i]) if i in self._keys else None
+        return self.other.places.get(self.keys[i])
 
     def partner(self, i: int) -> int | None:
         """The other's step to compare with: what went into it is the same, or it has the same meaning."""
-        mine = self.meanings[i]
-        if mine.contains:
-            number = self._keys[i][1] if i in self._keys else 1
-            same = [j for j, its in enumerate(self.other.meanings) if its.contains == mine.contains]
-            if len(same) >= number:
-                return same[number - 1]
+        if contains := self.meanings[i].contains:
+            both = (self.meanings, self.other.meanings)
+            mine, its = ([j for j, one in enumerate(side) if one.contains == contains] for side in both)
+            if mine.index(i) < len(its):
+                return its[mine.index(i)]
         return self.namesake(i)
-
-    def find_operation(self, name: str) -> str:
-        """The operation of the first step of this meaning; "" where there is none."""
-        return self.steps[self._places[name, 1]].operation if (name, 1) in self._places else ""
 
     def agrees(self, i: int, j: int, hidden: bool = True) -> bool:
         """Does step i hold the numbers of the other's step j?"""
@@ -120,17 +98,13 @@ class ComparedTrace:
         if namesake is not None:
             yield namesake
         single = self.numbers[i].tensor.numel() < 2
-        for j in range(len(self.other.steps)):
+        for j, its in enumerate(self.other.meanings):
             taken = self.other.namesake(j) if self.named and self.other.named else None
-            if j != namesake and not single and (namesake is None or taken is None or self._may_stand_for(i, j)):
+            names = {self.meanings[i].name, its.name}
+            together = names <= {*BEFORE_SOFTMAX, "bias"} or names <= {"weights", "dropout"}
+            may_be = together or self.numbers[i].sizes != self.other.numbers[j].sizes
+            if j != namesake and not single and (namesake is None or taken is None or may_be):
                 yield j
-
-    def _may_stand_for(self, i: int, j: int) -> bool:
-        a, b = self.meanings[i].name, self.other.meanings[j].name
-        together = ({*BEFORE_SOFTMAX, "bias"}, {"weights", "dropout"})
-        return (
-            any(a in group and b in group for group in together) or self.numbers[i].sizes != self.other.numbers[j].sizes
-        )
 
     def _has_all_numbers(self, i: int, j: int) -> bool:
         """The same numbers, in whatever order?"""
@@ -187,13 +161,6 @@ class ComparedTrace:
             return True
         values = self.numbers[i].tensor
         return bool(((values == 0) | (values == 1) | (values < self.numbers[i].lowest) | values.isinf()).all())
-
-
-def _first_tensor(out: Any) -> Tensor | None:
-    if isinstance(out, Tensor):
-        return out
-    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
-    return next((tensor for one in values if (tensor := _first_tensor(one)) is not None), None)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from regard.traces.arrangements import arranged
+from regard.traces.arrangements import Numbers, arranged
 from regard.traces.counterparts import ComparedTrace
-from regard.traces.lineage import OUTSIDE, ancestors, descendants
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
+from regard.traces.torch_calls import OUTSIDE, Step, ancestors, descendants
 
 if TYPE_CHECKING:
     from regard.traces.trace import Trace
@@ -50,10 +50,9 @@ def find_difference(mine: Trace, its: Trace, rtol: float | None, atol: float | N
         return _shapes_differ(a, b)
     a.other, b.other = b, a
     a, b = sorted((a, b), key=_detail)  # so that the same step is found in both directions
-    if a.numbers[a.final].shape != b.numbers[b.final].shape and a.has_out and b.has_out:
-        equal = a.numbers[a.final].sizes == b.numbers[b.final].sizes and a.agrees(a.final, b.final)
-    else:
-        equal = a.agrees(a.final, b.final)
+    out, its_out = a.numbers[a.final], b.numbers[b.final]
+    shapes_fit = out.sizes == its_out.sizes or not (a.has_out and b.has_out)  # axes of size 1 do not count
+    equal = shapes_fit and a.agrees(a.final, b.final)
     a.counterparts[a.final] = [b.final] if equal else []
     b.counterparts[b.final] = [a.final] if equal else []
     if equal:
@@ -72,14 +71,20 @@ def _inputs_differ(this: ComparedTrace) -> Difference | None:
     mine, its = this.input, this.other.input
     if mine is None or its is None or mine.find(its):
         return None
-    same = "; give both the same x"
-    if mine.shape != its.shape:
-        shapes = f"shape {shape_text(mine.shape)} against {shape_text(its.shape)}"
-        return Difference("x", f"the inputs differ, {shapes}{same}", "x")
-    where = mine.gap(its.tensor, its)
+    how = _shapes(mine, its) if mine.shape != its.shape else _furthest(mine, its.tensor, its)
+    return Difference("x", f"the inputs differ, {how}; give both the same x", "x")
+
+
+def _shapes(mine: Numbers | Step, its: Numbers | Step) -> str:
+    return f"shape {shape_text(mine.shape)} against {shape_text(its.shape)}"
+
+
+def _furthest(mine: Numbers, arranged: Tensor, its: Numbers) -> str:
+    """The two numbers where they are furthest apart."""
+    where = mine.gap(arranged, its)
     flat = tuple(place for place, size in zip(where, mine.shape, strict=True) if size != 1)
-    numbers = f"{mine.tensor[flat].item():.6g} against {its.tensor[flat].item():.6g} at {list(where)}"
-    return Difference("x", f"the inputs differ, {numbers}{same}", "x")
+    at = f" at {list(where)}" if where else ""
+    return f"{mine.tensor[flat].item():.6g} against {arranged[flat].item():.6g}{at}"
 
 
 def _first(a: ComparedTrace, b: ComparedTrace) -> Difference:
@@ -100,55 +105,48 @@ def _ends_early(a: ComparedTrace, b: ComparedTrace, suspects: list[int], reached
     if b.final in reached:
         return _other_shape(a, a.final, b.final)
     after = {i for j in reached for i in descendants(b.steps, j)}
-    ends = f"; {'this' if a.is_this else 'the other'} one ends with {a.steps[a.final].name}"
+    ends = f"; {a.who} one ends with {a.steps[a.final].name}"
     return _missing(b, next((u for u in suspects if u in after), b.final), ends)
 
 
 def _out_of_place(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> Difference | None:
     """A step of b that comes before step s, and is missing in a or comes after it there."""
-    for u in _between(a, s, b, suspects):
-        misplaced = b.namesake(u)
-        if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
-            return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
-        if misplaced is not None and misplaced in descendants(a.steps, s):
-            return _misplaced(a, misplaced, s, u)
+    namesake = a.namesake(s)
+    before = set() if namesake is None else ancestors(b.steps, namesake)
+    if a.named:  # code that names its steps may leave some out; only what lies between two that it names is missing
+        before &= _after_inputs(a, s, b)
+    u = next((u for u in suspects if u in before), None)
+    if u is None:
+        return None
+    misplaced = b.namesake(u)
+    if misplaced is None and b.meanings[u].name not in a.meanings[s].own:
+        return _missing(b, u, f"; it comes before {a.steps[s].name}" if a.is_this else "")
+    if misplaced is not None and misplaced in descendants(a.steps, s):
+        here, there = ("after", "before") if a.is_this else ("before", "after")
+        reason = f"comes {here} {a.steps[s].name} here, and {there} it in the other trace"
+        return Difference((a.steps[misplaced] if a.is_this else b.steps[u]).name, reason, a.meanings[misplaced].name)
     return None
 
 
-def _between(a: ComparedTrace, s: int, b: ComparedTrace, suspects: list[int]) -> list[int]:
-    """The other's suspects between what step s was made from and what it should be; the first of them, or none."""
-    namesake = a.namesake(s)
-    if namesake is None:
-        return []
-    before = ancestors(b.steps, namesake)
-    if a.named:  # code that names its steps may leave some out; only what lies between two that it names is missing
-        inputs = [(i, j) for i in a.steps[s].inputs if i != OUTSIDE for j in a.counterpart(i)]
-        after = {k for _, j in inputs for k in descendants(b.steps, j)}
-        for i, j in inputs:
-            if a.numbers[i].hidden is None and b.numbers[j].hidden is not None:  # alike, but for the mask
-                after |= {k for k in ancestors(b.steps, j) | {j} if b.meanings[k].name == "mask"}
-        before &= after
-    return [u for u in suspects if u in before][:1]
-
-
-def _misplaced(a: ComparedTrace, i: int, s: int, u: int) -> Difference:
-    """Step i of a comes after its step s; step u of the other, which is the same, comes before."""
-    order = ("after", "before") if a.is_this else ("before", "after")
-    reason = f"comes {order[0]} {a.steps[s].name} here, and {order[1]} it in the other trace"
-    return Difference((a.steps[i] if a.is_this else a.other.steps[u]).name, reason, a.meanings[i].name)
+def _after_inputs(a: ComparedTrace, s: int, b: ComparedTrace) -> set[int]:
+    """The steps of b that were made from what step s of a was made from."""
+    inputs = [(i, j) for i in a.steps[s].inputs if i != OUTSIDE for j in a.counterpart(i)]
+    after = {k for _, j in inputs for k in descendants(b.steps, j)}
+    for i, j in inputs:
+        if a.numbers[i].hidden is None and b.numbers[j].hidden is not None:  # alike, but for the mask
+            after |= {k for k in ancestors(b.steps, j) | {j} if b.meanings[k].name == "mask"}
+    return after
 
 
 def _missing(b: ComparedTrace, u: int, where: str = "") -> Difference:
     made = f" ({b.steps[u].operation})" if b.steps[u].operation else ""
-    owner = "this" if b.is_this else "the other"
-    return Difference(b.steps[u].name, f"only {owner} trace has it{made}{where}", b.meanings[u].name)
+    return Difference(b.steps[u].name, f"only {b.who} trace has it{made}{where}", b.meanings[u].name)
 
 
 def _other_shape(a: ComparedTrace, i: int, j: int, meaning: str = "") -> Difference:
     if not a.is_this:
         return _other_shape(a.other, j, i, meaning or a.meanings[i].name)
-    shapes = f"shape {shape_text(a.steps[i].shape)} against {shape_text(a.other.steps[j].shape)}"
-    return Difference(a.steps[i].name, shapes, meaning or a.meanings[i].name)
+    return Difference(a.steps[i].name, _shapes(a.steps[i], a.other.steps[j]), meaning or a.meanings[i].name)
 
 
 def _describe(a: ComparedTrace, i: int, instead: int | None = None) -> Difference:
@@ -163,30 +161,19 @@ def _describe(a: ComparedTrace, i: int, instead: int | None = None) -> Differenc
     if j is None:
         if meaning:
             return _missing(a, i, hint)
-        owner = "the other" if a.is_this else "this"
         made = f" ({step.operation})" if step.operation else ""
-        return Difference(step.name, f"no step of {owner} trace holds these numbers{made}{hint}")
+        return Difference(step.name, f"no step of {a.other.who} trace holds these numbers{made}{hint}")
     if _arrange(a, i, j) is None:
         return _other_shape(a, i, j, meaning)
-    namesake = a.namesake(i)
     hint = _other_inputs(a, i, j) + _other_options(a, i) + hint
-    return _values(a, (i, i), (j, j if namesake is None else namesake), meaning, hint)
-
-
-def _values(a: ComparedTrace, mine: tuple[int, int], its: tuple[int, int], meaning: str, hint: str) -> Difference:
-    """The numbers of two steps where they are furthest apart: the step that holds them, and the one to name."""
+    named = step, a.other.steps[j if (namesake := a.namesake(i)) is None else namesake]
     if not a.is_this:
-        a, mine, its = a.other, its, mine
-    step, arranged = a.steps[mine[0]], _arrange(a, mine[0], its[0])
+        a, i, j, named = a.other, j, i, named[::-1]
+    arranged = _arrange(a, i, j)
     assert arranged is not None  # it was, the other way round
-    where = a.numbers[mine[0]].gap(arranged, a.other.numbers[its[0]])
-    flat = tuple(place for place, size in zip(where, step.shape, strict=True) if size != 1)
-    at = f" at {list(where)}" if where else ""
-    operations = a.steps[mine[1]].operation, a.other.steps[its[1]].operation
-    made = f" ({operations[0]} against {operations[1]})" if operations[0] != operations[1] else ""
-    number = step.value[where].item() if where else step.value.item()
-    reason = f"{number:.6g} against {arranged[flat].item():.6g}{at}{made}{hint}"
-    return Difference(a.steps[mine[1]].name, reason, meaning)
+    mine, its = named[0].operation, named[1].operation
+    made = f" ({mine} against {its})" if mine != its else ""
+    return Difference(named[0].name, f"{_furthest(a.numbers[i], arranged, a.other.numbers[j])}{made}{hint}", meaning)
 
 
 def _other_inputs(a: ComparedTrace, i: int, j: int) -> str:
@@ -210,8 +197,9 @@ def _other_options(a: ComparedTrace, i: int) -> str:
     if not operation.startswith("scaled_dot_product_attention("):
         return ""
     D = a.steps[i].shape[-1]
-    caller, other = ("", "the other") if a.is_this else ("the other is ", "this")
-    mask, scaled = a.other.find_operation("mask"), a.other.find_operation("scaled")
+    caller, other = "" if a.is_this else "the other is ", a.other.who
+    places = a.other.places
+    mask, scaled = (a.other.steps[places[n]].operation if n in places else "" for n in ("mask", "scaled"))
     if mask and "is_causal=True" not in operation and "attn_mask=" not in operation:
         return f"; {caller}called without is_causal or attn_mask, but {other} trace has a mask ({mask})"
     scale = re.search(r"scale=([\d.e-]+)", operation.replace("−", "-"))
@@ -222,24 +210,17 @@ def _other_options(a: ComparedTrace, i: int) -> str:
 
 def _arrange(a: ComparedTrace, i: int, j: int) -> Tensor | None:
     """The other's step j arranged like step i; None where no arrangement has its sizes."""
-    sizes = a.numbers[i].sizes
-    if a.numbers[i].tensor.numel() != a.other.numbers[j].tensor.numel():
-        return None
-    return next(arranged(a.other.numbers[j].tensor, sizes, ordered=True), None)
+    return next(arranged(a.other.numbers[j].tensor, a.numbers[i].sizes, ordered=True), None)
 
 
 def _one_is_empty(a: ComparedTrace, b: ComparedTrace) -> Difference | None:
-    if not a.steps and not b.steps:
-        return None
     if a.steps:
         return Difference(a.steps[0].name, "only this trace has it; the other has no steps")
-    return Difference(b.steps[0].name, "only the other trace has it; this one has no steps")
+    return Difference(b.steps[0].name, "only the other trace has it; this one has no steps") if b.steps else None
 
 
 def _shapes_differ(a: ComparedTrace, b: ComparedTrace) -> Difference | None:
     """The first step of the same name with another shape; tensors on the meta device have no values."""
-    shapes = {step.name: step.shape for step in b.steps}
-    for step in a.steps:
-        if step.name in shapes and step.shape != shapes[step.name]:
-            return Difference(step.name, f"shape {shape_text(step.shape)} against {shape_text(shapes[step.name])}")
-    return None
+    named = {step.name: step for step in b.steps}
+    other = (s for s in a.steps if s.name in named and s.shape != named[s.name].shape)
+    return next((Difference(step.name, _shapes(step, named[step.name])) for step in other), None)

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
-
-from regard.support.super_init import explain_missing_init
+from torch import Tensor
 
 
 def explain_arguments(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
-    """Say why these cannot be traced; None where they can.
-
-    >>> print(explain_arguments(nn.Linear, (1,), {}))
-    trace takes a layer, but Linear is a class; make one first: trace(Linear(…), x)
-    """
-    if module is None and (args or kwargs):
-        return TypeError("trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:")
+    """Say why these cannot be traced; None where they can."""
     if module is None:
-        return None
+        rule = "trace() without a layer takes no arguments; write trace(layer, x), or with trace() as t:"
+        return TypeError(rule) if args or kwargs else None
     if isinstance(module, type):
         name = module.__name__
         return TypeError(f"trace takes a layer, but {name} is a class; make one first: trace({name}(…), x)")
     if isinstance(module, Tensor) and args and callable(args[0]):
         return TypeError("trace takes the layer first, then its inputs, but a tensor came first; write trace(layer, x)")
     if not callable(module):
-        given = describe_argument(module)
-        return TypeError(
-            f"trace takes a layer or a function, and then its inputs, but got {given}; write trace(layer, x)"
-        )
+        rule = f"trace takes a layer or a function, and then its inputs, but got {describe_argument(module)}"
+        return TypeError(f"{rule}; write trace(layer, x)")
     return None
 
 
 def describe_argument(value: Any) -> str:
-    """A value in an error message.
-
-    >>> describe_argument(nn.Linear(3, 2)), describe_argument(nn.Linear), describe_argument("weights")
-    ('an object of type Linear', 'the class Linear', "'weights'")
-    """
+    """A value in an error message."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is None or isinstance(value, (str, int, float)):
@@ -45,11 +32,6 @@ def describe_argument(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return f"an object of type {type(value).__name__}"
-
-
-def explain_failure(failed: Any) -> ValueError | None:
-    """Say which rule of torch a module or an exception missed, where that is known; else None."""
-    return explain_missing_init(failed) if isinstance(failed, (nn.Module, BaseException)) else None
 
 
 class ExplainedCallError(ValueError, RuntimeError):
@@ -63,14 +45,11 @@ def explain_call(name: str, args: tuple[Any, ...], error: RuntimeError) -> Expla
     message = str(error)
     if name == "view" and "view size is not compatible" in message:
         sizes = ", ".join(map(str, args[1] if isinstance(args[1], (tuple, list)) else args[1:]))
-        shape = "×".join(map(str, args[0].shape))
-        return ExplainedCallError(
-            f"view({sizes}) needs memory in order, but this {shape} tensor was transposed "
-            f"(strides {tuple(args[0].stride())}); call .contiguous() before .view(), or use .reshape({sizes})"
-        )
+        this = f"this {'×'.join(map(str, args[0].shape))} tensor was transposed (strides {args[0].stride()})"
+        remedy = f"call .contiguous() before .view(), or use .reshape({sizes})"
+        return ExplainedCallError(f"view({sizes}) needs memory in order, but {this}; {remedy}")
     if name == "linear" and "shapes cannot be multiplied" in message and len(args) > 1:
         width, d_in = args[0].shape[-1], args[1].shape[1]
-        return ExplainedCallError(
-            f"x has width {width} but this linear layer takes {d_in}; project it first, or build the layer with {width}"
-        )
+        remedy = f"project it first, or build the layer with {width}"
+        return ExplainedCallError(f"x has width {width} but this linear layer takes {d_in}; {remedy}")
     return None

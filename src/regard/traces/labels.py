@@ -6,31 +6,19 @@ the queries are still `queries`, and their product with the keys reads `queries 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.traces.operation_text import ATOM, Term, applied, attention_call, method_call, written
-from regard.traces.owners import Owned, Owners
 
 # The same values in another dtype, memory or graph: not worth a word.
-COPIES = {
-    "detach",
-    "clone",
-    "to",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "type",
-    "requires_grad_",
-    "cpu",
-    "cuda",
-    "data",
-}
+COPIES = {"detach", "clone", "to", "float", "double", "half", "bfloat16", "type"}
+COPIES |= {"requires_grad_", "cpu", "cuda", "data"}
 PRODUCTS = {"matmul", "__matmul__", "bmm", "mm"}
 # The same values in another arrangement, or some of them replaced: the tensor keeps its name.
 _REARRANGING = {
@@ -40,6 +28,56 @@ _REARRANGING = {
 }
 _ATTRIBUTES = {"mT", "T", "mH", "H"}
 _LONGEST = 60  # a tensor whose text would be longer is written by its sizes
+
+
+class Owned(NamedTuple):
+    """A parameter or buffer: its submodule, that submodule's path, and the tensor's own name in it."""
+
+    module: nn.Module
+    path: str
+    name: str
+
+    @property
+    def short_path(self) -> str:
+        """The path from its last part that is not a number: `W_query` of `blocks.0.attention.W_query`."""
+        parts = self.path.split(".")
+        words = [i for i, part in enumerate(parts) if not part.isdigit()]
+        return ".".join(parts[words[-1] :]) if words else self.path
+
+    def runs(self, function: str) -> bool:
+        """Does the submodule stand for this torch function, as nn.Linear does for `linear`?"""
+        return bool(self.path) and type(self.module).__name__.lower() == function.replace("_", "")
+
+
+class Owners:
+    """Finds the owner of a tensor among the modules given, and among those that are running."""
+
+    def __init__(self, module: nn.Module | None = None) -> None:
+        self._owned: dict[int, Owned] = {}
+        self._read: dict[int, nn.Module] = {}  # kept alive, so that no id is used again
+        if module is not None:
+            self._add(module)
+
+    def find(self, tensor: Tensor) -> Owned | None:
+        """The tensor's owner; None where no module that is running holds it."""
+        owned = self._owned.get(id(tensor))
+        # A block `with trace():` is given no module: look for it among the callers, the innermost first.
+        frame = sys._getframe(1)
+        while frame is not None and (owned is None or not owned.path):
+            module = frame.f_locals.get("self")
+            if isinstance(module, nn.Module) and "_modules" in vars(module) and id(module) not in self._read:
+                self._add(module)
+                owned = self._owned.get(id(tensor))
+            frame = frame.f_back  # type: ignore[assignment]
+        return owned
+
+    def _add(self, module: nn.Module) -> None:
+        self._read[id(module)] = module
+        for path, child in module.named_modules():
+            for name, tensor in (*child._parameters.items(), *child._buffers.items()):
+                known = self._owned.get(id(tensor))
+                if tensor is not None and (known is None or not known.path):
+                    self._owned[id(tensor)] = Owned(child, path, name)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.traces.lineage import Step, ancestors
+from regard.traces.torch_calls import Step, ancestors
 
 BEFORE_SOFTMAX = ("scores", "mask", "scaled")
 MATRICES = {*BEFORE_SOFTMAX, "bias", "weights", "dropout"}  # queries × keys
 
+_OF_CALLS = {name: name for name in (*MATRICES, "context")} | {"scaled_dot_product_attention": "context"}
 _PRODUCT = re.compile(r" @ |\b(matmul|bmm|mm|einsum|baddbmm)\(")
-_SCALE = re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")
 _SCALED_LAST = re.compile(r"[/×] [√(]*[\d.e−+]+\)*$")
-_MASK = re.compile(r"\b(masked_fill|where|setitem)\(|−∞")
+_KINDS = {"scores": _PRODUCT, "scaled": re.compile(r"[/×] [√(]*\d|\b(div|mul)\(")}
+_KINDS |= {"mask": re.compile(r"\b(masked_fill|where|setitem)\(|−∞")}
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,15 @@ def meanings(steps: Sequence[Step], named: bool) -> list[Meaning]:
         earlier = ancestors(steps, i)
         contains = frozenset[str]().union(*(result[j].contains for j in step.inputs if j >= 0))
         base = re.sub(r" \d+$", "", step.name)
-        own = _own(step.operation) if named else frozenset({base} & set(BEFORE_SOFTMAX))
+        found = {kind for kind, pattern in _KINDS.items() if pattern.search(step.operation)}
+        own = frozenset(found if named else {base} & set(BEFORE_SOFTMAX))
         if step.operation.startswith("scaled_dot_product_attention("):
             own = frozenset(MATRICES)  # all in one call
         if i in softmaxed and not contains:
             own |= {"scores"}
         after_softmax = any(result[j].name == "weights" for j in earlier)
         in_formula = "scores" in own or any("scores" in result[j].contains for j in earlier)
-        name = _name(base, step.operation, own, in_formula, after_softmax) if named else _name_of_call(base)
+        name = _name(base, step.operation, own, in_formula, after_softmax) if named else _OF_CALLS.get(base, "")
         before_softmax = name in (*BEFORE_SOFTMAX, "bias") and not after_softmax
         result.append(Meaning(name, contains | own if before_softmax else frozenset(), own))
     return result
@@ -64,12 +66,6 @@ def _softmaxed(steps: Sequence[Step]) -> set[int]:
     return found
 
 
-def _name_of_call(base: str) -> str:
-    if base == "scaled_dot_product_attention":
-        return "context"
-    return base if base in {*MATRICES, "context"} else ""
-
-
 def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, after_softmax: bool) -> str:
     if operation.startswith("softmax("):
         return "weights"
@@ -82,8 +78,3 @@ def _name(base: str, operation: str, own: frozenset[str], in_formula: bool, afte
     if in_formula and "mask" in own:
         return "mask"
     return "scores" if "scores" in own else base
-
-
-def _own(operation: str) -> frozenset[str]:
-    kinds = (("scores", _PRODUCT), ("scaled", _SCALE), ("mask", _MASK))
-    return frozenset(name for name, pattern in kinds if pattern.search(operation))

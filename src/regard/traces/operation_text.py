@@ -1,13 +1,4 @@
-"""The text of an operation: how a call of a torch function reads, given the text of its arguments.
-
->>> scores = Term("queries @ keys.mT", PRODUCT, summed=64)
->>> applied("softmax", [scores]).text
-'softmax(queries @ keys.mT)'
->>> applied("__truediv__", [scores, 8.0]).text
-'queries @ keys.mT / √64'
->>> method_call("unflatten", [-1, (12, 64)])
-'unflatten(-1, (12, 64))'
-"""
+"""The text of an operation: how a call of a torch function reads, given the text of its arguments."""
 
 from __future__ import annotations
 
@@ -63,11 +54,7 @@ def method_call(name: str, arguments: Sequence[Any], options: dict[str, Any] | N
 
 
 def attention_call(arguments: Sequence[Any], options: Sequence[tuple[str, Any]]) -> str:
-    """A call of torch's scaled_dot_product_attention: mask and scale are options of it, and worth their names.
-
-    >>> attention_call([Term("q"), Term("k"), Term("v"), None, 0.0, True], [("scale", 1.0)])
-    'scaled_dot_product_attention(q, k, v, is_causal=True, scale=1)'
-    """
+    """A call of torch's scaled_dot_product_attention: mask and scale are options of it, and worth their names."""
     named = {**dict(zip(_ATTENTION, arguments, strict=False)), **dict(options)}
     texts = [written(named.pop(name)) for name in _ATTENTION[:3] if name in named]
     texts += [f"{name}={written(value)}" for name, value in named.items() if isinstance(value, Term) or value]
@@ -97,11 +84,7 @@ def written(value: Any) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """A shape as it is printed.
-
-    >>> shape_text((4, 100, 768))
-    '4 × 100 × 768'
-    """
+    """A shape as it is printed: 4 × 100 × 768."""
     return " × ".join(map(str, shape)) or "one number"
 
 

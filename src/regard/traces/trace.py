@@ -6,21 +6,23 @@ names no steps can be traced too: torch_calls.py names its calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.attention.layer import MultiHeadAttention
 from regard.steps import collecting
 from regard.support.drawing import as_figure, as_html, as_text
+from regard.support.super_init import check_initialised, missing_init_explained
 from regard.traces.differences import Difference, find_difference
-from regard.traces.failures import describe_argument, explain_arguments, explain_failure
-from regard.traces.lineage import Step
-from regard.traces.torch_calls import AROUND_SOFTMAX, TorchCalls, named_calls
+from regard.traces.failures import describe_argument, explain_arguments
+from regard.traces.torch_calls import AROUND_SOFTMAX, Step, TorchCalls, named_calls
 
 # Why a learner should care about each step, in the words used everywhere in the project.
 WHY = {
@@ -30,9 +32,7 @@ WHY = {
     "keys": "what a token offers",
     "values": "what it hands over",
     "split": "each head gets its share",
-    "transpose": "heads side by side",
-    "transpose keys": "heads side by side",
-    "transpose values": "heads side by side",
+    **dict.fromkeys(("transpose", "transpose keys", "transpose values"), "heads side by side"),
     "scores": "every query, every key",
     "mask": "hidden keys get −∞",
     "scaled": "variance back near 1",
@@ -43,7 +43,6 @@ WHY = {
     "concat": "heads joined",
     "out": "heads mixed together",
 }
-SPLITS = {"split", "split keys", "split values"}  # their reason is the number of heads, from the shape
 
 
 class Trace:
@@ -62,42 +61,34 @@ class Trace:
         self.out: Any = None
         self.input: Tensor | None = None  # the first tensor that went into `trace(layer, x)`
         self.title = "" if module is None else getattr(module, "__name__", type(module).__name__)
+        self._module = module if isinstance(module, nn.Module) else None
         self._named: list[Step] = []
-        self._seen: dict[str, int] = {}
-        self._calls = TorchCalls(module if isinstance(module, torch.nn.Module) else None)
-        self._collecting: AbstractContextManager[None] | None = None
+        self._calls: list[Step] = []
+        self._seen: Counter[str] = Counter()
+        self._blocks: ExitStack | None = None
 
     def __enter__(self) -> Trace:
-        self._collecting = collecting(self._record)
-        self._collecting.__enter__()
-        self._calls.__enter__()
+        recorder = TorchCalls(self._module)
+        recorder.calls, self._blocks = self._calls, ExitStack()
+        for block in (missing_init_explained(), recorder, collecting(partial(self._record, recorder))):
+            self._blocks.enter_context(block)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        assert self._collecting is not None
-        try:
-            self._collecting.__exit__(None, None, None)
-        finally:
-            self._calls.__exit__(kind, error, where)  # type: ignore[no-untyped-call]
-        self._collecting = None
-        self._calls.drop_labels()  # they refer to the module, and cannot be pickled
-        if isinstance(error, Exception) and (clearer := explain_failure(error)):
-            raise clearer from error
+    def __exit__(self, *error: Any) -> None:
+        blocks, self._blocks, self._module = self._blocks, None, None  # none of them can be pickled
+        assert blocks is not None
+        blocks.__exit__(*error)
 
-    def _record(self, name: str, value: Tensor, operation: str, why: str) -> None:
-        self._calls.keep_labels_only()  # from the first named step on, the steps are those that the code names
-        with self._calls.paused():
-            made_by = self._calls.labels.name(value, name)
-            operation = operation or made_by
-            inputs = self._calls.lineage.mark(value, len(self._named))
-            self._seen[name] = self._seen.get(name, 0) + 1
-            number = f" {self._seen[name]}" if self._seen[name] > 1 else ""
+    def _record(self, recorder: TorchCalls, name: str, value: Tensor, operation: str, why: str) -> None:
+        recorder.keep_labels_only()  # from the first named step on, the steps are those that the code names
+        with recorder.paused():
+            made_by = recorder.labels.name(value, name)
+            operation, why = operation or made_by, why or _reason(name, operation or made_by, value)
+            inputs = recorder.lineage.mark(value, len(self._named))
+            self._seen[name] += 1
+            unique = name if self._seen[name] == 1 else f"{name} {self._seen[name]}"
             # A copy: code that comes later may change the tensor in place.
-            self._named.append(
-                Step(name + number, operation, value.detach().clone(), inputs, why or _reason(name, operation, value))
-            )
+            self._named.append(Step(unique, operation, value.detach().clone(), inputs, why))
 
     @property
     def steps(self) -> list[Step]:
@@ -107,7 +98,7 @@ class Trace:
         return [
             # In code that names nothing, only the calls around the softmax are certain to be what they are called.
             replace(call, why=WHY[word]) if (word := call.name.split(" ")[0]) in AROUND_SOFTMAX else call
-            for call in named_calls(self._calls.calls)
+            for call in named_calls(self._calls)
         ]
 
     @property
@@ -182,10 +173,12 @@ def trace(module: Any = None, *args: Any, **kwargs: Any) -> Trace:
     whatever runs inside, in this thread. The table prints by itself; `t["weights"]` is a tensor; `t.diff(other)` names
     the first difference.
     """
-    if error := explain_arguments(module, args, kwargs) or explain_failure(module):
+    if error := explain_arguments(module, args, kwargs):
         raise error
     if module is None:
         return Trace()
+    if isinstance(module, nn.Module):
+        check_initialised(module)
     collected = Trace(module)
     x = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
     collected.input = None if x is None else x.detach().clone()  # a copy: the layer may change it in place
@@ -194,10 +187,46 @@ def trace(module: Any = None, *args: Any, **kwargs: Any) -> Trace:
     return collected
 
 
+def trace_layer(model: nn.Module, layer: int | str, *inputs: Any, **options: Any) -> Trace:
+    """Run a model and trace one of its attention layers, with the input that it gets there.
+
+    layer: a number counts the layers of type regard.MultiHeadAttention; a name is that of any submodule.
+    """
+    attention = _find_layer(model, layer)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = attention.register_forward_pre_hook(lambda _, args, kw: calls.append((args, kw)), with_kwargs=True)
+    with torch.no_grad():
+        with hook:
+            model(*inputs, **options)
+        if not calls:
+            raise ValueError(f"layer {layer} was not called while the model ran; name one that is")
+        args, kwargs = calls[0]
+        return trace(attention, *args, **kwargs)
+
+
+def _find_layer(model: nn.Module, layer: int | str) -> nn.Module:
+    if isinstance(layer, str):
+        names: dict[str, nn.Module] = dict(model.named_modules())
+        if layer not in names:
+            raise ValueError(f"no layer is called {layer!r}; seen.layers has the names of those with attention")
+        return names[layer]
+    layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no regard.MultiHeadAttention to count; give the layer's name")
+    if not 0 <= layer < len(layers):
+        raise ValueError(f"there is no layer {layer}; this model has layers 0 to {len(layers) - 1}")
+    return layers[layer]
+
+
+def trace_layers(model: nn.Module, inputs: Mapping[str, Any], layers: Iterable[int]) -> dict[int, Trace]:
+    """The traces of these layers of a model of regard, by their numbers; inputs: keyword arguments of its forward."""
+    return {layer: trace_layer(model, layer, **inputs) for layer in layers}
+
+
 def _reason(name: str, operation: str, value: Tensor) -> str:
     """Why a learner should care about this step."""
     is_split = operation.startswith(("view(", "unflatten(", "reshape(")) and ")." not in operation
-    if name in SPLITS and value.dim() > 2 and is_split:
+    if name in ("split", "split keys", "split values") and value.dim() > 2 and is_split:
         heads, width = value.shape[-2:]
         return f"{heads} head{'s' * (heads != 1)} of {width}"
     return WHY.get(name, "")

@@ -14,7 +14,7 @@ import regard
 from regard.show.page.payload import Titled
 from regard.show.page.write import write_page
 from regard.support.tokens import TextTokens
-from regard.traces.one_layer import trace_layers
+from regard.traces.trace import trace_layers
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

@@ -10,7 +10,7 @@ import regard
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.support.tokens import TextTokens
-from regard.traces.one_layer import trace_layer
+from regard.traces.trace import trace_layer
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

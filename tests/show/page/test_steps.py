@@ -10,7 +10,7 @@ import regard
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import LayerSizes, describe_steps, to_planes
 from regard.support.tokens import TextTokens
-from regard.traces.one_layer import trace_layer
+from regard.traces.trace import trace_layer
 
 ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"

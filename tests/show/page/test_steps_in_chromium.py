@@ -12,7 +12,7 @@ from regard.commands.ladder_page import ladder_reports
 from regard.show.page.html import page_html
 from regard.show.page.payload import Titled, page_data
 from regard.support.tokens import TextTokens
-from regard.traces.one_layer import trace_layer
+from regard.traces.trace import trace_layer
 
 pytestmark = needs_chromium
 

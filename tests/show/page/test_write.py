@@ -10,7 +10,7 @@ import regard
 from regard.heads.report.report import Seen
 from regard.show.page.write import titled_texts, write_page
 from regard.support.drawing import as_widget
-from regard.traces.one_layer import trace_layers
+from regard.traces.trace import trace_layers
 
 
 @pytest.fixture(scope="module")

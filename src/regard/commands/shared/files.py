@@ -113,7 +113,7 @@ def write_runs(
 ) -> None:
     """Write a page of one run or of two; start: what it shows first, with the layer and the head."""
     from regard.show.page.write import titled_texts, write_page
-    from regard.traces.one_layer import trace_layers
+    from regard.traces.trace import trace_layers
 
     reports = []
     for run in runs:

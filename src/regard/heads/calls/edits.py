@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.attention.call import Call
 from regard.attention.masks import And, Mask
-from regard.attention.rows import attend_rows
+from regard.attention.routes import attend_rows
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.names import names_in_short
 

@@ -17,8 +17,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.hidden_keys import softmax_over_visible
 from regard.attention.masks import EVERYTHING, Mask, Padding
+from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import Origin, OwnWeights, WatchedCall
 from regard.heads.intercept.paths import handles

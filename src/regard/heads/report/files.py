@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.mask import Dense, Mask
-from regard.attention.mask_files import MAKERS
+from regard.attention.mask_algebra import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.mask import EVERYTHING, take_texts
+from regard.attention.masks import EVERYTHING, take_texts
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.calls.visibility import is_counted_by_mask, queries_per_key, visible_key_counts

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.attention.mask import take_texts
+from regard.attention.masks import take_texts
 from regard.heads.calls.call import TextIds, WatchedCall, changed
 
 

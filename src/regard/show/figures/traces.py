@@ -19,9 +19,9 @@ from regard.show.terminal.step_matrix import heads_of, matrix_of
 from regard.show.terminal.table import shorten
 from regard.show.terminal.traces import shown_steps
 from regard.support.drawing import as_figure
-from regard.traces.lineage import Step
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
+from regard.traces.torch_calls import Step
 from regard.traces.trace import Trace
 
 _PICTURE = 60.0  # points of the longer side

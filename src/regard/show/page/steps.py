@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from regard.show.page.encode import compress
-from regard.traces.lineage import Step
 from regard.traces.operation_text import shape_text
+from regard.traces.torch_calls import Step
 from regard.traces.trace import Trace
 
 MOST = 2**20  # numbers of one step; a step with more is described, but its numbers are not in the page

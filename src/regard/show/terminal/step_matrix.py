@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.show.terminal.table import wrapped
 from regard.show.terminal.weights import channels_table, marks_legend, weights_table
-from regard.traces.lineage import Step
 from regard.traces.meanings import MATRICES
+from regard.traces.torch_calls import Step
 
 _TOKENS_FIRST = {"split", "split keys", "split values", "back"}  # (B, T, H, D); after transpose it is (B, H, T, D)
 _HEADS_JOINED = {"queries", "keys", "values", "concat"}  # (B, T, H·D): a head is some of the channels

@@ -9,8 +9,8 @@ from itertools import zip_longest
 
 from regard.show.terminal.table import as_printed, html_table, text_table, wrapped
 from regard.support.drawing import as_html, as_text
-from regard.traces.lineage import Step
 from regard.traces.operation_text import shape_text
+from regard.traces.torch_calls import Step
 from regard.traces.trace import Trace
 
 COLUMNS = ("step", "operation", "shape", "why")

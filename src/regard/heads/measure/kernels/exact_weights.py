@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, to_four_axes
-from regard.attention.precision import without_autocast
+from regard.attention.numerics import without_autocast
 from regard.heads.calls.call import Attention, OwnWeights
 from regard.support.torch_threads import run_side_by_side
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.precision import without_autocast
+from regard.attention.numerics import without_autocast
 from regard.heads.calls.call import Attention, OwnWeights
 from regard.heads.measure.kernels.exact_weights import (
     HIDDEN,

@@ -9,15 +9,15 @@ Query i is at key position i + (S − T): the last query is at the last key, as 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import reduce
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.mask_picture import draw_mask
 from regard.support.arguments import describe_tensor, is_integer, list_few, tensor_remedy
 
 
@@ -62,11 +62,15 @@ class Mask(ABC):
         """Split the mask into parts that attend() knows."""
         return Parts(rest=self)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:  # noqa: B027 (most rules fit anything)
-        """Raise ValueError where the mask does not fit weights of (B, H, T, S)."""
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        """Raise ValueError where the mask does not fit weights of (B, H, T, S); most rules fit anything."""
+        for mask in self._inside():
+            mask.check(B, H, T, S)
 
-    def check_lengths(self, S: int) -> None:  # noqa: B027 (most rules have none)
+    def check_lengths(self, S: int) -> None:
         """Raise ValueError where a length is more than S keys; not for a cache, where more keys are still to come."""
+        for mask in self._inside():
+            mask.check_lengths(S)
 
     def dense(
         self, T: int, S: int | None = None, device: torch.device | str | None = None
@@ -94,10 +98,10 @@ class Mask(ABC):
         return replace(self, **inside) if inside else self  # type: ignore[type-var]
 
     def __and__(self, other: Mask) -> Mask:
-        return And(self, _a_mask(other))
+        return And(self, _other_mask(other))
 
     def __or__(self, other: Mask) -> Mask:
-        return Or(self, _a_mask(other))
+        return Or(self, _other_mask(other))
 
     __rand__, __ror__ = __and__, __or__  # a tensor may stand on the left
 
@@ -114,12 +118,25 @@ class Mask(ABC):
         """The expression that makes the mask."""
         return self.kind
 
+    def _inside(self) -> Iterable[Mask]:
+        """The masks that it combines."""
+        return ()
+
     def _sizes(self) -> tuple[int, int] | None:
         """The (T, S) that the mask's own data implies, if any."""
-        return None
+        sizes = [size for mask in self._inside() if (size := mask._sizes())]
+        return (min(T for T, _ in sizes), min(S for _, S in sizes)) if sizes else None
 
     def __repr__(self) -> str:
-        return draw_mask(self.name, self.tile, self._sizes())
+        T, S = self._sizes() or (6, 6)
+        rows, cols = min(T, 12), min(S, 24)
+        allowed = to_four_axes(self.tile(torch.arange(rows), torch.arange(cols), S - T)).expand(-1, -1, rows, cols)
+        lines = [f"{self.name}        ■ may attend   · hidden   (rows: queries, columns: keys)"]
+        for row in allowed[:1, :1].any(dim=(0, 1)):  # of the first text and head; nothing where there is none
+            lines.append("  " + " ".join("■" if seen else "·" for seen in row) + (" …" if cols < S else ""))
+        lines += ["  …"] * (rows < T)
+        lines += [f"  (batch element 0 of {len(allowed)})"] * (len(allowed) > 1)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -151,15 +168,12 @@ class Padding(Mask):
         return Padding(take_texts(self.keep, order))
 
     def check(self, B: int, H: int, T: int, S: int) -> None:
-        if self.keep.shape[0] not in (1, B):
-            raise ValueError(
-                f"padding is for a batch of {self.keep.shape[0]} but x has B={B}; give one row or length for each"
-            )
-        if self.keep.dim() == 2 and self.keep.shape[1] != S:
-            raise ValueError(
-                f"padding covers {self.keep.shape[1]} keys but there are S={S}; "
-                "with a cache, cover the cached keys too; or pass lengths"
-            )
+        batch, *keys = self.keep.shape
+        if batch not in (1, B):
+            raise ValueError(f"padding is for a batch of {batch} but x has B={B}; give one row or length for each")
+        if keys and keys[0] != S:
+            remedy = "with a cache, cover the cached keys too; or pass lengths"
+            raise ValueError(f"padding covers {keys[0]} keys but there are S={S}; {remedy}")
         if self._may_read_lengths() and bool((self.keep < 0).any()):
             raise ValueError(f"lengths ({list_few(self.keep)}) count keys, so none may be below 0; 0 hides all of them")
 
@@ -172,9 +186,10 @@ class Padding(Mask):
         return self.keep.dim() == 1 and self.keep.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def _sizes(self) -> tuple[int, int]:
-        size = self.keep.shape[1] if self.keep.dim() == 2 else int(self.keep.max()) if self.keep.numel() else 0
-        if self.keep.dim() == 1 and len(self.keep) == 1:  # one length does not say how many keys there are
-            size = max(6, size + 1)
+        if self.keep.dim() == 2:
+            return self.keep.shape[1], self.keep.shape[1]
+        longest = int(self.keep.max()) if self.keep.numel() else 0
+        size = max(6, longest + 1) if len(self.keep) == 1 else longest  # one length does not say how many keys
         return size, size
 
     @property
@@ -203,12 +218,10 @@ class Dense(Mask):
         if all(have in (1, want) for have, want in zip(shape, sizes, strict=True)):
             return
         names = {2: f"T={T}, S={S}", 3: f"B={B}, T={T}, S={S}", 4: f"B={B}, H={H}, T={T}, S={S}"}[len(shape)]
-        hint = "; give True where a query (row) may attend to a key (column)"
-        if shape[-2:] == (S, T):
-            hint = "; did you mean mask.mT?"
-        elif shape == (B, S):
-            hint = "; did you mean regard.padding(mask)?"
-        raise ValueError(f"mask has shape {shape} but weights here are ({names}){hint} (True = may attend)")
+        hint = "give True where a query (row) may attend to a key (column)"
+        hint = "did you mean regard.padding(mask)?" if shape == (B, S) else hint
+        hint = "did you mean mask.mT?" if shape[-2:] == (S, T) else hint
+        raise ValueError(f"mask has shape {shape} but weights here are ({names}); {hint} (True = may attend)")
 
     def _sizes(self) -> tuple[int, int]:
         T, S = self.seen.shape[-2:]
@@ -223,28 +236,18 @@ class Dense(Mask):
 class _Pair(Mask):
     left: Mask
     right: Mask
+    _sign: ClassVar[str]
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.left.check(B, H, T, S)
-        self.right.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.left.check_lengths(S)
-        self.right.check_lengths(S)
-
-    def _sizes(self) -> tuple[int, int] | None:
-        a, b = self.left._sizes(), self.right._sizes()
-        return (min(a[0], b[0]), min(a[1], b[1])) if a and b else a or b
-
-    _sign = ""
+    def _inside(self) -> Iterable[Mask]:
+        return self.left, self.right
 
     @property
     def kind(self) -> str:
-        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in (self.left, self.right))
+        return f" {self._sign} ".join(f"({m.kind})" if isinstance(m, Or) else m.kind for m in self._inside())
 
     @property
     def name(self) -> str:
-        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in (self.left, self.right))
+        return f" {self._sign} ".join(f"({m.name})" if isinstance(m, Or) else m.name for m in self._inside())
 
 
 class And(_Pair):
@@ -261,14 +264,11 @@ class And(_Pair):
 
     def parts(self) -> Parts:
         a, b = self.left.parts(), self.right.parts()
-        both = Parts(a.causal or b.causal, _least(a.window, b.window), a.keys, a.rest)
-        if both.keys is None:
-            both = replace(both, keys=b.keys)
-        elif b.keys is not None:
-            both = replace(both, rest=Padding(b.keys) if both.rest is None else both.rest & Padding(b.keys))
-        if b.rest is not None:
-            both = replace(both, rest=b.rest if both.rest is None else both.rest & b.rest)
-        return both
+        second_keys = None if a.keys is None or b.keys is None else Padding(b.keys)  # kernels know one row of keys
+        rest = [mask for mask in (a.rest, second_keys, b.rest) if mask is not None]
+        windows = [size for size in (a.window, b.window) if size is not None]
+        keys = b.keys if a.keys is None else a.keys
+        return Parts(a.causal or b.causal, min(windows) if windows else None, keys, reduce(And, rest) if rest else None)
 
 
 class Or(_Pair):
@@ -293,14 +293,8 @@ class Not(Mask):
     def tile(self, rows: Int[Tensor, "T"], cols: Int[Tensor, "S"], shift: int) -> Bool[Tensor, "..."]:
         return ~self.rule.tile(rows, cols, shift)
 
-    def check(self, B: int, H: int, T: int, S: int) -> None:
-        self.rule.check(B, H, T, S)
-
-    def check_lengths(self, S: int) -> None:
-        self.rule.check_lengths(S)
-
-    def _sizes(self) -> tuple[int, int] | None:
-        return self.rule._sizes()
+    def _inside(self) -> Iterable[Mask]:
+        return (self.rule,)
 
     @property
     def kind(self) -> str:
@@ -313,8 +307,31 @@ class Not(Mask):
 
 EVERYTHING = Everything()
 _NO_PARTS = Parts()
+MAKERS: dict[str, Callable[..., Mask]] = {}  # by the kind's name in files
+Maker = TypeVar("Maker", bound=Callable[..., Mask])
 
 
+def makes(kind: type[Mask]) -> Callable[[Maker], Maker]:
+    """Files have masks of this kind as a rule: its name and its values, from which the function makes it again.
+
+    The function is called with the masks inside it, in order, then with its other values by name: whole numbers from 0
+    and tensors, which nobody vouches for. It checks them, and raises ValueError.
+    """
+
+    def register(make: Maker) -> Maker:
+        kind.file_kind = kind.__name__.lower()
+        MAKERS[kind.file_kind] = make
+        return make
+
+    return register
+
+
+makes(Everything)(lambda: EVERYTHING)
+for _kind in (And, Or, Not):
+    makes(_kind)(_kind)
+
+
+@makes(Padding)
 def padding(keep: Tensor | Sequence[int]) -> Mask:
     """Hide padded keys: lengths (B,), or a bool tensor (B, S) that is True for real keys.
 
@@ -325,20 +342,18 @@ def padding(keep: Tensor | Sequence[int]) -> Mask:
     if not isinstance(keep, Tensor):
         keep = torch.tensor(list(keep), dtype=None if len(keep) else torch.long)
     if not (keep.dim() == 2 if keep.dtype is torch.bool else keep.dim() == 1 and is_integer(keep)):
-        raise ValueError(
-            f"padding takes whole lengths (B,) or a bool tensor (B, S), True = real; "
-            f"this is {describe_tensor(keep)}; try attention_mask.bool() or attention_mask.sum(-1)"
-        )
+        rule = "padding takes whole lengths (B,) or a bool tensor (B, S), True = real"
+        remedy = "try attention_mask.bool() or attention_mask.sum(-1)"
+        raise ValueError(f"{rule}; this is {describe_tensor(keep)}; {remedy}")
     return Padding(keep)
 
 
 def dense(seen: Tensor) -> Mask:
     """A mask written out as bool (T, S), (B, T, S) or (B, H, T, S)."""
     if seen.dtype is not torch.bool or seen.dim() not in (2, 3, 4):
-        raise ValueError(
-            f"a mask must be bool of shape (T, S), (B, T, S) or (B, H, T, S), True = may attend; "
-            f"this is {describe_tensor(seen)}; try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"
-        )
+        rule = "a mask must be bool of shape (T, S), (B, T, S) or (B, H, T, S), True = may attend"
+        remedy = "try mask != 0 for a 0/1 mask, mask == 0 for a 0/−inf one"
+        raise ValueError(f"{rule}; this is {describe_tensor(seen)}; {remedy}")
     return Dense(seen)
 
 
@@ -352,19 +367,12 @@ def as_mask(mask: Mask | Tensor | Sequence[int] | None) -> Mask:
         return padding(mask) if mask.dim() == 1 and is_integer(mask) else dense(mask)
     if isinstance(mask, (list, tuple)) and all(isinstance(n, int) for n in mask):
         return padding(mask)
-    raise ValueError(
-        f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}; "
-        f"{tensor_remedy('mask', mask)}, True = may attend"
-    )
+    rule = f"mask must be a regard mask, a bool tensor or key lengths, not {type(mask).__name__}"
+    raise ValueError(f"{rule}; {tensor_remedy('mask', mask)}, True = may attend")
 
 
 def take_texts(t: Tensor, order: Int[Tensor, "B"]) -> Tensor:
-    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays.
-
-    >>> take_texts(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1]))
-    tensor([[3, 4],
-            [3, 4]])
-    """
+    """A tensor (B, …) with its texts in this order; one that is the same for all texts stays."""
     return t if t.shape[0] == 1 else t[order.to(t.device)]
 
 
@@ -373,13 +381,9 @@ def to_four_axes(t: Tensor) -> Tensor:
     return t.reshape((1,) * (4 - t.dim()) + tuple(t.shape))
 
 
-def _a_mask(other: object) -> Mask:
+def _other_mask(other: object) -> Mask:
+    if isinstance(other, Mask):
+        return other
     if isinstance(other, (Tensor, list, tuple)):
         return as_mask(other)
-    if not isinstance(other, Mask):
-        raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")
-    return other
-
-
-def _least(a: int | None, b: int | None) -> int | None:
-    return a if b is None else b if a is None else min(a, b)
+    raise TypeError(f"masks combine with masks, tensors and lengths, not with {type(other).__name__}")

@@ -1,16 +1,37 @@
-"""What a mask hides counts for nothing, in a row that sees no key and where a hidden value is NaN."""
+"""The dtype that attention is computed in; what a mask hides counts for nothing, even where it is NaN."""
 
 import math
 
+import pytest
 import torch
 
-from regard.attention.hidden_keys import (
-    clear_hidden,
-    hidden_from_all,
-    may_branch_on,
-    softmax_over_visible,
-    undo_hidden_nan,
-)
+from regard.attention import numerics
+from regard.attention.numerics import clear_hidden, hidden_from_all, may_branch_on, softmax_over_visible, undo_nan
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_become_float32_and_others_stay(dtype):
+    t = torch.randn(3, 5)
+    assert torch.equal(numerics.at_least_float32(t.to(dtype)), t.to(dtype).float())
+    assert numerics.at_least_float32(t) is t
+    assert numerics.at_least_float32(t.double()).dtype is torch.float64
+
+
+def test_only_emulated_dtypes_on_a_cpu_are_computed_in_float32(monkeypatch):
+    monkeypatch.setattr(numerics, "EMULATED", frozenset({torch.bfloat16}))
+    half, brain = torch.zeros(3, dtype=torch.float16), torch.zeros(3, dtype=torch.bfloat16)
+    assert numerics.in_float32_if_emulated(half) is half
+    assert numerics.in_float32_if_emulated(brain).dtype is torch.float32
+    on_meta = brain.to("meta")
+    assert numerics.in_float32_if_emulated(on_meta) is on_meta
+
+
+def test_autocast_is_off_inside_the_block():
+    x = torch.randn(3, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with numerics.without_autocast(x):
+            assert (x @ x.mT).dtype is torch.float32
+        assert (x @ x.mT).dtype is torch.bfloat16
 
 
 def test_keys_that_nobody_sees_are_found_over_all_heads_and_queries():
@@ -47,7 +68,7 @@ def test_a_nan_reaches_only_the_rows_that_see_it():
     weights = torch.full((1, 2, 3, 3), 0.5).masked_fill(~allowed, 0)
     v = torch.ones(1, 2, 3, 2)
     v[0, 1, 2, 0] = math.nan
-    context = undo_hidden_nan(weights @ v, weights, v, allowed)
+    context = undo_nan(weights @ v, weights, v, allowed)
     wanted = torch.tensor([0.5, 1.0, 1.5]).view(1, 1, 3, 1).expand(1, 2, 3, 2).clone()
     wanted[0, 1, 2, 0] = math.nan
     torch.testing.assert_close(context, wanted, equal_nan=True)
