@@ -1,16 +1,23 @@
-"""One model that is watched or cut: its layers have the numbers of a report."""
+"""One model that is watched or cut: its layers have the numbers of a report; leaves make no attention."""
+
+import importlib
+import inspect
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 import regard
 from heads import models
 from heads.models import ids
+from helpers import Textbook
 from regard.heads.inputs.model_inputs import InputTracker
+from regard.heads.intercept.function_mode import FunctionMode
 from regard.heads.intercept.intercept import intercept
-from regard.heads.intercept.watched_model import WatchedModel
+from regard.heads.intercept.watched_model import LEAVES, NAMES, WatchedModel, is_leaf
 
 
 def test_layers_are_numbered_by_module_and_by_how_often_it_ran():
@@ -83,3 +90,117 @@ def test_some_rows_alone_are_a_layer_that_can_be_cut(fused):
     assert [layer.name for layer in seen] == ["0", "1", "0"]
     assert seen[0].record.context().any()
     assert not seen[1].record.context().any()
+
+
+class Mixer(nn.Linear):
+    """A subclass may do anything."""
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+
+def test_modules_of_torch_without_attention_are_leaves():
+    assert all(is_leaf(module) for module in (nn.Linear(3, 5), nn.LayerNorm(3), nn.Dropout(0.1), nn.GELU()))
+    assert all(kind.__module__.startswith("torch.nn") for kind in LEAVES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_leaf_of_transformers_is_there_and_its_code_names_neither_softmax_nor_attention(name):
+    pytest.importorskip("transformers")
+    module, _, kind = name.rpartition(".")
+    source = inspect.getsource(getattr(importlib.import_module(module), kind))
+    assert not re.search(r"softmax|attention|matmul|bmm|einsum|@ ", source)
+
+
+def test_the_modules_around_attention_in_gpt2_and_llama_are_leaves():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 31, "hidden_size": 8}
+    gpt2 = transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=31))
+    llama = transformers.LlamaModel(transformers.LlamaConfig(intermediate_size=7, **sizes))
+    others = {type(m).__name__ for model in (gpt2, llama) for m in model.modules() if not is_leaf(m)}
+    assert others == {
+        *("GPT2Model", "ModuleList", "GPT2Block", "GPT2Attention", "GPT2MLP"),
+        *("LlamaModel", "LlamaDecoderLayer", "LlamaAttention", "LlamaMLP", "LlamaRotaryEmbedding"),
+    }
+
+
+def test_what_may_attend_is_no_leaf():
+    modules = (Mixer(3, 5), Textbook(8, 8, 16, 0.0, 2), nn.Sequential(nn.Linear(3, 5)), nn.Softmax(-1))
+    assert not any(is_leaf(module) for module in modules)
+
+
+def test_a_forward_that_was_replaced_makes_it_no_leaf():
+    module = nn.Linear(3, 5)
+    module.forward = lambda x: F.scaled_dot_product_attention(x, x, x)
+    assert not is_leaf(module)
+
+
+class Model(nn.Module):
+    """A leaf that attends in a hook, or says which modes are on."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf, self.attention = nn.Linear(8, 8), Textbook(8, 8, 16, 0.0, 2)
+
+    def forward(self, x):
+        return self.attention(self.leaf(x))
+
+
+def modes_in(model):
+    modes, real = [], F.linear
+
+    def linear(*args):
+        modes.append([type(mode) for mode in _get_current_function_mode_stack()])
+        return real(*args)
+
+    torch.nn.functional.linear = linear
+    try:
+        with regard.watch(model):
+            model(torch.randn(1, 5, 8))
+    finally:
+        torch.nn.functional.linear = real
+    return modes[0]
+
+
+def test_a_leaf_runs_without_the_mode():
+    assert modes_in(Model()) == []
+
+
+def test_attention_in_a_hook_of_a_leaf_is_seen():
+    model, attention = Model(), Textbook(8, 8, 16, 0.0, 2)
+    model.leaf.register_forward_hook(lambda module, args, out: attention(out))
+    assert modes_in(model) == [FunctionMode]
+    with regard.watch(model) as seen:
+        model(torch.randn(1, 5, 8))
+    assert seen.layers == ["", "attention"]
+
+
+class Counting(nn.Module):
+    """Counts how often its leaf runs, by a function that the leaf calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf = nn.Embedding(7, 5)
+
+    def forward(self, x):
+        return self.leaf(x)
+
+
+def test_a_leaf_that_fails_runs_once_and_its_error_is_raised(monkeypatch):
+    runs, model = [], Counting()
+
+    def embedding(*args, **kwargs):
+        runs.append(args)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(F, "embedding", embedding)
+    with pytest.raises(RuntimeError, match="out of memory"), regard.watch(model):
+        model(torch.tensor([[1, 2, 3]]))
+    assert len(runs) == 1
+
+
+def test_an_error_of_a_linear_layer_is_explained_though_the_mode_is_off():
+    model = Model()
+    message = "x has width 9 but this linear layer takes 8"
+    with pytest.raises(RuntimeError, match=message), regard.watch(model):
+        model(torch.randn(1, 5, 9))

@@ -27,7 +27,7 @@ from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
 MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")

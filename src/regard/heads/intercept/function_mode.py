@@ -21,7 +21,7 @@ from regard.heads.intercept.paths import ATTENTION, HANDLERS
 from regard.traces.failures import explain_call
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 _UNCHANGED = nullcontext()
 

@@ -1,28 +1,42 @@
 """The registry of interception paths: each is a file of this folder that registers itself here when it is imported.
 
 A path handles torch functions by name, replaces attributes of torch while a model is watched, or wraps its forward.
-intercept.py imports all paths.
+intercept.py imports all paths. Replacements are there in all threads, so each decides by itself whether its thread is
+watching. Compiled code runs eagerly meanwhile: a compiled graph makes no calls that could be intercepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from regard.heads.intercept.torch_patches import Patch
+import torch
+
 from regard.support.scoped import Scoped
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
+
+COMPILER = "torch._dynamo"
 
 # (interceptor, function, args, kwargs) → what the function returns
 Handler = Callable[["Interceptor", Any, tuple[Any, ...], dict[str, Any]], Any]
 
+
+class Patch(NamedTuple):
+    """`owner.name` becomes `wrap(owner.name)`."""
+
+    owner: Any
+    name: str
+    wrap: Callable[[Any], Any]
+
+
 HANDLERS: dict[str, Handler] = {}  # by name of the torch function
-ATTENTION: set[str] = (
-    set()
-)  # functions that matter also where no tensor is followed: attention, and what it may begin with
+ATTENTION: set[str] = set()  # functions that matter also where no tensor is followed: attention, and its beginnings
 PATCHES: list[Patch] = []  # attributes of torch that are replaced while a model is watched
 AROUND_FORWARD: list[Callable[[Interceptor], AbstractContextManager[Any]]] = []  # blocks that a watched forward runs in
 
@@ -47,3 +61,77 @@ def active_interceptor() -> Interceptor | None:
     """The interceptor of this thread while a watched model runs, but not while it runs a callback."""
     interceptor = current_interceptor.get()
     return interceptor if interceptor is not None and not interceptor.in_callback and interceptor.running else None
+
+
+class OwnComputation:
+    """What is computed inside the block is not the model's, nor in its precision.
+
+    A class, as a generator with @contextmanager takes three times as long, for every attention call.
+    """
+
+    def __init__(self, interceptor: Interceptor, device_type: str) -> None:
+        self.interceptor, self.before = interceptor, interceptor.in_callback
+        autocast = torch.is_autocast_enabled(device_type)
+        self.autocast: Any = torch.autocast(device_type, enabled=False) if autocast else nullcontext()
+
+    def __enter__(self) -> None:
+        self.interceptor.in_callback = True
+        self.autocast.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.interceptor.in_callback = self.before
+        self.autocast.__exit__(*error)
+
+
+class Patches:
+    """A set of patches, shared by all threads: the first user applies them and the last one removes them."""
+
+    def __init__(self, patches: Sequence[Patch]) -> None:
+        self.patches = tuple(patches)
+        self._lock = threading.Lock()
+        self._users = 0
+        self._undo = ExitStack()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Keep the patches in place inside the block."""
+        with self._lock:
+            if not self._users:
+                self._apply()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._undo.close()
+
+    def _apply(self) -> None:
+        patches = self.patches
+        if COMPILER in sys.modules:
+            self._run_eagerly()
+        else:  # importing it takes seconds
+            patches = (*patches, Patch(torch, "compile", self._compiling))
+        for owner, name, wrap in patches:
+            original = getattr(owner, name)
+            self._undo.callback(setattr, owner, name, original)
+            setattr(owner, name, wrap(original))
+
+    def _run_eagerly(self) -> None:
+        self._undo.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def _compiling(self, original: Any) -> Any:
+        """torch.compile, for the first time: by the model, or by FlexAttention, which compiles itself."""
+        first = True
+
+        @wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            nonlocal first
+            with self._lock:
+                if first and self._users:
+                    self._run_eagerly()
+                first = False
+            return original(*args, **kwargs)
+
+        return compile

@@ -23,7 +23,7 @@ from regard.heads.intercept.attention_kind import kind_of_sdpa
 from regard.heads.intercept.paths import handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 aten = torch.ops.aten
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.

@@ -22,14 +22,13 @@ from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
 from regard.heads.intercept import functorch
 from regard.heads.intercept.attention_kind import kind_of_softmax
-from regard.heads.intercept.outside_forward import OwnComputation
-from regard.heads.intercept.paths import handles
+from regard.heads.intercept.paths import OwnComputation, handles
 from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices, without_edges
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")

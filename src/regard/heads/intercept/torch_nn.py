@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
 from regard.heads.calls.call import Origin, WatchedCall
-from regard.heads.intercept.paths import PATCHES, active_interceptor, handles
-from regard.heads.intercept.torch_patches import Patch
+from regard.heads.intercept.paths import PATCHES, Patch, active_interceptor, handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {
