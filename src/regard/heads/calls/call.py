@@ -13,6 +13,8 @@ from regard.attention.masks import EVERYTHING, Mask
 from regard.heads.calls.basis import USUAL, Basis, How
 
 Value = TypeVar("Value")
+Args = tuple[Any, ...]  # what a model calls a function or a module with
+Kwargs = dict[str, Any]
 
 
 @dataclass(frozen=True)

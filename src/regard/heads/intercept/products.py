@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import OwnWeights, changed
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax
@@ -51,49 +51,45 @@ class WeightedProduct:
 
     def context(self, out: Tensor, rows: Tensor) -> Tensor:
         """(B, H, T, D)."""
-        by_rows = self.by_rows(out)
-        return by_rows.reshape(-1, by_rows.shape[-1])[rows]
+        return self.by_rows(out).flatten(0, -2)[rows]
 
     def with_context(self, out: Tensor, rows: Tensor, context: Tensor) -> Tensor:
         """`out` with this context in it, in the layout of the model."""
-        by_rows = self.by_rows(out)
         assert self.order is not None
-        inverse = [self.order.index(axis) for axis in range(len(self.order))]
-        flat = by_rows.reshape(-1, by_rows.shape[-1])
-        flat = flat.index_copy(0, rows.flatten(), context.reshape(-1, context.shape[-1]))
-        new = flat.view(by_rows.shape).permute(inverse)
+        by_rows = self.by_rows(out)
+        flat = by_rows.flatten(0, -2).index_copy(0, rows.flatten(), context.flatten(0, -2))
+        new = flat.view(by_rows.shape).movedim(tuple(range(out.dim())), self.order)
         return new if new.stride() == out.stride() else torch.empty_like(out).copy_(new)  # the model may view it
 
     def with_weights(self, softmax: TrackedSoftmax, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """The model's weights, as they are multiplied, with the chosen queries' rows of `weights`, (B, H, T, S)."""
         tensor = self.tensor.mT if softmax.transposed else self.tensor
-        new = weights[:, :, chosen].reshape(-1, weights.shape[-1]).to(tensor.dtype)
-        flat = tensor.reshape(-1, tensor.shape[-1]).index_copy(0, rows[:, :, chosen].flatten(), new)
-        flat = flat.view(tensor.shape)
-        return flat.mT if softmax.transposed else flat
+        new = weights[:, :, chosen].flatten(0, -2).to(tensor.dtype)
+        changed = tensor.flatten(0, -2).index_copy(0, rows[:, :, chosen].flatten(), new).view(tensor.shape)
+        return changed.mT if softmax.transposed else changed
 
 
-def of_matrices(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor, out: Tensor
-) -> WeightedProduct:
+def factors_of(args: Args, kwargs: Kwargs) -> list[Tensor]:
+    """The two matrices of a product."""
+    return [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+
+
+def of_matrices(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor, out: Tensor) -> WeightedProduct:
     """By matmul, bmm, mm or baddbmm."""
-    order = list(range(out.dim()))
-    others = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a is not tensor and a is not out]
-    transposed = _is_last(tensor, args, kwargs)
-    if transposed:
-        order[-2:] = order[:-3:-1]
+    left, right = factors_of(args, kwargs)
+    order, values = list(range(out.dim())), right
+    if right is tensor:
+        order[-2:], values = order[:-3:-1], left.mT
     refusal = ""
-    if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0 and len(others) > 1:
+    if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0:
         refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
-    operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
-    values = operands[0].mT if transposed else operands[-1]
     return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal, values)
 
 
 def of_einsum(
     function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     tensor: Tensor,
     term: str,
     result: str,
@@ -131,7 +127,7 @@ def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor 
     return values.permute([axes.index(axis) for axis in (*lead, key, *rest)]).flatten(len(lead) + 1) if rest else None
 
 
-def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor) -> Callable[[Tensor], Any]:
+def _rerun(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Callable[[Tensor], Any]:
     def with_other(new: Tensor) -> Any:
         def swap(value: Any) -> Any:
             if isinstance(value, (tuple, list)):
@@ -143,23 +139,12 @@ def _rerun(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor:
     return with_other
 
 
-def _is_last(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)]
-    return operands[-1] is tensor
-
-
 def without_edges(
-    edit: CallEdit,
-    own: OwnWeights,
-    softmax: TrackedSoftmax,
-    product: WeightedProduct,
-    rows: Tensor,
-    axis: HeadAxis,
+    edit: CallEdit, own: OwnWeights, softmax: TrackedSoftmax, product: WeightedProduct, rows: Tensor, axis: HeadAxis
 ) -> tuple[OwnWeights, Tensor]:
     """A softmax and its product without the removed edges: the weights, and the product in the layout of the model."""
     assert edit.removed is not None
-    _, _, T, S = own.sizes
-    hidden = ~edit.removed.dense(T, S, own.device)
+    hidden = ~edit.removed.dense(*own.sizes[2:], own.device)
     weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
     chosen = edit.rows()
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.attention.masks import EVERYTHING, Mask, Padding, window
 from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
-from regard.heads.calls.call import OwnWeights
+from regard.heads.calls.call import Args, Kwargs, OwnWeights
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
 from regard.support.hidden_scores import may_see
@@ -35,6 +35,10 @@ class SoftmaxSource:
     version: int  # of the scores, which the model must not write over meanwhile
     run: Callable[[Tensor], Tensor]  # the model's own softmax
     take: Callable[[Tensor], Tensor] = _identity  # the part of the result that is multiplied with these values
+
+    def part(self, parts_of: Callable[[Tensor], tuple[Tensor, ...]], i: int) -> SoftmaxSource:
+        """That of one of the parts that the result is split into."""
+        return replace(self, take=lambda t: parts_of(self.take(t))[i])
 
     def without(self, hidden: Tensor) -> Tensor:
         """The weights of this part, with the scores of hidden keys, (…, T, S), at −∞; a row without keys gives 0."""
@@ -106,44 +110,35 @@ class TrackedSoftmax:
             return self
         return replace(self, weights=self.weights.clone() if in_place else self.weights, after_dropout=True)
 
-    def sliced(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slices: tuple[Tensor, ...]
-    ) -> list[TrackedSoftmax]:
+    def sliced(self, function: Any, args: Args, kwargs: Kwargs, slices: tuple[Tensor, ...]) -> list[TrackedSoftmax]:
         """One for each slice that the function made of the model's tensor, the first of the arguments."""
-        weights, visible, seen, unknown = slices, None, None, self.unknown
-        if self.has_own_axes and args[0].shape == self.weights.shape:
-            weights = as_tuple(function(self.weights, *args[1:], **kwargs))
-            if self.visible is not None:
-                visible = as_tuple(function(self.visible.expand_as(self.weights), *args[1:], **kwargs))
-            if self.seen is not None:
-                seen = as_tuple(function(self.seen, *args[1:], **kwargs))
-        elif self.after_dropout:
-            unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
-        return [
-            TrackedSoftmax(
-                part.detach(),
-                None if visible is None or part.dim() < 2 else visible[i].any(-2, keepdim=True),
-                None if seen is None or part.dim() < 2 else seen[i],
-                after_dropout=self.after_dropout,
-                unknown=unknown,
-                source=self._source_of_part(function, args, kwargs, i),
-                root=self.root or self.origin,
-                queries=self.queries,
-                columns=self.columns or (args[0].shape[-1] if part.shape[-1:] != args[0].shape[-1:] else 0),
-                changed=True,
-            )
-            for i, part in enumerate(weights)
-        ]
 
-    def _source_of_part(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Any:
-        if self.source is None or not self.has_own_axes or args[0].shape != self.weights.shape:
-            return None
-        take = self.source.take
-        return replace(self.source, take=lambda t: as_tuple(function(take(t), *args[1:], **kwargs))[i])
+        def parts_of(t: Tensor) -> tuple[Tensor, ...]:
+            return as_tuple(function(t, *args[1:], **kwargs))
 
-    def changed_before_dropout(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
-    ) -> TrackedSoftmax:
+        whole, root = args[0].shape, self.root or self.origin
+        weights, visible, seen, source, unknown = slices, None, None, self.source, self.unknown
+        if self.has_own_axes and whole == self.weights.shape:
+            weights = parts_of(self.weights)
+            visible = None if self.visible is None else parts_of(self.visible.expand_as(self.weights))
+            seen = None if self.seen is None else parts_of(self.seen)
+        else:
+            source = None
+            if self.after_dropout:
+                unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
+        parts = []
+        for i, part in enumerate(weights):
+            softmax = TrackedSoftmax(part.detach(), after_dropout=self.after_dropout, unknown=unknown, root=root)
+            softmax.queries, softmax.changed = self.queries, True
+            softmax.columns = self.columns or (whole[-1] if part.shape[-1:] != whole[-1:] else 0)
+            if part.dim() >= 2:
+                softmax.visible = None if visible is None else visible[i].any(-2, keepdim=True)
+                softmax.seen = None if seen is None else seen[i]
+            softmax.source = None if source is None else source.part(parts_of, i)
+            parts.append(softmax)
+        return parts
+
+    def changed_before_dropout(self, function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> TrackedSoftmax:
         """Apply the function to the weights before dropout instead of the model's tensor."""
         with torch.no_grad():
             weights = self.weights.clone()

@@ -212,7 +212,8 @@ def is_leaf(module: nn.Module) -> bool:
     >>> is_leaf(nn.Linear(3, 5)), is_leaf(nn.Softmax(-1)), is_leaf(nn.Sequential(nn.Linear(3, 5)))
     (True, False, False)
     """
-    return _are_leaves(type(module)) and "forward" not in module.__dict__
+    kind: Any = type(module)
+    return _are_leaves(kind) and "forward" not in module.__dict__
 
 
 @lru_cache(maxsize=1024)
