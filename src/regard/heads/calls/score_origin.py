@@ -61,7 +61,7 @@ class ScoreOrigins:
         ends = name in _ENDS
         if ends and (name not in _MIX_HEADS or target.dim() < 4):
             return
-        values = list(_tensors((*args, *kwargs.values())))
+        values = list(tensors_in((*args, *kwargs.values())))
         for value in values:
             if (memory := self.of(value)) is not None:
                 if not ends or (
@@ -91,7 +91,8 @@ def learned(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
-def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
+def tensors_in(values: tuple[Any, ...]) -> Iterator[Tensor]:
+    """The tensors among the arguments of a function, also in short lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

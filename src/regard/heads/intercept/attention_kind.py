@@ -54,26 +54,21 @@ def layout_of(query: Tensor, key: Tensor) -> tuple[tuple[int, ...], Memory]:
 def kind_of_softmax(model: WatchedModel, inside: MultiheadShape | None, softmax: TrackedSoftmax) -> Kind:
     """A softmax that was multiplied with values; inside: of this F.multi_head_attention_forward."""
     shape, queries = tuple(softmax.weights.shape), softmax.queries
-    if queries is None and inside is None and not _may_be_over_tokens(model, softmax):
+    of_texts = not softmax.one_query or model.inputs.batch_size(1) == shape[0]
+    # Without scores the columns may be experts or features; keys are as many as tokens.
+    if queries is None and inside is None and not (of_texts and model.inputs.may_be_tokens(shape[-1])):
         is_named = len(shape) > 3 and declared_heads([model.calls[-1].module]) in shape[:-2]
         said = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
         return Kind(unknown=said if is_named else "", is_attention=False)
     axis = _find_heads(model, inside, shape, queries, softmax.heads)
+    if queries is not None and are_features(shape, queries, model.inputs.given):
+        return Kind(axis, OF_FEATURES)
     unknown = softmax.unknown or (axis.fact.reason if axis.fact.how is How.UNKNOWN else "")
     if not unknown and softmax.is_fragment:
         unknown = f"only {shape[-1]} of its {softmax.columns} columns are multiplied at once"
     if not unknown and softmax.is_signed:
         unknown = "some of its weights are negative"
-    if queries is not None and are_features(shape, queries, model.inputs.given):
-        unknown = OF_FEATURES
     return Kind(axis, unknown)
-
-
-def _may_be_over_tokens(model: WatchedModel, softmax: TrackedSoftmax) -> bool:
-    """May the columns be keys? Without scores they may be experts or features: keys are as many as tokens."""
-    if softmax.one_query and model.inputs.batch_size(1) != len(softmax.weights):
-        return False
-    return model.inputs.may_be_tokens(softmax.weights.shape[-1])
 
 
 def _find_heads(
@@ -85,8 +80,8 @@ def _find_heads(
     by_convention: bool = False,
 ) -> HeadAxis:
     """Which axis of a call, (…, T, S), holds its heads."""
+    T, inputs = shape[-2], model.inputs
     if inside is not None:
         viewed = viewed or (inside.batch, inside.heads)
-    T, inputs = shape[-2], model.inputs
     batch = inside.batch if inside is not None else inputs.batch_size(T)
     return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, inputs.given.texts_of(T))

@@ -17,6 +17,7 @@ from torch._C import (
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.observers import inside_observed_attention
+from regard.heads.calls.call import Args, Kwargs
 from regard.heads.intercept.paths import ATTENTION, HANDLERS
 from regard.traces.failures import explain_call
 
@@ -36,9 +37,7 @@ class FunctionMode(TorchFunctionMode):
         softmaxes = interceptor.softmaxes
         self._followed = softmaxes.tracked, softmaxes.scores.alive, softmaxes.lost
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
             if name not in ATTENTION and self.follows_nothing:  # nearly all functions of a model that calls SDPA
@@ -83,7 +82,7 @@ class FunctionMode(TorchFunctionMode):
         _push_on_torch_function_stack(self) if on else _pop_torch_function_stack()
         self.is_on = on
 
-    def _run(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, name: str, func: Any, args: Args, kwargs: Kwargs) -> Any:
         handler, softmaxes = HANDLERS.get(name), self.interceptor.softmaxes
         if handler is not None:
             out = handler(self.interceptor, func, args, kwargs)

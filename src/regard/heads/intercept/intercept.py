@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall
+from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
@@ -117,7 +117,7 @@ class Interceptor:
         self.leaves = {key for model in self.running for key in model.leaves}
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
-    def call_module(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         """Call a module, with each watched model knowing that it runs."""
         is_outermost = not self.running
         if is_outermost and in_backward():
@@ -146,7 +146,7 @@ class Interceptor:
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
-    def _run_outermost(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_outermost(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         with ExitStack() as blocks:
             for block in AROUND_FORWARD:
                 blocks.enter_context(block(self))
@@ -157,7 +157,7 @@ class Interceptor:
                     model.refuse(lost.reason, lost.module)
             return output
 
-    def call_leaf(self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_leaf(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         """Call a module that makes no attention, without our mode where no tensor is followed."""
         patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
         if patched or not self.mode.may_be_off:
@@ -174,9 +174,7 @@ class Interceptor:
         finally:
             self.mode.set(on=True)
 
-    def _enter(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], entered: list[WatchedModel]
-    ) -> None:
+    def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
         with _NO_FUNCTION_MODE():  # every property of a tensor would pass through our own mode
             if functorch.is_active():

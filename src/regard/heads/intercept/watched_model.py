@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.calls.names import names_in_short
@@ -102,7 +102,7 @@ class WatchedModel:
         """Must its attention run step by step, and not inside one operator with everything else?"""
         return self.contexts or self.editor is not None
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """A module is called, in any model. Is it part of this one?"""
         known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
         if known is None:
