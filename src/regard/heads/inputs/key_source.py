@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from regard.attention.layer import MultiHeadAttention
-from regard.heads.calls.call import TextIds
+from regard.heads.calls.call import Args, Kwargs, TextIds
 from regard.support.vocabulary import ENCODER_STATES, KEY_SOURCES
 
 
@@ -60,7 +60,7 @@ def _states(output: Any) -> Tensor | None:
     return output if isinstance(output, Tensor) else None
 
 
-def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource:
+def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
     if isinstance(module, MultiHeadAttention):
@@ -71,7 +71,7 @@ def key_source(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _source_of_torch_nn(module, args, kwargs) or _source_by_position(args)
 
 
-def _source_of_torch_nn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeySource | None:
+def _source_of_torch_nn(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource | None:
     if not isinstance(module, nn.MultiheadAttention) or is_self_attention(args, kwargs):
         return None
     key = args[1] if len(args) > 1 else kwargs.get("key")
@@ -80,10 +80,14 @@ def _source_of_torch_nn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[s
     return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key, twin=True)
 
 
-def _source_by_position(args: tuple[Any, ...]) -> KeySource:
-    """A second text of another length among the arguments."""
-    others = [other for other in args[1:] if _are_two_texts(args[0], other)]
-    other = next((other for other in others if _length(other) != _length(args[0])), None)
+def _source_by_position(args: Args) -> KeySource:
+    """A second text of another length among the arguments, (B, S, F) beside (B, T, E)."""
+    texts = [t for t in args if isinstance(t, Tensor) and t.dim() == 3 and t.is_floating_point()]
+    if not texts or texts[0] is not args[0]:
+        return NO_SOURCE
+    text, is_nested = texts[0], any(t.is_nested for t in texts)
+    others = [t for t in texts if t is not text and (is_nested or t.shape[0] == text.shape[0])]
+    other = next((t for t in others if _length(t) != _length(text)), None)
     if other is None:
         return KeySource(twin=len(others) == 1)  # two more are keys and values
     return KeySource("position", _length(other), other)
@@ -93,24 +97,12 @@ def _length(text: Tensor) -> int:
     return 0 if text.is_nested else text.shape[1]
 
 
-def _are_two_texts(one: Any, other: Any) -> bool:
-    """May these be the vectors of two texts, (B, T, E) and (B, S, F)?"""
-    both = isinstance(one, Tensor) and isinstance(other, Tensor) and one is not other
-    return (
-        both
-        and one.dim() == other.dim() == 3
-        and one.is_floating_point()
-        and other.is_floating_point()
-        and (one.is_nested or other.is_nested or one.shape[0] == other.shape[0])
-    )
-
-
-def is_self_attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_self_attention(args: Args, kwargs: Kwargs) -> bool:
     """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
     query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
     return query is key
 
 
-def encoder_length(kwargs: dict[str, Any]) -> int | None:
+def encoder_length(kwargs: Kwargs) -> int | None:
     states = kwargs.get(ENCODER_STATES)
     return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 from regard.heads.calls.call import WatchedCall
-from regard.heads.inputs.cached_texts import CachedText, ReadText
+from regard.heads.inputs.cached_texts import CachedText
 from regard.heads.inputs.key_source import KeySource, key_source
 from regard.heads.inputs.positions import Given, given_to, is_given_image
 
@@ -27,7 +27,7 @@ class CallInputs:
     length: int | None = None  # n
     total: int | None = None  # tokens of the text so far, those of this call included, where that is said
     past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: ReadText | None = None  # what the first attention inside has read by now
+    read: CachedText | None = None  # what the first attention inside has read by now
     layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text

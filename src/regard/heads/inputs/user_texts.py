@@ -59,23 +59,15 @@ class UserTexts:
                 self.unused.discard(name)  # they are of another text that the model reads
                 return call, fact
             several = own is not None and len(arguments) > 1 and not _same(own, ids)
-        tokens = self.tokens(call, of_image)
+        (B, _, T, S), n = call.sizes, ids.shape[1]
+        grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
+        if not (n == S or grows) or T > S or (of_image and not self.by_name):
+            return call, fact
+        tokens = self._use(name, call, for_batch(ids[:, :S], B))
         if tokens is None:
             return call, fact
         by_length = assumed("the ids given to watch() are those of this text, as their length is")
         return call.with_origin(tokens=tokens), by_length if several else FROM_CALL
-
-    def tokens(self, call: WatchedCall, of_image: bool) -> Tensor | None:
-        """(B, S): the ids of the keys of this call, if they are given."""
-        found = self.part(call.origin.module)
-        if found is None:
-            return None
-        (B, _, T, S), (name, ids) = call.sizes, found
-        n = ids.shape[1]
-        grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
-        if not (n == S or grows) or T > S or (of_image and not self.by_name):
-            return None
-        return self._use(name, call, for_batch(ids[:, :S], B))
 
     def real(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, T) bool: which queries of this call are real, where given for (B, queries), (B, keys) or a prompt."""
