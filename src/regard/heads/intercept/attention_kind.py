@@ -19,7 +19,7 @@ from regard.heads.intercept.tracked_softmax import TrackedSoftmax
 from regard.heads.intercept.watched_model import WatchedModel
 
 OF_FEATURES = "its weights are between features, not between tokens"
-_HEADS_SECOND = HeadAxis(-3)
+_HEADS_SECOND = HeadAxis()
 
 
 class Kind(NamedTuple):

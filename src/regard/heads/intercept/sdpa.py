@@ -149,10 +149,14 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tup
         N = max(q.shape[0], k.shape[0])
         q, k = (axis.apply(_to_axes(t, 3).expand(N, -1, -1)) for t in (q, k))
         return q, k, None if mask is None else to_four_axes(mask) if mask.shape[:-2].numel() == 1 else axis.apply(mask)
-    axes, heads = max(axes, 4), -3 if axis.axis is None else axis.axis
+    axes = max(axes, 4)
     q, k, mask = _to_axes(q, axes), _to_axes(k, axes), _maybe(lambda t: _to_axes(t, axes), mask)
     if axes > 4:
-        q, k, mask = q.movedim(heads, -3), k.movedim(heads, -3), _maybe(lambda t: t.movedim(heads, -3), mask)
+        q, k, mask = (
+            q.movedim(axis.axis, -3),
+            k.movedim(axis.axis, -3),
+            _maybe(lambda t: t.movedim(axis.axis, -3), mask),
+        )
     if axis.grouped:
         groups = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
 
