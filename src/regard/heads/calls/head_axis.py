@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
+from regard.heads.calls.basis import FROM_CALL, Fact, How, assumed, unknown
 from regard.heads.calls.score_origin import Memory
 from regard.support.vocabulary import HEADS
 
@@ -34,6 +34,11 @@ class HeadAxis(NamedTuple):
     def reorders(self) -> bool:
         """Are the heads elsewhere than in the last of the leading axes?"""
         return self.axis != -3
+
+    @property
+    def unknown(self) -> str:
+        """Why it is not known where the heads are; "" where it is."""
+        return self.fact.reason if self.fact.how is How.UNKNOWN else ""
 
     def apply(self, t: Tensor) -> Tensor:
         """(…, x, y) → (B, H, x, y)."""

@@ -6,11 +6,11 @@ copy, such as beam search makes, is of an unknown text.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.call import Args, Kwargs, TextIds
@@ -36,19 +36,17 @@ class EncoderTexts:
     """The texts of the outputs that are alive."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[weakref.ref[Tensor], TextIds]] = []
+        self._known = WeakTensorKeyDictionary()
 
     def remember(self, output: Any, text: TextIds) -> None:
         """A module that read this text returned this output; the innermost module knows best."""
         states = _states(output)
-        if states is None or states.dim() != 3 or states.shape[:2] != text.ids.shape or self.of(states) is not None:
-            return
-        self._known = [(ref, known) for ref, known in self._known if ref() is not None]
-        self._known.append((weakref.ref(states), text))
+        if states is not None and states.dim() == 3 and states.shape[:2] == text.ids.shape:
+            self._known.setdefault(states, text)
 
     def of(self, states: Tensor | None) -> TextIds | None:
         """The text that these states are of, if it is known."""
-        return next((text for ref, text in self._known if states is not None and ref() is states), None)
+        return None if states is None else self._known.get(states)
 
 
 def _states(output: Any) -> Tensor | None:

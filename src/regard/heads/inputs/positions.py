@@ -58,6 +58,7 @@ class Given(NamedTuple):
         return " × ".join(map(str, self.shape))
 
 
+OF_FEATURES = "its weights are between features, not between tokens"
 IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
@@ -114,11 +115,7 @@ def whole_text(call: WatchedCall, given: Given) -> bool:
 
 
 def positions_of(
-    call: WatchedCall,
-    given: Given,
-    is_known: bool,
-    source: KeySource = NO_SOURCE,
-    outer: KeySource = NO_SOURCE,
+    call: WatchedCall, given: Given, is_known: bool, source: KeySource = NO_SOURCE, outer: KeySource = NO_SOURCE
 ) -> Fact:
     """How the positions of queries among keys are known.
 

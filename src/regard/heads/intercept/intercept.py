@@ -23,6 +23,8 @@ from regard.attention.call import Call
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
+from regard.heads.calls.head_axis import HeadAxis, find_head_axis
+from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, regard_attention, sdpa, torch_nn  # noqa: F401  register themselves
@@ -206,6 +208,20 @@ class Interceptor:
         """The function mode as this module needs it: a mode on torch's stack would keep it off its fast path."""
         each_step = any(model.needs_each_step for model in self.running)
         return self.mode.switch(on=each_step or not torch_nn.may_take_fast_path(module))
+
+    def find_heads(
+        self,
+        shape: tuple[int, ...],
+        queries: Memory | None,
+        viewed: tuple[int, int] | None = None,
+        by_convention: bool = False,
+    ) -> HeadAxis:
+        """Which axis of a call, (…, T, S), holds its heads."""
+        model, inside, T = self.running[0], self.multihead, shape[-2]
+        batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
+        if inside is not None:
+            batch, viewed = inside.batch, viewed or (inside.batch, inside.heads)
+        return find_head_axis(shape, model.heads, batch, viewed, queries, by_convention, texts)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""

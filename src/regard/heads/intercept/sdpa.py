@@ -19,13 +19,15 @@ from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_
 from regard.heads.calls.basis import FROM_CALL, Basis
 from regard.heads.calls.call import UNKNOWN_ORIGIN, Args, Kwargs, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.intercept.attention_kind import kind_of_sdpa
+from regard.heads.calls.score_origin import Memory
+from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept.paths import handles
 
 if TYPE_CHECKING:
     from regard.heads.intercept.intercept import Interceptor
 
 aten = torch.ops.aten
+_HEADS_SECOND = HeadAxis()
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
 KERNELS: dict[Any, int | None] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: None,
@@ -224,6 +226,22 @@ def _exact_lse(lse: Tensor | None, q: Tensor, mask: Mask, bias: Tensor | None) -
     return lse.to(torch.promote_types(q.dtype, torch.float32)) if lse.shape == q.shape[:3] else None
 
 
+def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[HeadAxis, str]:
+    """Where its heads are, and why its weights are not understood; "" where they are."""
+    axis, model = _HEADS_SECOND, interceptor.running[0]
+    if query.is_nested:
+        return axis, ""
+    memory = Memory(tuple(query.shape), query.stride())
+    if not query.dim() == key.dim() == 4 or model.heads not in (None, query.shape[1]):
+        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+        both = memory, Memory(tuple(key.shape), key.stride())
+        queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
+        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, by_convention=True)
+    if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
+        return axis, OF_FEATURES
+    return axis, axis.unknown
+
+
 @handles("scaled_dot_product_attention")
 def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """scaled_dot_product_attention."""
@@ -238,7 +256,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
     out, lse = run_with_lse(function, args, kwargs)
     with interceptor.errors_naming_the_module():
         key = args[1] if len(args) > 1 else kwargs["key"]
-        axis, unknown, _ = kind_of_sdpa(interceptor.running[0], interceptor.multihead, query, key)
+        axis, unknown = _find_heads(interceptor, query, key)
         if unknown:
             interceptor.refuse(unknown)
             return out

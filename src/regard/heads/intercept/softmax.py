@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
+from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
+from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch
-from regard.heads.intercept.attention_kind import kind_of_softmax
 from regard.heads.intercept.paths import OwnComputation, handles
 from regard.heads.intercept.products import WeightedProduct, factors_of, of_einsum, of_matrices, without_edges
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
@@ -322,14 +323,34 @@ _register(DROPOUT, SoftmaxTracker.dropout)
 _register(CHANGE, SoftmaxTracker.change)
 
 
+def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[HeadAxis | None, str]:
+    """Where its heads are, None where it is no attention; and why its weights are not understood, "" where they are."""
+    shape, queries, inputs = tuple(softmax.weights.shape), softmax.queries, interceptor.running[0].inputs
+    if queries is None and interceptor.multihead is None:  # its columns may be experts or features
+        of_texts = not softmax.one_query or inputs.batch_size(1) == shape[0]
+        if not of_texts or not inputs.may_be_tokens(shape[-1]):
+            is_named = len(shape) > 3 and declared_heads([inputs.calls[-1].module]) in shape[:-2]
+            why = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
+            return None, why if is_named else ""
+    axis = interceptor.find_heads(shape, queries, softmax.heads)
+    if queries is not None and are_features(shape, queries, inputs.given):
+        return axis, OF_FEATURES
+    unknown = softmax.unknown or axis.unknown
+    if not unknown and softmax.is_fragment:
+        unknown = f"only {shape[-1]} of its {softmax.columns} columns are multiplied at once"
+    if not unknown and softmax.is_signed:
+        unknown = "some of its weights are negative"
+    return axis, unknown
+
+
 def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
     """A softmax was multiplied with values."""
     if interceptor.is_vmapped():
         return product.out
-    axis, unknown, is_attention = kind_of_softmax(interceptor.running[0], interceptor.multihead, softmax)
+    axis, unknown = _find_heads(interceptor, softmax)
     if unknown:
         interceptor.refuse(unknown)
-    if unknown or not is_attention:
+    if unknown or axis is None:
         return product.out
     own, basis = softmax.as_own(axis)
     with functorch.off():
