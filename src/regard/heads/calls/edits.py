@@ -130,7 +130,14 @@ class LayerEdit:
             if isinstance(value, str):
                 values[:, head] = self._mean(context[:, head], call)
             elif isinstance(value, Tensor):
-                values[:, head] = self._fitted(value, head, context)
+                B, _, T, D = context.shape
+                shape = tuple(value.shape)
+                if shape not in {(D,), (T, D), (B, T, D)}:
+                    raise ValueError(
+                        f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, and "
+                        f"is to hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
+                    )
+                values[:, head] = value.to(context.device, context.dtype)
         return torch.where(chosen, values, context)
 
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
@@ -148,16 +155,6 @@ class LayerEdit:
         if self.by_text is None:
             sums, counts = sums.sum(0), counts.sum(0)
         return sums / counts.clamp(min=1)
-
-    def _fitted(self, value: Tensor, head: int, context: Tensor) -> Tensor:
-        B, _, T, D = context.shape
-        shape = tuple(value.shape)
-        if shape not in {(D,), (T, D), (B, T, D)}:
-            raise ValueError(
-                f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, and is to "
-                f"hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
-            )
-        return value.to(context.device, context.dtype)
 
 
 @runtime_checkable

@@ -71,7 +71,7 @@ class CachedTexts:
         for text in self._new.pop(layer, []):
             marks = fingerprint(text.marks) if text.marks.dim() == 4 else text.marks
             if marks.shape[1] == text.ids.shape[1]:
-                texts = [one for one in texts if not _begins(marks, one.marks)]
+                texts = [one for one in texts if not torch.equal(marks[:, : one.marks.shape[1]], one.marks)]
             texts = [*texts, text._replace(marks=marks)][-KEPT:]
         self._known[layer] = texts
         return texts
@@ -105,10 +105,6 @@ def _only(texts: list[CachedText | None], length: int | None) -> CachedText | No
     return known[0] if known and all(torch.equal(text.ids, known[0].ids) for text in known[1:]) else None
 
 
-def _begins(marks: Tensor, shorter: Tensor) -> bool:
-    return torch.equal(marks[:, : shorter.shape[1]], shorter)
-
-
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
     """The whole text if these are its last keys, or its beginning if they are its first ones.
 
@@ -116,7 +112,7 @@ def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText 
     positions.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
-    begins = P < size == length and _begins(text.marks, past)
+    begins = P < size == length and torch.equal(text.marks[:, :P], past)
     if size >= P and not (begins and total != length) and torch.equal(text.marks[:, size - P :], past):
         return text._replace(marks=past)
     return CachedText(text.ids[:, :P], text.first, past) if begins else None

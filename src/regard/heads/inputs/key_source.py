@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.call import Args, Kwargs, TextIds
-from regard.support.vocabulary import ENCODER_STATES, KEY_SOURCES
+from regard.support.vocabulary import KEY_SOURCES
 
 
 class KeySource(NamedTuple):
@@ -40,22 +40,14 @@ class EncoderTexts:
 
     def remember(self, output: Any, text: TextIds) -> None:
         """A module that read this text returned this output; the innermost module knows best."""
-        states = _states(output)
-        if states is not None and states.dim() == 3 and states.shape[:2] == text.ids.shape:
+        values = tuple(output.values()) if isinstance(output, Mapping) else output
+        states = values[0] if isinstance(values, (tuple, list)) and values else values
+        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
             self._known.setdefault(states, text)
 
     def of(self, states: Tensor | None) -> TextIds | None:
         """The text that these states are of, if it is known."""
         return None if states is None else self._known.get(states)
-
-
-def _states(output: Any) -> Tensor | None:
-    """The hidden states in what a module returned: the first tensor."""
-    if isinstance(output, Mapping):
-        output = tuple(output.values())
-    if isinstance(output, (tuple, list)) and output:
-        output = output[0]
-    return output if isinstance(output, Tensor) else None
 
 
 def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
@@ -66,16 +58,12 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     for name, states in sources.items():
         if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
             return KeySource(name, states.shape[-2], states)
-    return _source_of_torch_nn(module, args, kwargs) or _source_by_position(args)
-
-
-def _source_of_torch_nn(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource | None:
-    if not isinstance(module, nn.MultiheadAttention) or is_self_attention(args, kwargs):
-        return None
-    key = args[1] if len(args) > 1 else kwargs.get("key")
-    if not isinstance(key, Tensor) or key.is_nested:
-        return None
-    return KeySource("key", key.shape[1 if module.batch_first and key.dim() == 3 else 0], key, twin=True)
+    if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
+        key = args[1] if len(args) > 1 else kwargs.get("key")
+        if isinstance(key, Tensor) and not key.is_nested:
+            length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
+            return KeySource("key", length, key, twin=True)
+    return _source_by_position(args)
 
 
 def _source_by_position(args: Args) -> KeySource:
@@ -99,8 +87,3 @@ def is_self_attention(args: Args, kwargs: Kwargs) -> bool:
     """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
     query, key = (args[i] if len(args) > i else kwargs.get(n) for i, n in enumerate(("query", "key")))
     return query is key
-
-
-def encoder_length(kwargs: Kwargs) -> int | None:
-    states = kwargs.get(ENCODER_STATES)
-    return states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None

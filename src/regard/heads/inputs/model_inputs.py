@@ -20,7 +20,7 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCa
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.key_source import NO_SOURCE, EncoderTexts, KeySource, encoder_length, is_self_attention
+from regard.heads.inputs.key_source import NO_SOURCE, EncoderTexts, KeySource, is_self_attention
 from regard.heads.inputs.module_call import CallInputs, ModuleCall
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
@@ -212,15 +212,18 @@ class InputTracker:
         may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
         if arguments or not self.calls or may_receive_ids:
             inputs = _read_inputs(arguments, args)
-        source_length = encoder_length(kwargs)
+        states = kwargs.get(ENCODER_STATES)
+        source_length = states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
         if inputs is None:
-            starts_decoder = source_length is not None and source_length > 0 and outer.source_length is None
+            starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
-        embedded = arguments.get("inputs_embeds")
-        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            _inherit_ids(inputs, outer)
+        if inputs.ids is None and inputs.real is not None and outer.ids is not None:
+            # A module inside that is given only the padding mask reads the same ids, if the sizes agree.
+            embedded, mask = arguments.get("inputs_embeds"), outer.ids if outer.real is None else outer.real
+            if inputs.real.shape == mask.shape and (embedded is None or embedded.shape[:2] == outer.ids.shape):
+                inputs.ids, inputs.length = outer.ids, outer.length
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
@@ -293,14 +296,6 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
             real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
-
-
-def _inherit_ids(inputs: CallInputs, outer: CallInputs) -> None:
-    """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
-    if inputs.ids is not None or inputs.real is None or outer.ids is None:
-        return
-    if inputs.real.shape == (outer.ids if outer.real is None else outer.real).shape:
-        inputs.ids, inputs.length = outer.ids, outer.length
 
 
 @lru_cache(maxsize=4096)

@@ -25,10 +25,15 @@ class UserTexts:
     """
 
     def __init__(self, given: Given, what: str) -> None:
-        by_name = isinstance(given, Mapping)
-        parts = dict(given) if isinstance(given, Mapping) else {} if given is None else {"": given}
-        self.what, self.by_name = what, by_name
-        self._parts = {name: _two_axes(part, what, name) for name, part in parts.items()}
+        parts = given if isinstance(given, Mapping) else {} if given is None else {"": given}
+        self.what, self.by_name = what, isinstance(given, Mapping)
+        self._parts: dict[str, Tensor] = {}
+        for name, part in parts.items():
+            if part.dim() not in (1, 2):
+                of = f"{what}[{name!r}]" if name else what
+                raise ValueError(f"{of} has shape {tuple(part.shape)}; give (B, T), one row for each text")
+            rows = part.detach().reshape(-1, part.shape[-1])
+            self._parts[name] = rows > 0 if what == "padding" else rows
         self.unused = set(self._parts)
         self._bound: set[str] = set()  # modules whose text this was, in a call with as many keys
 
@@ -112,12 +117,3 @@ def for_batch(t: Tensor, B: int) -> Tensor | None:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.numel() == other.numel() and torch.equal(one.flatten().to(other.device), other.flatten())
-
-
-def _two_axes(t: Tensor, what: str, name: str) -> Tensor:
-    t = t.detach()
-    if t.dim() not in (1, 2):
-        of = f"{what}[{name!r}]" if name else what
-        raise ValueError(f"{of} has shape {tuple(t.shape)}; give (B, T), one row for each text")
-    t = t.reshape(-1, t.shape[-1])
-    return t > 0 if what == "padding" else t

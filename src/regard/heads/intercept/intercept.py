@@ -210,18 +210,14 @@ class Interceptor:
         return self.mode.switch(on=each_step or not torch_nn.may_take_fast_path(module))
 
     def find_heads(
-        self,
-        shape: tuple[int, ...],
-        queries: Memory | None,
-        viewed: tuple[int, int] | None = None,
-        by_convention: bool = False,
+        self, shape: tuple[int, ...], q: Memory | None, viewed: tuple[int, int] | None, by_convention: bool = False
     ) -> HeadAxis:
         """Which axis of a call, (…, T, S), holds its heads."""
         model, inside, T = self.running[0], self.multihead, shape[-2]
         batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
         if inside is not None:
             batch, viewed = inside.batch, viewed or (inside.batch, inside.heads)
-        return find_head_axis(shape, model.heads, batch, viewed, queries, by_convention, texts)
+        return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""

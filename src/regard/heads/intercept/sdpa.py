@@ -148,17 +148,17 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tup
         return q, k, _maybe(to_four_axes, mask)
     axes = max(q.dim(), k.dim())
     if axes == 3:  # texts and heads, or texts of one head
-        N = max(q.shape[0], k.shape[0])
-        q, k = (axis.apply(_to_axes(t, 3).expand(N, -1, -1)) for t in (q, k))
+        N = max(t.shape[0] for t in (q, k) if t.dim() == 3)
+        q, k = (axis.apply(t.expand(N, -1, -1)) for t in (q, k))
         return q, k, None if mask is None else to_four_axes(mask) if mask.shape[:-2].numel() == 1 else axis.apply(mask)
     axes = max(axes, 4)
-    q, k, mask = _to_axes(q, axes), _to_axes(k, axes), _maybe(lambda t: _to_axes(t, axes), mask)
-    if axes > 4:
-        q, k, mask = (
-            q.movedim(axis.axis, -3),
-            k.movedim(axis.axis, -3),
-            _maybe(lambda t: t.movedim(axis.axis, -3), mask),
-        )
+
+    def with_heads_last(t: Tensor) -> Tensor:
+        """(…, H, x, y)."""
+        t = t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
+        return t.movedim(axis.axis, -3) if axes > 4 else t
+
+    q, k, mask = with_heads_last(q), with_heads_last(k), _maybe(with_heads_last, mask)
     if axis.grouped:
         groups = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
 
@@ -208,10 +208,6 @@ def _as_autocast(t: Tensor) -> Tensor:
     return t.to(torch.get_autocast_dtype(t.device.type))
 
 
-def _to_axes(t: Tensor, axes: int) -> Tensor:
-    return t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
-
-
 def _exact_lse(lse: Tensor | None, q: Tensor, mask: Mask, bias: Tensor | None) -> Tensor | None:
     """(B, H, T), where the kernel's LSE covers the same scores, precisely: with 16 bits on the CPU it is summed in 16.
 
@@ -236,7 +232,7 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
         lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
         both = memory, Memory(tuple(key.shape), key.stride())
         queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
-        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, by_convention=True)
+        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, by_convention=True)
     if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
         return axis, OF_FEATURES
     return axis, axis.unknown

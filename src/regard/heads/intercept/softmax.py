@@ -335,12 +335,7 @@ def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[Head
     axis = interceptor.find_heads(shape, queries, softmax.heads)
     if queries is not None and are_features(shape, queries, inputs.given):
         return axis, OF_FEATURES
-    unknown = softmax.unknown or axis.unknown
-    if not unknown and softmax.is_fragment:
-        unknown = f"only {shape[-1]} of its {softmax.columns} columns are multiplied at once"
-    if not unknown and softmax.is_signed:
-        unknown = "some of its weights are negative"
-    return axis, unknown
+    return axis, softmax.unknown or axis.unknown or softmax.refusal
 
 
 def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:

@@ -156,19 +156,15 @@ class TrackedSoftmax:
                 seen = axis.apply(self.seen).any(1)
             if self.reach and self.weights.shape[-1] > self.reach:
                 mask = mask & window(self.reach)
-        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=self._weights_fact(), heads=axis.fact)
-
-    def _weights_fact(self) -> Fact:
-        """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""
+        fact = FROM_CALL
         if self.queries is None:
-            return assumed("these are attention weights; their scores are no product of queries and keys")
-        if not self.changed or not self.weights.numel():
-            return FROM_CALL
-        low, high = self._sums()
-        if abs(low - 1) <= NEAR and abs(high - 1) <= NEAR:
-            return FROM_CALL
-        rest = "; the rest is on a key that has no value" if self.columns else ""
-        return Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+            fact = assumed("these are attention weights; their scores are no product of queries and keys")
+        elif self.changed and self.weights.numel():
+            low, high = self._sums()
+            rest = "; the rest is on a key that has no value" if self.columns else ""
+            if max(abs(low - 1), abs(high - 1)) > NEAR:
+                fact = Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=fact, heads=axis.fact)
 
     def _sums(self) -> tuple[float, float]:
         """The smallest and the largest sum of a row that has weights."""
@@ -177,14 +173,12 @@ class TrackedSoftmax:
         return (float(sums.min()), float(sums.max())) if sums.numel() else (1.0, 1.0)
 
     @property
-    def is_signed(self) -> bool:
-        """Are some of its weights below 0?"""
-        return self.changed and bool((self.weights < 0).any())
-
-    @property
-    def is_fragment(self) -> bool:
-        """Are some of its keys left out of the product, and the weights on them not 0? One may be an attention sink."""
-        return self.columns > self.weights.shape[-1] + 1 and self._sums()[0] < 1 - NEAR
+    def refusal(self) -> str:
+        """Why these weights are not reported; "" where they are."""
+        S = self.weights.shape[-1]
+        if self.unknown or (self.columns > S + 1 and self._sums()[0] < 1 - NEAR):  # one key may be an attention sink
+            return self.unknown or f"only {S} of its {self.columns} columns are multiplied at once"
+        return "some of its weights are negative" if self.changed and bool((self.weights < 0).any()) else ""
 
     def without_edges(self, hidden: Tensor, tensor: Tensor, axis: HeadAxis) -> tuple[Tensor, Tensor]:
         """The weights without the hidden keys, (B, H, T, S): before dropout, and as the model multiplies them.
