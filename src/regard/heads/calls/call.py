@@ -33,7 +33,6 @@ class OwnWeights:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
         return self.weights.device
 
 
@@ -86,7 +85,6 @@ class WatchedCall:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
         return self.attention.device
 
     @property
@@ -113,8 +111,7 @@ class WatchedCall:
         live = self.attention
         if not isinstance(live, Call):
             return self
-        bias = None if live.bias is None else live.bias.detach()
-        alibi = None if live.alibi is None else live.alibi.detach()
+        bias, alibi = (None if t is None else t.detach() for t in (live.bias, live.alibi))
         plain = QK(q=live.q.detach(), k=live.k.detach(), mask=live.mask, scale=live.scale, bias=bias, alibi=alibi)
         return changed(self, attention=plain)
 

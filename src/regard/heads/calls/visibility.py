@@ -39,8 +39,12 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     if mask is not None and mask.parts().rest is None:
         count, total = _plain_rows(call, mask)
     else:
-        parts = [_tile_rows(call, rows) for rows in row_tiles(call)]
-        count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
+        parts = []
+        for rows in row_tiles(call):
+            tile = visible_tile(call, rows)
+            apart = (rows[:, None] + call.shift - torch.arange(call.sizes[3], device=call.device)).abs()
+            parts.append((tile.sum(-1), (tile * apart).sum(-1).double()))
+        count, total = (torch.cat(part, -1) for part in zip(*parts, strict=True))
     counted = count > 0
     if call.origin.real is not None:
         counted = counted & call.origin.real[:, None].to(counted.device)
@@ -136,13 +140,6 @@ def _sums(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The sums of values (B, S) over the ranges [low, high): (B, number of ranges)."""
     running = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
     return running[:, high] - running[:, low]
-
-
-def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
-    S = call.sizes[3]
-    tile = visible_tile(call, rows)
-    apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
-    return tile.sum(-1), (tile * apart).sum(-1).double()
 
 
 def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:

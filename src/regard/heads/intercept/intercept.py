@@ -10,6 +10,7 @@ backward, such as the recomputation of a checkpoint, is not a forward.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -80,7 +81,7 @@ def intercept(
     if not watched.forwards.calls:
         raise ValueError(
             f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. "
-            f"{watched.refusals() or 'Attention that is written otherwise is seen once it calls one of these'}"
+            f"{'; '.join(watched.refusals().values()) or 'Attention that is written otherwise is seen once it calls one of these'}"
         )
     watched.inputs.check_used()
 
@@ -315,14 +316,9 @@ class Interceptor:
 
 def is_recomputed() -> bool:
     """Does the model run inside torch.utils.checkpoint, which will compute it again in backward?"""
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    frames = traceback.walk_stack(sys._getframe())
+    return any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame, _ in frames)
 
 
 def in_backward() -> bool:
-    """Does this run in backward?"""
     return torch._C._current_graph_task_id() != -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.intercept.tracked_softmax import TrackedSoftmax
+from regard.heads.intercept.tracked_softmax import TrackedSoftmax, run_with_other
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def of_matrices(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor, out: 
     refusal = ""
     if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0:
         refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
-    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), tuple(order), refusal, values)
+    return WeightedProduct(
+        tensor, out, partial(run_with_other, function, args, kwargs, tensor), tuple(order), refusal, values
+    )
 
 
 def of_einsum(
@@ -105,7 +108,7 @@ def of_einsum(
     elif term.startswith("...") and result.startswith("...") and "." not in result[3:]:
         order = _order_of_axes(rows[3:], result[3:], out.dim() - len(result[3:]))
     values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
-    return WeightedProduct(tensor, out, _rerun(function, args, kwargs, tensor), order, values=values)
+    return WeightedProduct(tensor, out, partial(run_with_other, function, args, kwargs, tensor), order, values=values)
 
 
 def _order_of_axes(rows: str, result: str, lead: int) -> tuple[int, ...] | None:
@@ -125,18 +128,6 @@ def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor 
         return None
     rest = [axis for axis in axes if axis not in (*lead, key)]
     return values.permute([axes.index(axis) for axis in (*lead, key, *rest)]).flatten(len(lead) + 1) if rest else None
-
-
-def _rerun(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Callable[[Tensor], Any]:
-    def with_other(new: Tensor) -> Any:
-        def swap(value: Any) -> Any:
-            if isinstance(value, (tuple, list)):
-                return type(value)(swap(one) for one in value)
-            return new if value is tensor else value
-
-        return function(*swap(args), **{name: swap(value) for name, value in kwargs.items()})
-
-    return with_other
 
 
 def without_edges(

@@ -132,13 +132,6 @@ def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | Non
     return None if t is None else change(t)
 
 
-def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
-    """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
-    one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
-    one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
-    return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
-
-
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
     if q.dim() == k.dim() == 4 and axis.split is not None:
@@ -175,11 +168,14 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tup
 
 
 def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, B: int, T: int, S: int) -> Mask:
+    """allowed: (…, T, S) of four axes. One row for all queries and heads of each text is padding."""
     masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
     if is_causal:
         masks.append(CAUSAL if S >= T else CausalFromFirstKey())
     elif allowed is not None:
-        masks.append(mask_from(allowed, B))
+        one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+        one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
+        masks.append(Padding(allowed[:, 0, 0]) if one_row else Dense(allowed))
     return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
 

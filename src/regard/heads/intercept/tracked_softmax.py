@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from regard.attention.masks import EVERYTHING, Mask, Padding, window
 from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
@@ -142,8 +143,7 @@ class TrackedSoftmax:
         """Apply the function to the weights before dropout instead of the model's tensor."""
         with torch.no_grad():
             weights = self.weights.clone()
-            named = {name: weights if value is tensor else value for name, value in kwargs.items()}
-            out = function(*(weights if value is tensor else value for value in args), **named)
+            out = run_with_other(function, args, kwargs, tensor, weights)
         return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
     def as_own(self, axis: HeadAxis) -> tuple[OwnWeights, Basis]:
@@ -211,3 +211,9 @@ def version_of(tensor: Tensor) -> int:
 def as_tuple(out: Any) -> tuple[Tensor, ...]:
     """What a slicing function returned: one tensor or several."""
     return (out,) if isinstance(out, Tensor) else tuple(out)
+
+
+def run_with_other(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor, new: Tensor) -> Any:
+    """Call the function with another tensor in place of this one."""
+    args, kwargs = tree_map(lambda value: new if value is tensor else value, (args, kwargs))
+    return function(*args, **kwargs)

@@ -140,14 +140,18 @@ class WatchedModel:
 
     def warn_of_refused(self) -> None:
         """Say, once, whose attention is not reported, and why."""
-        for reason, names in self.refused.items():
+        for reason, said in self.refusals().items():
             if reason not in self._warned:
                 self._warned.add(reason)
-                warnings.warn(_refusal(names, reason), stacklevel=2)
+                warnings.warn(said, stacklevel=2)
 
-    def refusals(self) -> str:
-        """All that is not reported, and why."""
-        return "; ".join(_refusal(names, reason) for reason, names in self.refused.items())
+    def refusals(self) -> dict[str, str]:
+        """What is not reported, by reason, in words."""
+        said = {}
+        for reason, names in self.refused.items():
+            where = names_in_short([name or "the model itself" for name in names])
+            said[reason] = f"the attention in {where} is not reported: {reason}"
+        return said
 
     def edit(self, part: str) -> LayerEdit | None:
         """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
@@ -199,11 +203,6 @@ class WatchedModel:
 
     def _name(self, part: str) -> str:
         return ".".join(name for name in (self.calls[-1].name, part) if name)
-
-
-def _refusal(names: list[str], reason: str) -> str:
-    where = names_in_short([name or "the model itself" for name in names])
-    return f"the attention in {where} is not reported: {reason}"
 
 
 def is_leaf(module: nn.Module) -> bool:
