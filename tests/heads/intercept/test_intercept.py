@@ -1,4 +1,4 @@
-"""The block restores everything, is limited to its thread and its model, says what it cannot do, and knows what runs."""
+"""The block restores everything, is limited to its thread and model, says what it cannot do, and knows what runs."""
 
 import asyncio
 import contextvars

@@ -15,8 +15,8 @@ from heads import models
 from heads.models import ids
 from helpers import Textbook
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.intercept.function_mode import FunctionMode
 from regard.heads.intercept.intercept import intercept
+from regard.heads.intercept.paths import FunctionMode
 from regard.heads.intercept.watched_model import LEAVES, NAMES, WatchedModel, is_leaf
 
 

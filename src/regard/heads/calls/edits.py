@@ -19,8 +19,7 @@ from torch import Tensor
 from regard.attention.call import Call
 from regard.attention.masks import Mask
 from regard.attention.rows import attend_rows
-from regard.heads.calls.call import WatchedCall, changed
-from regard.heads.calls.names import names_in_short
+from regard.heads.calls.call import WatchedCall, changed, names_in_short
 
 Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
 _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are removed
@@ -28,13 +27,7 @@ _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are rem
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RemovedEdges(Mask):
-    """Some queries may not see some keys: edge n is of query rows[n] and key cols[n] of this call.
-
-    >>> RemovedEdges(torch.tensor([2]), torch.tensor([0])).dense(3)[0, 0]
-    tensor([[ True,  True,  True],
-            [ True,  True,  True],
-            [False,  True,  True]])
-    """
+    """Some queries may not see some keys: edge n is of query rows[n] and key cols[n] of this call."""
 
     rows: Tensor  # (N,)
     cols: Tensor  # (N,)
@@ -134,8 +127,8 @@ class LayerEdit:
                 shape = tuple(value.shape)
                 if shape not in {(D,), (T, D), (B, T, D)}:
                     raise ValueError(
-                        f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, and "
-                        f"is to hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
+                        f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, "
+                        f"and is to hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
                     )
                 values[:, head] = value.to(context.device, context.dtype)
         return torch.where(chosen, values, context)

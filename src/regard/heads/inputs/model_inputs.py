@@ -20,10 +20,17 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCa
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.key_source import NO_SOURCE, EncoderTexts, KeySource, is_self_attention
-from regard.heads.inputs.module_call import CallInputs, ModuleCall
+from regard.heads.inputs.module_call import (
+    NO_SOURCE,
+    CallInputs,
+    EncoderTexts,
+    Given,
+    KeySource,
+    ModuleCall,
+    is_self_attention,
+)
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
-from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
+from regard.heads.inputs.positions import has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
@@ -61,6 +68,7 @@ class InputTracker:
             self.arguments = [v for v in values if _holds_integers(v)] if self.tokens else []
         may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
+        is_asked = is_asked and not isinstance(module, nn.Transformer)  # its encoder and its decoder get their own text
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
         self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None, name))
@@ -204,14 +212,11 @@ class InputTracker:
 
     def _inputs_of(self, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs | None:
         """What the arguments of a module say about its inputs, and what is known from the call around it."""
-        if isinstance(module, nn.Transformer):
-            return None  # its encoder and its decoder each get their own text
         outer = self._innermost_inputs()
         arguments = self._input_arguments(module, args, kwargs)
-        inputs = None
         may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
-        if arguments or not self.calls or may_receive_ids:
-            inputs = _read_inputs(arguments, args)
+        is_read = arguments or not self.calls or may_receive_ids
+        inputs = _read_inputs(arguments, args) if is_read else None
         states = kwargs.get(ENCODER_STATES)
         source_length = states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
         if inputs is None:
@@ -219,11 +224,9 @@ class InputTracker:
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
-        if inputs.ids is None and inputs.real is not None and outer.ids is not None:
-            # A module inside that is given only the padding mask reads the same ids, if the sizes agree.
-            embedded, mask = arguments.get("inputs_embeds"), outer.ids if outer.real is None else outer.real
-            if inputs.real.shape == mask.shape and (embedded is None or embedded.shape[:2] == outer.ids.shape):
-                inputs.ids, inputs.length = outer.ids, outer.length
+        embedded = arguments.get("inputs_embeds")
+        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
+            inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs

@@ -46,9 +46,7 @@ def real_queries(call: WatchedCall, given: Callable[[Tensor], bool] = lambda col
     if isinstance(attention, OwnWeights):
         seen = attention.seen
         return by_evidence(seen, given) if seen is not None else _of_one_row(rules, call)
-    bias = None if attention.bias is None else to_four_axes(attention.bias)
-    if bias is not None:  # without the copies along expanded axes of heads and queries
-        bias = bias[:, : 1 if bias.stride(1) == 0 else None, : 1 if bias.stride(2) == 0 else None]
+    bias = None if attention.bias is None else _once(to_four_axes(attention.bias))
     one_bias = bias is None or (bias.shape[1:3] == (1, 1) and bias.shape[0] == call.sizes[0])
     if one_bias and all(isinstance(rule, Padding) for rule in rules):
         real = _of_one_row(rules, call)
@@ -106,3 +104,8 @@ def _of_one_row(rules: list[Mask], call: WatchedCall) -> Tensor | None:
 
 def _all_of(mask: Mask) -> list[Mask]:
     return [*_all_of(mask.left), *_all_of(mask.right)] if isinstance(mask, And) else [mask]
+
+
+def _once(t: Tensor) -> Tensor:
+    """The tensor without the copies along expanded axes of heads and queries."""
+    return t[:, : 1 if t.stride(1) == 0 else None, : 1 if t.stride(2) == 0 else None]

@@ -64,15 +64,17 @@ class UserTexts:
                 self.unused.discard(name)  # they are of another text that the model reads
                 return call, fact
             several = own is not None and len(arguments) > 1 and not _same(own, ids)
-        (B, _, T, S), n = call.sizes, ids.shape[1]
-        grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
-        if not (n == S or grows) or T > S or (of_image and not self.by_name):
-            return call, fact
-        tokens = self._use(name, call, for_batch(ids[:, :S], B))
+        tokens = None if of_image and not self.by_name else self._tokens(name, ids, call)
         if tokens is None:
             return call, fact
         by_length = assumed("the ids given to watch() are those of this text, as their length is")
         return call.with_origin(tokens=tokens), by_length if several else FROM_CALL
+
+    def _tokens(self, name: str, ids: Tensor, call: WatchedCall) -> Tensor | None:
+        """(B, S): the ids of the keys of this call, if it has as many, or may have as many in the end."""
+        (B, _, T, S), n = call.sizes, ids.shape[1]
+        grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
+        return self._use(name, call, for_batch(ids[:, :S], B)) if (n == S or grows) and T <= S else None
 
     def real(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, T) bool: which queries of this call are real, where given for (B, queries), (B, keys) or a prompt."""

@@ -29,8 +29,15 @@ from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, regard_attention, sdpa, torch_nn  # noqa: F401  register themselves
-from regard.heads.intercept.function_mode import FunctionMode
-from regard.heads.intercept.paths import AROUND_FORWARD, PATCHES, OwnComputation, Patch, Patches, current_interceptor
+from regard.heads.intercept.paths import (
+    AROUND_FORWARD,
+    PATCHES,
+    FunctionMode,
+    OwnComputation,
+    Patch,
+    Patches,
+    current_interceptor,
+)
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
 from regard.traces.failures import explain_call
@@ -75,14 +82,13 @@ def intercept(
             interceptor.models.remove(watched)
             interceptor.find_running()
     if not watched.forwards.count:
-        raise ValueError(
-            "the model was not called inside the block; call it there, in the same thread (or asyncio task)"
-        )
+        remedy = "call it there, in the same thread (or asyncio task)"
+        raise ValueError(f"the model was not called inside the block; {remedy}")
     if not watched.forwards.calls:
-        raise ValueError(
-            f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. "
-            f"{'; '.join(watched.refusals().values()) or 'Attention that is written otherwise is seen once it calls one of these'}"
-        )
+        why = "; ".join(watched.refusals().values())
+        why = why or "Attention that is written otherwise is seen once it calls one of these"
+        name = type(model).__name__
+        raise ValueError(f"{name} made no attention that can be seen; looked for {INTERCEPTED}. {why}")
     watched.inputs.check_used()
 
 

@@ -22,10 +22,9 @@ from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
 from regard.heads.inputs.positions import OF_FEATURES, are_features
-from regard.heads.intercept import functorch
+from regard.heads.intercept import functorch, tracked_softmax
 from regard.heads.intercept.paths import OwnComputation, handles
-from regard.heads.intercept.products import WeightedProduct, factors_of, of_einsum, of_matrices, without_edges
-from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, version_of
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
@@ -41,14 +40,13 @@ RESHAPE_OR_CAST = (
     *("view", "view_as", "reshape", "reshape_as", "expand", "expand_as", "unsqueeze", "squeeze", "flatten"),
     *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "_unsafe_view"),
 )
-DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
     "nan_to_num_",
     *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
-    *DIVIDE,
+    *tracked_softmax.DIVIDE,
     *EITHER_OPERAND,
 )
 
@@ -141,18 +139,14 @@ class SoftmaxTracker:
 
     def change(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """New weights: the result, or after dropout the same change made to the weights before it."""
-        name = function.__name__.partition(".")[0]  # without the overload of an aten operator
+        name = tracked_softmax.base_name(function)
         if args and args[0] is not tensor and name not in EITHER_OPERAND:  # it is a divisor, for example
             return function(*args, **kwargs)
         if name in ADD and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
             return self._sum(softmax, others, function(*args, **kwargs))
         shape = tensor.shape
         if softmax.after_dropout and not softmax.unknown:
-            by_sums = name in DIVIDE and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
-            if by_sums or softmax.weights.shape != shape or not softmax.has_own_axes:
-                softmax = replace(softmax, unknown=f"after dropout its weights go through {name}; put dropout last")
-            else:
-                softmax = softmax.changed_before_dropout(function, args, kwargs, tensor)
+            softmax = softmax.changed_before_dropout(function, args, kwargs, tensor)
         out = function(*args, **kwargs)
         result = tensor if name == "__setitem__" else out
         if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
@@ -181,14 +175,14 @@ class SoftmaxTracker:
     def product(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """weights · values, or transposed: valuesᵀ · weightsᵀ."""
         out = function(*args, **kwargs)
-        factors = factors_of(args, kwargs)
+        factors = tracked_softmax.factors_of(args, kwargs)
         if len(factors) < 2:
             return out
         left, right = factors
         for tensor, values, transposed in ((left, right, False), (right, left, True)) if self.tracked else ():
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
-                new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
+                new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
         self.scores.product(left, right, out)
         return out
@@ -208,7 +202,9 @@ class SoftmaxTracker:
             transposed, others = softmax.transposed, "".join(terms[:i] + terms[i + 1 :])
             if _sums_over_keys(terms[i], others, result, transposed):
                 other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
-                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
+                product = tracked_softmax.of_einsum(
+                    function, args, kwargs, tensor, terms[i], result, transposed, out, other
+                )
                 return self._confirm(softmax, product)
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
             left = tensors[0].mT if terms[0][-1] in result else tensors[0]
@@ -360,7 +356,7 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
         rows = product.rows(softmax, axis)
         if edit is not None:
             if edit.removed is not None:
-                own, out = without_edges(edit, own, softmax, product, rows, axis)
+                own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
                 call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
-from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.module_call import ModuleCall, Piece
 from regard.heads.inputs.positions import whole_text
