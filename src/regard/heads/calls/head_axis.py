@@ -76,11 +76,6 @@ def find_head_axis(
     """The heads of a call (…, T, S): declared: by a module. batch: how many texts. viewed: (B, H), by a later view.
     q: how its queries lie in memory. by_convention: the function that was called has heads before the queries.
     given: how many texts of T tokens the module around the call was given, windows of an image among them.
-
-    >>> find_head_axis((2, 4, 9, 7, 7), declared=4, batch=2).axis
-    -4
-    >>> print(find_head_axis((2, 4, 9, 7, 7), declared=None, batch=2).fact)
-    unknown: its weights are (2, 4, 9, 7, 7), and nothing says which axis holds the heads
     """
     lead = shape[:-2]
     if not lead:

@@ -81,13 +81,7 @@ class ScoreOrigins:
 
 
 def learned(tensor: Tensor) -> bool:
-    """Is this a parameter, or a view of one?
-
-    >>> import torch
-    >>> weight = nn.Parameter(torch.zeros(5, 3))
-    >>> learned(weight.T), learned(weight[:2]), learned(torch.zeros(5, 3))
-    (True, True, False)
-    """
+    """Is this a parameter, or a view of one?"""
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 

@@ -24,14 +24,7 @@ def is_counted_by_mask(attention: Attention) -> bool:
 
 
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
-    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
-
-    >>> from regard.attention.masks import causal
-    >>> empty = torch.empty(1, 2, 3, 0)
-    >>> count, distance = visible_key_counts(WatchedCall(QK(q=empty, k=empty, mask=causal())))
-    >>> count, distance
-    (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
-    """
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted."""
     attention = call.attention
     mask = attention.mask if is_counted_by_mask(attention) else None
     if isinstance(attention, OwnWeights) and not call.origin.extra:
@@ -53,13 +46,7 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
 
 
 def queries_per_key(call: WatchedCall) -> Tensor:
-    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
-
-    >>> from regard.attention.masks import causal
-    >>> empty = torch.empty(1, 2, 3, 0)
-    >>> queries_per_key(WatchedCall(QK(q=empty, k=empty, mask=causal())))
-    tensor([[[3, 2, 1]]])
-    """
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers."""
     (B, _, T, S), real_rows = call.sizes, call.origin.real
     if not is_counted_by_mask(call.attention):
         total = torch.zeros(1, dtype=torch.long, device=call.device)
@@ -121,10 +108,7 @@ def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
 
 
 def _visible_range(parts: Parts, at: Tensor, size: int, of_queries: bool = False) -> tuple[Tensor, Tensor]:
-    """Of `size` keys, those, [low, high), that a query at each position may see; or of queries, those that see a key.
-
-    Padding aside.
-    """
+    """Of `size` keys, those, [low, high), that a query at each position may see; or of queries, those that see a key."""
     low, high = torch.zeros_like(at), torch.full_like(at, size)
     if parts.window is not None:
         low, high = at - parts.window + 1, at + parts.window

@@ -108,8 +108,7 @@ def _only(texts: list[CachedText | None], length: int | None) -> CachedText | No
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
     """The whole text if these are its last keys, or its beginning if they are its first ones.
 
-    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on
-    positions.
+    Where its last keys are like its first ones (keys need not depend on positions), its length decides, if known.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
     begins = P < size == length and torch.equal(text.marks[:, :P], past)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
@@ -20,15 +22,7 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCa
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.module_call import (
-    NO_SOURCE,
-    CallInputs,
-    EncoderTexts,
-    Given,
-    KeySource,
-    ModuleCall,
-    is_self_attention,
-)
+from regard.heads.inputs.module_call import NO_SOURCE, CallInputs, Given, KeySource, ModuleCall, is_self_attention
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
@@ -271,6 +265,24 @@ class InputTracker:
             return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
+
+
+class EncoderTexts:
+    """The texts of the outputs of modules that are alive: a copy, such as beam search makes, is of an unknown text."""
+
+    def __init__(self) -> None:
+        self._known = WeakTensorKeyDictionary()
+
+    def remember(self, output: Any, text: TextIds) -> None:
+        """A module that read this text returned this output; the innermost module knows best."""
+        values = tuple(output.values()) if isinstance(output, Mapping) else output
+        states = values[0] if isinstance(values, (tuple, list)) and values else values
+        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
+            self._known.setdefault(states, text)
+
+    def of(self, states: Tensor | None) -> TextIds | None:
+        """The text that these states are of, if it is known."""
+        return None if states is None else self._known.get(states)
 
 
 def _read_inputs(arguments: dict[str, Any], args: Args) -> CallInputs | None:

@@ -1,25 +1,21 @@
 """A module call in progress: its arguments, what they say of the attention inside, and what that attention did so far.
 
-Most modules contain no attention, so the arguments are read when an attention call asks. The output of a module that
-was called with token ids is remembered while it lives. Only the very same tensor counts as the keys of cross-attention:
-a copy, such as beam search makes, is of an unknown text.
+Most modules contain no attention, so the arguments are read when an attention call asks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, TextIds, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.inputs.cached_texts import CachedText
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
@@ -149,24 +145,6 @@ class ModuleCall:
     def arguments(self) -> tuple[Any, ...]:
         """All of its arguments."""
         return (*self.args, *self.kwargs.values())
-
-
-class EncoderTexts:
-    """The texts of the outputs that are alive."""
-
-    def __init__(self) -> None:
-        self._known = WeakTensorKeyDictionary()
-
-    def remember(self, output: Any, text: TextIds) -> None:
-        """A module that read this text returned this output; the innermost module knows best."""
-        values = tuple(output.values()) if isinstance(output, Mapping) else output
-        states = values[0] if isinstance(values, (tuple, list)) and values else values
-        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
-            self._known.setdefault(states, text)
-
-    def of(self, states: Tensor | None) -> TextIds | None:
-        """The text that these states are of, if it is known."""
-        return None if states is None else self._known.get(states)
 
 
 def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:

@@ -1,8 +1,7 @@
 """Where the queries of a call stand among its keys, and how that is known.
 
-The last query is at the last key in one text that attends to itself, with or without a cache. Attention in blocks,
-attention of chosen tokens and attention to pooled keys have no such order; there nothing that compares positions is
-measured.
+The last query is at the last key in one text that attends to itself, with or without a cache. Attention in blocks, of
+chosen tokens or to pooled keys has no such order; there nothing that compares positions is measured.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Nothing is compiled while a model is watched, so FlexAttention runs its own eager code, which holds T × S scores.
 Attention sinks are applied after the kernel: a model multiplies its output by exp(lse − log(exp(lse) + exp(sink))),
-so the weights are smaller by this factor. It is found by following the LSE that the kernel returned up to that
-product.
+so the weights are smaller by this factor. It is found by following the LSE of the kernel up to that product.
 """
 
 from __future__ import annotations

@@ -68,9 +68,8 @@ class LostSoftmax:
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
-    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from
-    them. where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so
-    far.
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges there.
+    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
     """
 
     def __init__(
@@ -84,9 +83,8 @@ class SoftmaxTracker:
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        self.tracked.clear()
-        self.scores.alive.clear()
-        self.lost.clear()
+        for followed in (self.tracked, self.scores.alive, self.lost):
+            followed.clear()
 
     def pass_on(self, name: str, args: Args, kwargs: Kwargs) -> None:
         """A function without a handler is called: if its argument is a softmax, it is what was not understood."""
