@@ -6,7 +6,7 @@ import torch
 
 from helpers import random_qkv
 from regard.attention.call import QK, Call
-from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed
+from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed, names_in_short
 from regard.support.hidden_scores import HIDES
 
 
@@ -43,3 +43,17 @@ def test_changed_replaces_fields_and_nothing_else():
     new = call.with_origin(module="b").with_attention(scale=0.25)
     assert new == WatchedCall(replace(call.attention, scale=0.25), replace(call.origin, module="b"))
     assert (call.origin.module, call.attention.scale) == ("a", 0.5)
+
+
+def test_names_that_differ_by_a_running_number_are_one():
+    names = [f"model.layers.{i}.self_attn" for i in range(12)]
+    assert names_in_short(names) == "model.layers.0–11.self_attn"
+    assert names_in_short(["encoder.0", "encoder.1", "decoder.0", "decoder.1"]) == "encoder.0–1, decoder.0–1"
+    assert names_in_short(["h.0", "h.2"]) == "h.0, h.2"
+    assert names_in_short(["a.0.b.0", "a.0.b.1", "a.1.b.0"]) == "a.0.b.0–1, a.1.b.0"
+    assert names_in_short([]) == ""
+
+
+def test_many_names_are_cut_to_the_width():
+    short = names_in_short([f"{c}{c}{c}" for c in "abcdefghijklmnop"], width=30)
+    assert short == "aaa, bbb, ccc, ddd, eee, fff,…"

@@ -9,8 +9,8 @@ from heads.dense import random_call
 from regard.attention.masks import causal, dense, window
 from regard.heads.calls.basis import How
 from regard.heads.calls.score_origin import Memory
-from regard.heads.inputs.key_source import KeySource
-from regard.heads.inputs.positions import Given, are_features, given_to, has_length, is_given_image, positions_of
+from regard.heads.inputs.module_call import Given, KeySource, given_to, is_given_image
+from regard.heads.inputs.positions import are_features, has_length, positions_of
 
 B, T, S, E = 2, 5, 11, 24
 DIAGONAL = torch.ones(T, S).tril(S - T).bool()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,6 +15,8 @@ from regard.attention.masks import EVERYTHING, Mask
 from regard.heads.calls.basis import USUAL, Basis, How
 
 Value = TypeVar("Value")
+Args = tuple[Any, ...]  # what a model calls a function or a module with
+Kwargs = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,6 @@ class OwnWeights:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
         return self.weights.device
 
 
@@ -84,7 +87,6 @@ class WatchedCall:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
         return self.attention.device
 
     @property
@@ -111,8 +113,7 @@ class WatchedCall:
         live = self.attention
         if not isinstance(live, Call):
             return self
-        bias = None if live.bias is None else live.bias.detach()
-        alibi = None if live.alibi is None else live.alibi.detach()
+        bias, alibi = (None if t is None else t.detach() for t in (live.bias, live.alibi))
         plain = QK(q=live.q.detach(), k=live.k.detach(), mask=live.mask, scale=live.scale, bias=bias, alibi=alibi)
         return changed(self, attention=plain)
 
@@ -122,3 +123,33 @@ def changed(value: Value, **fields: Any) -> Value:
     new = object.__new__(type(value))
     new.__dict__.update(value.__dict__, **fields)
     return new
+
+
+def names_in_short(names: Sequence[str], width: int = 60) -> str:
+    """Many module names in one line; names that differ by a running number are one.
+
+    >>> names_in_short(["h.0.attn", "h.1.attn", "h.2.attn"])
+    'h.0–2.attn'
+    >>> names_in_short(["encoder.attn", "decoder.attn"])
+    'encoder.attn, decoder.attn'
+    """
+    runs: list[tuple[str, int, int]] = []  # a pattern with {} for the number, its first and its last value
+    for name in names:
+        if runs and (grown := _grown(runs[-1], name)):
+            runs[-1] = grown
+        else:
+            runs.append((name, -1, -1))
+    text = ", ".join(form.replace("{}", f"{low}–{high}") if low >= 0 else form for form, low, high in runs)
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def _grown(run: tuple[str, int, int], name: str) -> tuple[str, int, int] | None:
+    """The run with this name added, or None where the name does not continue it."""
+    form, low, high = run
+    if low >= 0:
+        return (form, low, high + 1) if form.replace("{}", str(high + 1)) == name else None
+    for match in re.finditer(r"\d+", form):
+        number = int(match.group())
+        if form[: match.start()] + str(number + 1) + form[match.end() :] == name:
+            return form[: match.start()] + "{}" + form[match.end() :], number, number + 1
+    return None

@@ -48,29 +48,21 @@ class Copies:
 
     def of_call(self, call: WatchedCall, keep: bool) -> WatchedCall:
         """The call with copies of what is recorded of it: texts, context, and all the rest where that is kept."""
-        context = None if call.context is None else copy_of(call.context)
-        known = self._texts(call)
-        if not keep:
-            return changed(call, context=context, origin=changed(call.origin, **known))
-        numbers: dict[str, Any] = {"mask": self.inside(call.attention.mask)}
-        for name in ("q", "k", "weights", "alibi"):
-            if (value := getattr(call.attention, name, None)) is not None:
-                numbers[name] = copy_of(value)
-        if (bias := getattr(call.attention, "bias", None)) is not None:
-            numbers["bias"] = self.of(bias)
-        if call.origin.real is not None:
-            known["real"] = copy_of(call.origin.real)
-        origin = changed(call.origin, **known)
-        return changed(call, context=context, attention=changed(call.attention, **numbers), origin=origin)
-
-    def _texts(self, call: WatchedCall) -> dict[str, Any]:
-        """The token ids of a call, which are recorded in any case: they are few."""
-        tokens = call.origin.tokens
-        texts: dict[str, Any] = {} if tokens is None else {"tokens": self._small(tokens)}
+        context, origin = call.context, call.origin
+        call = changed(call, context=None if context is None else copy_of(context))
+        known: dict[str, Any] = {} if origin.tokens is None else {"tokens": self._small(origin.tokens)}
         for name in ("query_text", "key_text"):
-            if (text := getattr(call.origin, name)) is not None:
-                texts[name] = TextIds(self._small(text.ids), None if text.real is None else self._small(text.real))
-        return texts
+            if (text := getattr(origin, name)) is not None:
+                known[name] = TextIds(self._small(text.ids), None if text.real is None else self._small(text.real))
+        if not keep:
+            return call.with_origin(**known)
+        numbers: dict[str, Any] = {"mask": self.inside(call.attention.mask)}
+        for name in ("q", "k", "weights", "alibi", "bias"):
+            if (value := getattr(call.attention, name, None)) is not None:
+                numbers[name] = self.of(value) if name == "bias" else copy_of(value)
+        if origin.real is not None:
+            known["real"] = copy_of(origin.real)
+        return call.with_attention(**numbers).with_origin(**known)
 
     def _small(self, tensor: Tensor) -> Tensor:
         """The copy of a small tensor, one for all layers that have this very tensor, as long as it is not changed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -16,10 +17,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.call import Call
-from regard.attention.masks import And, Mask
+from regard.attention.masks import Mask
 from regard.attention.routes import attend_rows
-from regard.heads.calls.call import WatchedCall, changed
-from regard.heads.calls.names import names_in_short
+from regard.heads.calls.call import WatchedCall, changed, names_in_short
 
 Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
 _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are removed
@@ -27,13 +27,7 @@ _WEIGHTS = 1 << 24  # weights that are written out at a time where edges are rem
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RemovedEdges(Mask):
-    """Some queries may not see some keys: edge n is of query rows[n] and key cols[n] of this call.
-
-    >>> RemovedEdges(torch.tensor([2]), torch.tensor([0])).dense(3)[0, 0]
-    tensor([[ True,  True,  True],
-            [ True,  True,  True],
-            [False,  True,  True]])
-    """
+    """Some queries may not see some keys: edge n is of query rows[n] and key cols[n] of this call."""
 
     rows: Tensor  # (N,)
     cols: Tensor  # (N,)
@@ -81,9 +75,7 @@ class LayerEdit:
     values: Mapping[int, Value]  # by head: what it hands over
     find_edges: FindEdges | None = None
     edge_heads: Sequence[int] | None = None  # that lose the edges; None: all
-    by_text: Sequence[Sequence[int]] | None = (
-        None  # the heads that are cut in each text of the batch; None: all, in all
-    )
+    by_text: Sequence[Sequence[int]] | None = None  # the heads that are cut in each text; None: all, in all
 
     def check(self, call: WatchedCall) -> None:
         """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
@@ -104,23 +96,26 @@ class LayerEdit:
         if self.find_edges is None:
             return None
         B, H, _, _ = call.sizes
-        found = self.find_edges(call, positions)
-        if not found:
+        edges = self.find_edges(call, positions)
+        if not edges:
             return None
-        rows, cols = (torch.tensor([edge[i] for edge in found], device=call.device) for i in (1, 2))
-        heads = texts = None
+        in_all = edges[0][0] is None
+        texts, rows, cols = torch.tensor([(text or 0, row, col) for text, row, col in edges], device=call.device).T
+        heads = None
         if self.edge_heads is not None:
             heads = torch.zeros(H, dtype=torch.bool, device=call.device)
             heads[list(self.edge_heads)] = True
-        if found[0][0] is not None:
-            texts = torch.tensor([edge[0] for edge in found], device=call.device)
-        return RemovedEdges(rows, cols, texts, 1 if texts is None else B, heads)
+        return RemovedEdges(rows, cols, None if in_all else texts, 1 if in_all else B, heads)
 
     def hand_over(self, context: Tensor, call: WatchedCall) -> Tensor:
         """The context with this cut's values in place of its heads'; gradients reach the other heads only."""
         if not self.values:
             return context
-        chosen = self._chosen(context)
+        by_text = [list(self.values)] if self.by_text is None else self.by_text
+        chosen = torch.zeros(len(by_text), context.shape[1], 1, 1, dtype=torch.bool)
+        for text, heads in enumerate(by_text):
+            chosen[text, list(heads)] = True
+        chosen = chosen.to(context.device)
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
             return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)
@@ -128,43 +123,31 @@ class LayerEdit:
             if isinstance(value, str):
                 values[:, head] = self._mean(context[:, head], call)
             elif isinstance(value, Tensor):
-                values[:, head] = self._fitted(value, head, context)
+                B, _, T, D = context.shape
+                shape = tuple(value.shape)
+                if shape not in {(D,), (T, D), (B, T, D)}:
+                    raise ValueError(
+                        f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, "
+                        f"and is to hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
+                    )
+                values[:, head] = value.to(context.device, context.dtype)
         return torch.where(chosen, values, context)
 
-    def _chosen(self, context: Tensor) -> Tensor:
-        """(B, H, 1, 1) or (1, H, 1, 1): which heads are cut, in which texts."""
-        by_text = [list(self.values)] if self.by_text is None else self.by_text
-        chosen = torch.zeros(len(by_text), context.shape[1], 1, 1, dtype=torch.bool)
-        for text, heads in enumerate(by_text):
-            chosen[text, list(heads)] = True
-        return chosen.to(context.device)
-
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
-        """(D,): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
+        """(1, D): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
         _, _, T, S = call.sizes
-        real = call.origin.real
         if S - call.origin.extra > T and not call.origin.across:
             raise ValueError(
                 f'to="mean" is the mean over the tokens of one forward, and this one has {T} of {S} tokens, the others '
                 "are cached; give the values: to={(layer, head): tensor of the head's width}"
             )
         rows = context.detach().to(torch.promote_types(context.dtype, torch.float32))
-        if self.by_text is not None:
-            ones = torch.ones_like(rows[..., :1], dtype=torch.bool)
-            counted = ones if real is None else real.to(rows.device)[..., None]
-            return rows.masked_fill(~counted, 0).sum(1, keepdim=True) / counted.sum(1, keepdim=True).clamp(min=1)
-        rows = rows.flatten(0, 1) if real is None else rows[real.to(rows.device)]
-        return rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[-1])
-
-    def _fitted(self, value: Tensor, head: int, context: Tensor) -> Tensor:
-        B, _, T, D = context.shape
-        shape = tuple(value.shape)
-        if shape not in {(D,), (T, D), (B, T, D)}:
-            raise ValueError(
-                f"head {self.layer}.{head} hands over {B} × {T} × {D} numbers (texts × tokens × width) here, and is to "
-                f"hand over values of shape {shape}; give ({D},), ({T}, {D}) or ({B}, {T}, {D})"
-            )
-        return value.to(context.device, context.dtype)
+        real = torch.ones_like(rows[..., 0], dtype=torch.bool) if call.origin.real is None else call.origin.real
+        real = real.to(rows.device)[..., None]
+        sums, counts = rows.masked_fill(~real, 0).sum(1, keepdim=True), real.sum(1, keepdim=True)
+        if self.by_text is None:
+            sums, counts = sums.sum(0), counts.sum(0)
+        return sums / counts.clamp(min=1)
 
 
 @runtime_checkable
@@ -195,12 +178,7 @@ class CallEdit:
             edit.check(call)
         masks = [edit.removed(call, positions) for edit, call, positions in edits]
         self.masks = [mask for mask in masks if mask is not None]
-
-    @property
-    def removed(self) -> Mask | None:
-        """The removed edges as a mask."""
-        masks: list[Mask] = list(self.masks)
-        return reduce(And, masks) if masks else None
+        self.removed: Mask | None = reduce(and_, self.masks) if self.masks else None
 
     def rows(self) -> Tensor:
         """(R,): the queries that lose an edge."""
@@ -215,14 +193,15 @@ class CallEdit:
 
     def replace_rows(self, context: Tensor, call: Call) -> Tensor:
         """(B, H, T, D), with the rows of the removed edges computed again, a few at a time."""
-        return context if self.removed is None else self._with_rows(context, call, 0)
+        return self._with_rows(context, call, 0)
 
     def replace_weights(self, weights: Tensor, call: Call) -> Tensor:
         """(B, H, T, S), likewise."""
-        return weights if self.removed is None else self._with_rows(weights, call, 1)
+        return self._with_rows(weights, call, 1)
 
     def _with_rows(self, whole: Tensor, call: Call, index: int) -> Tensor:
-        assert self.removed is not None
+        if self.removed is None:
+            return whole
         B, H, _, S = call.sizes
         call, rows = changed(call, mask=call.mask & self.removed), self.rows()
         parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
+from regard.heads.calls.basis import FROM_CALL, Fact, How, assumed, unknown
 from regard.heads.calls.score_origin import Memory
 from regard.support.vocabulary import HEADS
 
@@ -25,7 +25,7 @@ class HeadAxis(NamedTuple):
     one are windows. grouped: the last two of them are heads.
     """
 
-    axis: int | None = None
+    axis: int = -3
     split: tuple[int, int] | None = None
     fact: Fact = FROM_CALL
     grouped: bool = False
@@ -33,7 +33,12 @@ class HeadAxis(NamedTuple):
     @property
     def reorders(self) -> bool:
         """Are the heads elsewhere than in the last of the leading axes?"""
-        return self.axis not in (None, -3)
+        return self.axis != -3
+
+    @property
+    def unknown(self) -> str:
+        """Why it is not known where the heads are; "" where it is."""
+        return self.fact.reason if self.fact.how is How.UNKNOWN else ""
 
     def apply(self, t: Tensor) -> Tensor:
         """(…, x, y) → (B, H, x, y)."""
@@ -46,9 +51,7 @@ class HeadAxis(NamedTuple):
             return windows.transpose(1, 2).flatten(0, 1)
         if self.grouped:
             t = t.flatten(-4, -3)
-        if self.axis is not None and self.axis != -3:
-            t = t.movedim(self.axis, -3)
-        return t.flatten(0, -4)
+        return t.movedim(self.axis, -3).flatten(0, -4)
 
 
 def declared_heads(modules: Iterable[nn.Module]) -> int | None:
@@ -73,11 +76,6 @@ def find_head_axis(
     """The heads of a call (…, T, S): declared: by a module. batch: how many texts. viewed: (B, H), by a later view.
     q: how its queries lie in memory. by_convention: the function that was called has heads before the queries.
     given: how many texts of T tokens the module around the call was given, windows of an image among them.
-
-    >>> find_head_axis((2, 4, 9, 7, 7), declared=4, batch=2).axis
-    -4
-    >>> print(find_head_axis((2, 4, 9, 7, 7), declared=None, batch=2).fact)
-    unknown: its weights are (2, 4, 9, 7, 7), and nothing says which axis holds the heads
     """
     lead = shape[:-2]
     if not lead:
@@ -95,14 +93,11 @@ def find_head_axis(
     fitting = [axis for axis in axes if shape[axis] == declared]
     if len(fitting) == 1:
         return HeadAxis(fitting[0])
-    what = f"its weights are {tuple(shape)}"
     if not declared and by_convention:
-        return HeadAxis(-3, None, assumed("heads are in the axis before the queries"))
-    if not declared:
-        return HeadAxis(-3, None, unknown(f"{what}, and nothing says which axis holds the heads"))
-    return HeadAxis(
-        -3, None, unknown(f"{what}, and {len(fitting) or 'none'} of the axes may hold its {declared} heads")
-    )
+        return HeadAxis(fact=assumed("heads are in the axis before the queries"))
+    why = f"{len(fitting) or 'none'} of the axes may hold its {declared} heads"
+    why = why if declared else "nothing says which axis holds the heads"
+    return HeadAxis(fact=unknown(f"its weights are {tuple(shape)}, and {why}"))
 
 
 def _of_one_axis(
@@ -110,20 +105,20 @@ def _of_one_axis(
 ) -> HeadAxis:
     """(N, T, S): texts and heads in one axis."""
     if viewed is not None and viewed[0] * viewed[1] == N:
-        return HeadAxis(None, viewed)
+        return HeadAxis(-3, viewed)
     if given == N != batch:  # windows, of one head
-        return HeadAxis(None, (N, 1))
+        return HeadAxis(-3, (N, 1))
     if declared and batch and N % (batch * declared) == 0:  # more than one window for each text, perhaps
-        return HeadAxis(None, (N // declared, declared))
+        return HeadAxis(-3, (N // declared, declared))
     if batch == N:
-        return HeadAxis(None, (N, 1))
+        return HeadAxis(-3, (N, 1))
     if not batch:
-        return HeadAxis(None, (N, 1), assumed(f"{N} texts of one head"))
+        return HeadAxis(-3, (N, 1), assumed(f"{N} texts of one head"))
     if N % batch:
         reason = f"its weights are {N} matrices for {batch} texts" + (f" and {declared} heads" if declared else "")
-        return HeadAxis(None, (N, 1), unknown(reason))
+        return HeadAxis(-3, (N, 1), unknown(reason))
     heads = N // batch
-    return HeadAxis(None, (batch, heads), assumed(f"{N} matrices are {heads} heads for each of {batch} texts"))
+    return HeadAxis(-3, (batch, heads), assumed(f"{N} matrices are {heads} heads for each of {batch} texts"))
 
 
 def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None, by_convention: bool) -> HeadAxis:
@@ -132,7 +127,7 @@ def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None
     if declared is None or declared == H:
         return HeadAxis(-3)
     if declared == 1 or declared * (batch or 0) == B:
-        return HeadAxis(None, (B // declared, declared))
+        return HeadAxis(-3, (B // declared, declared))
     if by_convention:
         return HeadAxis(-3)
     what = f"its weights are {tuple(shape)} and it has {declared} heads, which are not in the second axis"

@@ -1,9 +1,8 @@
 """Proof that the keys of an attention call begin with those of an earlier one, bit for bit.
 
 A cache may be copied, cut back or reordered between two forwards, so their sizes prove nothing. Keys are compared
-themselves where they were kept. Otherwise their fingerprints are: 64 bits for each key of each text. Where a model
-computes its weights itself, the keys are not known, and the values that its weights multiply take their place: they are
-cached together.
+themselves where they were kept, otherwise their fingerprints: 64 bits for each key of each text. Where a model computes
+its weights itself, the keys are not known, and the values, which are cached with them, take their place.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class ScoreOrigins:
         ends = name in _ENDS
         if ends and (name not in _MIX_HEADS or target.dim() < 4):
             return
-        values = list(_tensors((*args, *kwargs.values())))
+        values = list(tensors_in((*args, *kwargs.values())))
         for value in values:
             if (memory := self.of(value)) is not None:
                 if not ends or (
@@ -81,17 +81,12 @@ class ScoreOrigins:
 
 
 def learned(tensor: Tensor) -> bool:
-    """Is this a parameter, or a view of one?
-
-    >>> import torch
-    >>> weight = nn.Parameter(torch.zeros(5, 3))
-    >>> learned(weight.T), learned(weight[:2]), learned(torch.zeros(5, 3))
-    (True, True, False)
-    """
+    """Is this a parameter, or a view of one?"""
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
-def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
+def tensors_in(values: tuple[Any, ...]) -> Iterator[Tensor]:
+    """The tensors among the arguments of a function, also in short lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

@@ -18,37 +18,26 @@ _TILE = 2**24  # entries of a dense mask at a time
 _ROWS = 512  # rows of a model's own weights at a time
 
 
-def is_plain_mask(mask: Mask) -> bool:
-    """Is the mask made of causal, window and padding only? Then counting needs no T × S tile."""
-    return mask.parts().rest is None
-
-
 def is_counted_by_mask(attention: Attention) -> bool:
-    """Does a plain mask alone decide which keys are visible?"""
-    return isinstance(attention, QK) and attention.bias is None and is_plain_mask(attention.mask)
+    """Does a mask of causal, window and padding alone decide which keys are visible? Counting needs no T × S tile."""
+    return isinstance(attention, QK) and attention.bias is None and attention.mask.parts().rest is None
 
 
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
-    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted.
-
-    >>> from regard.attention.masks import causal
-    >>> empty = torch.empty(1, 2, 3, 0)
-    >>> count, distance = visible_key_counts(WatchedCall(QK(q=empty, k=empty, mask=causal())))
-    >>> count, distance
-    (tensor([[[1., 2., 3.]]]), tensor([[[0.0000, 0.5000, 1.0000]]]))
-    """
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted."""
     attention = call.attention
-    if is_counted_by_mask(attention):
-        count, total = _plain_rows(call, attention.mask)
-    elif (
-        isinstance(attention, OwnWeights)
-        and not call.origin.extra
-        and is_plain_mask(mask := _mask_behind(call, attention))
-    ):
+    mask = attention.mask if is_counted_by_mask(attention) else None
+    if isinstance(attention, OwnWeights) and not call.origin.extra:
+        mask = _mask_behind(call, attention)
+    if mask is not None and mask.parts().rest is None:
         count, total = _plain_rows(call, mask)
     else:
-        parts = [_tile_rows(call, rows) for rows in row_tiles(call)]
-        count, total = (torch.cat([part[i] for part in parts], -1) for i in (0, 1))
+        parts = []
+        for rows in row_tiles(call):
+            tile = visible_tile(call, rows)
+            apart = (rows[:, None] + call.shift - torch.arange(call.sizes[3], device=call.device)).abs()
+            parts.append((tile.sum(-1), (tile * apart).sum(-1).double()))
+        count, total = (torch.cat(part, -1) for part in zip(*parts, strict=True))
     counted = count > 0
     if call.origin.real is not None:
         counted = counted & call.origin.real[:, None].to(counted.device)
@@ -57,13 +46,7 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
 
 
 def queries_per_key(call: WatchedCall) -> Tensor:
-    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers.
-
-    >>> from regard.attention.masks import causal
-    >>> empty = torch.empty(1, 2, 3, 0)
-    >>> queries_per_key(WatchedCall(QK(q=empty, k=empty, mask=causal())))
-    tensor([[[3, 2, 1]]])
-    """
+    """How many of the queries that count may see each key: (B or 1, H or 1, S), integers."""
     (B, _, T, S), real_rows = call.sizes, call.origin.real
     if not is_counted_by_mask(call.attention):
         total = torch.zeros(1, dtype=torch.long, device=call.device)
@@ -76,12 +59,7 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     parts = call.attention.mask.parts()
     real = torch.ones(1, T, device=call.device) if real_rows is None else real_rows.to(call.device)
     row = torch.arange(S, device=call.device) - (S - T)  # the query at the position of each key
-    low = row if parts.causal else torch.zeros_like(row)
-    high = torch.full_like(row, T)
-    if parts.window is not None:
-        low, high = torch.maximum(low, row - parts.window + 1), torch.minimum(high, row + parts.window)
-    low = low.clamp(0, T)
-    count = _sums(real.long(), low, torch.maximum(high.clamp(0, T), low))
+    count = _sums(real.long(), *_visible_range(parts, row, T, of_queries=True))
     return (count * _real_keys(parts, S, call.device))[:, None]
 
 
@@ -129,28 +107,23 @@ def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
     return (behind + ahead)[:, None], distance[:, None].double()
 
 
-def _visible_range(parts: Parts, at: Tensor, S: int) -> tuple[Tensor, Tensor]:
-    """The keys [low, high) that a query at each of these positions may see, padding aside."""
-    low, high = torch.zeros_like(at), torch.full_like(at, S)
+def _visible_range(parts: Parts, at: Tensor, size: int, of_queries: bool = False) -> tuple[Tensor, Tensor]:
+    """Of `size` keys, those, [low, high), that a query at each position may see; or of queries, those that see a key."""
+    low, high = torch.zeros_like(at), torch.full_like(at, size)
     if parts.window is not None:
         low, high = at - parts.window + 1, at + parts.window
-    if parts.causal:
+    if parts.causal and of_queries:
+        low = torch.maximum(low, at)
+    elif parts.causal:
         high = torch.minimum(high, at + 1)
-    low = low.clamp(0, S)
-    return low, torch.maximum(high.clamp(0, S), low)
+    low = low.clamp(0, size)
+    return low, torch.maximum(high.clamp(0, size), low)
 
 
 def _sums(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The sums of values (B, S) over the ranges [low, high): (B, number of ranges)."""
     running = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
     return running[:, high] - running[:, low]
-
-
-def _tile_rows(call: WatchedCall, rows: Tensor) -> tuple[Tensor, Tensor]:
-    S = call.sizes[3]
-    tile = visible_tile(call, rows)
-    apart = (rows[:, None] + call.shift - torch.arange(S, device=call.device)).abs()
-    return tile.sum(-1), (tile * apart).sum(-1).double()
 
 
 def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:

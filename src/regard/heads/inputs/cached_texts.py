@@ -37,29 +37,17 @@ class CachedText(NamedTuple):
 
     ids: Tensor
     first: Tensor  # (B,)
-    marks: Tensor  # (B, S): fingerprints of the last S keys
+    marks: Tensor  # (B, S): fingerprints of the last S keys; until one is needed, a copy of the keys, (B, H, S, D)
 
 
-class UnmarkedText(NamedTuple):
-    """The same with a copy of the keys: most texts are never read on, and their fingerprints never needed."""
+def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> CachedText | None:
+    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if any.
 
-    ids: Tensor
-    first: Tensor
-    keys: Tensor  # (B, H, S, D)
-
-    def marked(self) -> CachedText:
-        """With fingerprints in place of the keys."""
-        return CachedText(self.ids, self.first, fingerprint(self.keys))
-
-
-ReadText = CachedText | UnmarkedText
-
-
-def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> ReadText | None:
-    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if any."""
+    Most texts are never read on, and the fingerprints of their keys never needed.
+    """
     if call.origin.fingerprint is not None:
         return CachedText(ids, first, call.origin.fingerprint)
-    return UnmarkedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None
+    return CachedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None
 
 
 class CachedTexts:
@@ -67,24 +55,26 @@ class CachedTexts:
 
     def __init__(self) -> None:
         self._known: dict[str, list[CachedText]] = {}
-        self._new: dict[str, list[ReadText]] = {}  # since the last look-up
+        self._new: dict[str, list[CachedText]] = {}  # since the last look-up
 
-    def remember(self, layer: str, text: ReadText) -> None:
+    def remember(self, layer: str, text: CachedText) -> None:
         """The layer has read this."""
         new = self._new.setdefault(layer, [])
         new.append(text)
-        held = sum(one.keys.numel() * one.keys.element_size() for one in new if isinstance(one, UnmarkedText))
+        held = sum(one.marks.nbytes for one in new if one.marks.dim() == 4)
         if len(new) > KEPT or held > HELD:
             self._settle(layer)
 
     def _settle(self, layer: str) -> list[CachedText]:
         """All texts that the layer has read, without those that are the beginning of another."""
-        for new in self._new.pop(layer, []):
-            text = new.marked() if isinstance(new, UnmarkedText) else new
-            begun = text.marks if text.marks.shape[1] == text.ids.shape[1] else None
-            texts = [one for one in self._known.get(layer, []) if begun is None or not _begins(begun, one.marks)]
-            self._known[layer] = [*texts, text][-KEPT:]
-        return self._known.get(layer, [])
+        texts = self._known.setdefault(layer, [])
+        for text in self._new.pop(layer, []):
+            marks = fingerprint(text.marks) if text.marks.dim() == 4 else text.marks
+            if marks.shape[1] == text.ids.shape[1]:
+                texts = [one for one in texts if not torch.equal(marks[:, : one.marks.shape[1]], one.marks)]
+            texts = [*texts, text._replace(marks=marks)][-KEPT:]
+        self._known[layer] = texts
+        return texts
 
     def lengths(self, layer: str) -> list[int]:
         """How long the texts are that the layer has read, the latest first."""
@@ -98,41 +88,30 @@ class CachedTexts:
         """
         past, before = marks[:, : marks.shape[1] - T], None if total is None else total - T
         texts = self._settle(layer)[::-1]
-        same = [t for t in texts if t.marks.shape[0] == past.shape[0]]
-        if found := _of_length([one for t in same if (one := _beginning(t, past, before)) is not None], before):
-            return _only(found)
-        rows = [
-            _only(_of_length([one for t in texts if (one := _row(t, row, before)) is not None], before)) for row in past
-        ]
+        same = [_beginning(text, past, before) for text in texts if text.marks.shape[0] == past.shape[0]]
+        if any(same):
+            return _only(same, before)
+        rows = [_only([_row(text, row, before) for text in texts], before) for row in past]
         known = [row for row in rows if row is not None]
         if len(known) < len(rows) or len({row.ids.shape[1] for row in known}) != 1:
             return None
         return CachedText(*(torch.cat(parts) for parts in zip(*known, strict=True)))
 
 
-def _of_length(texts: list[CachedText], length: int | None) -> list[CachedText]:
-    """Those with so many tokens, where that is known and some have."""
-    return [text for text in texts if text.ids.shape[1] == length] or texts
-
-
-def _only(texts: list[CachedText]) -> CachedText | None:
-    """The first, if all have the same ids."""
-    same = all(torch.equal(text.ids, texts[0].ids) for text in texts[1:])
-    return texts[0] if texts and same else None
-
-
-def _begins(marks: Tensor, shorter: Tensor) -> bool:
-    return torch.equal(marks[:, : shorter.shape[1]], shorter)
+def _only(texts: list[CachedText | None], length: int | None) -> CachedText | None:
+    """The first, if all have the same ids; of those with so many tokens, where that is known and some have."""
+    known = [text for text in texts if text is not None]
+    known = [text for text in known if text.ids.shape[1] == length] or known
+    return known[0] if known and all(torch.equal(text.ids, known[0].ids) for text in known[1:]) else None
 
 
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
     """The whole text if these are its last keys, or its beginning if they are its first ones.
 
-    Where its last keys are like its first ones, its length decides, if that is known: keys need not depend on
-    positions.
+    Where its last keys are like its first ones (keys need not depend on positions), its length decides, if known.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
-    begins = P < size == length and _begins(text.marks, past)
+    begins = P < size == length and torch.equal(text.marks[:, :P], past)
     if size >= P and not (begins and total != length) and torch.equal(text.marks[:, size - P :], past):
         return text._replace(marks=past)
     return CachedText(text.ids[:, :P], text.first, past) if begins else None
@@ -164,8 +143,7 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
     allowed = mask.seen if isinstance(mask, Dense) else mask.keep
     if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
         return call
-    used = allowed[..., :length]
-    numbers: dict[str, Any] = {"mask": Dense(used) if isinstance(mask, Dense) else Padding(used)}
+    numbers: dict[str, Any] = {"mask": type(mask)(allowed[..., :length])}
     if isinstance(attention, QK):
         if attention.bias is not None:
             return call

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.calls.call import OwnWeights, TextIds, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.key_source import EncoderTexts, KeySource, encoder_length, is_self_attention
-from regard.heads.inputs.module_call import CallInputs, ModuleCall
+from regard.heads.inputs.module_call import NO_SOURCE, CallInputs, Given, KeySource, ModuleCall, is_self_attention
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
-from regard.heads.inputs.positions import Given, has_length, positions_of, whole_text
+from regard.heads.inputs.positions import has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
+from regard.support.arguments import is_integer
 from regard.support.hidden_scores import may_see
 from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
@@ -51,13 +53,16 @@ class InputTracker:
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> None:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs, name: str = "") -> None:
         """A module is called."""
         if not self.calls:
-            self.leading_sizes = _leading_sizes(args, kwargs)
-            self.arguments = [v for v in (*args, *kwargs.values()) if _holds_integers(v)] if self.tokens else []
+            values = (*args, *kwargs.values())
+            first = next((v for v in values if isinstance(v, Tensor)), None)
+            self.leading_sizes = tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
+            self.arguments = [v for v in values if _holds_integers(v)] if self.tokens else []
         may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
+        is_asked = is_asked and not isinstance(module, nn.Transformer)  # its encoder and its decoder get their own text
         inputs = self._inputs_of(module, args, kwargs) if is_asked else None
         self._told += inputs is not None
         self.calls.append(ModuleCall(module, args, kwargs, inputs, self.calls[-1] if self.calls else None, name))
@@ -153,11 +158,10 @@ class InputTracker:
         if real is not None:
             return call.with_origin(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
         if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
-            if (real := in_blocks(inputs.real, call)) is not None:
-                return call.with_origin(real=real), assumed(
-                    f"the text is in blocks of {call.sizes[2]} tokens, in their order"
-                )
-            return call, unknown("the padding mask is of the text, not of these queries")
+            if (real := in_blocks(inputs.real, call)) is None:
+                return call, unknown("the padding mask is of the text, not of these queries")
+            fact = assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
+            return call.with_origin(real=real), fact
         return call, FROM_CALL
 
     def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
@@ -187,12 +191,10 @@ class InputTracker:
         queries = None
         if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
             queries = for_batch(inputs.ids, B)
-        source = next((call.source for call in reversed(self.calls) if call.source.name), KeySource())
+        source = next((call.source for call in reversed(self.calls) if call.source.name), NO_SOURCE)
         keys = self.encoder_texts.of(source.states)
-        fits = keys is not None and keys.ids.shape == (B, S)
-        return call.with_origin(
-            query_text=None if queries is None else TextIds(queries), key_text=keys if fits else None
-        )
+        keys = keys if keys is not None and keys.ids.shape == (B, S) else None
+        return call.with_origin(query_text=None if queries is None else TextIds(queries), key_text=keys)
 
     def check_used(self) -> None:
         """Raise ValueError where the tokens or the padding given by the user fit no call."""
@@ -202,47 +204,42 @@ class InputTracker:
     def _innermost_inputs(self) -> CallInputs:
         return (self.calls[-1].known if self.calls else None) or CallInputs()
 
-    def _inputs_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallInputs | None:
+    def _inputs_of(self, module: nn.Module, args: Args, kwargs: Kwargs) -> CallInputs | None:
         """What the arguments of a module say about its inputs, and what is known from the call around it."""
-        if isinstance(module, nn.Transformer):
-            return None  # its encoder and its decoder each get their own text
         outer = self._innermost_inputs()
         arguments = self._input_arguments(module, args, kwargs)
-        inputs = None
-        if arguments or not self.calls or (args and self._may_receive_ids(module)):
-            inputs = _read_inputs(arguments, args)
-        source_length = encoder_length(kwargs)
+        may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
+        is_read = arguments or not self.calls or may_receive_ids
+        inputs = _read_inputs(arguments, args) if is_read else None
+        states = kwargs.get(ENCODER_STATES)
+        source_length = states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
         if inputs is None:
-            starts_decoder = source_length is not None and source_length > 0 and outer.source_length is None
+            starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            _inherit_ids(inputs, outer)
+            inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
 
-    def _input_arguments(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The arguments that may describe the inputs, by name."""
         if self.calls:  # finding the names of positional arguments takes too long for every module
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
-            arguments = _by_name(module, args, kwargs)
+            names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
+            arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
             arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
         return arguments
 
-    def _may_receive_ids(self, module: nn.Module) -> bool:
-        """May this module, inside the model, be the first to be called with ids?"""
-        return bool(module._modules) and len(self.calls) < ID_DEPTH and not self._told
-
     def _sources(self) -> tuple[KeySource, KeySource]:
         """Where the innermost module, and the one around it, have their keys from."""
-        none = KeySource()
-        own = self.calls[-1].source if self.calls else none
-        return own, self.calls[-2].source if len(self.calls) > 1 else none
+        own = self.calls[-1].source if self.calls else NO_SOURCE
+        return own, self.calls[-2].source if len(self.calls) > 1 else NO_SOURCE
 
     def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
         """By the length of the encoder's text, by the arguments of the modules, or by the module's name."""
@@ -263,35 +260,44 @@ class InputTracker:
         if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
             return real
         own, outer = self._sources()
-        _, _, T, S = call.sizes
-        is_other_text = call.origin.across or own.name or outer.name == "context" or inputs.source_length == S
-        return None if is_other_text or T != S or not T else self._queries_of_mask(call)
-
-    def _queries_of_mask(self, call: WatchedCall) -> Tensor | None:
-        B, _, _, S = call.sizes
+        B, _, T, S = call.sizes
+        if call.origin.across or own.name or outer.name == "context" or inputs.source_length == S or not T == S > 0:
+            return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
 
 
-def _read_inputs(arguments: dict[str, Any], args: tuple[Any, ...]) -> CallInputs | None:
+class EncoderTexts:
+    """The texts of the outputs of modules that are alive: a copy, such as beam search makes, is of an unknown text."""
+
+    def __init__(self) -> None:
+        self._known = WeakTensorKeyDictionary()
+
+    def remember(self, output: Any, text: TextIds) -> None:
+        """A module that read this text returned this output; the innermost module knows best."""
+        values = tuple(output.values()) if isinstance(output, Mapping) else output
+        states = values[0] if isinstance(values, (tuple, list)) and values else values
+        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
+            self._known.setdefault(states, text)
+
+    def of(self, states: Tensor | None) -> TextIds | None:
+        """The text that these states are of, if it is known."""
+        return None if states is None else self._known.get(states)
+
+
+def _read_inputs(arguments: dict[str, Any], args: Args) -> CallInputs | None:
     """Token ids and padding from the arguments of a module; None where there are neither."""
-    ids = _read_ids(arguments, args)
+    # An argument with the name of ids, or the first one, if it holds integers.
+    candidates = (*(arguments.get(name) for name in IDS), *args[:1])
+    ids = next((one for one in candidates if _holds_integers(one)), None)
+    ids = ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
     real = _read_padding(arguments)
     if ids is None and real is None:
         return None
-    embedded = arguments.get("inputs_embeds")
-    length = ids.shape[1] if ids is not None else None
+    length, embedded = None if ids is None else ids.shape[1], arguments.get("inputs_embeds")
     if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
         length = embedded.shape[1]
     return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and _holds_integers(args[1]))
-
-
-def _read_ids(arguments: dict[str, Any], args: tuple[Any, ...]) -> Tensor | None:
-    """(B, n): an argument with the name of ids, or the first one if it holds integers."""
-    ids = next((arguments[name] for name in IDS if _holds_integers(arguments.get(name))), None)
-    if ids is None and args and _holds_integers(args[0]):
-        ids = args[0]
-    return ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
 
 
 def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
@@ -305,25 +311,6 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
             real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
-
-
-def _inherit_ids(inputs: CallInputs, outer: CallInputs) -> None:
-    """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
-    if inputs.ids is not None or inputs.real is None or outer.ids is None:
-        return
-    if inputs.real.shape == (outer.ids if outer.real is None else outer.real).shape:
-        inputs.ids, inputs.length = outer.ids, outer.length
-
-
-def _leading_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
-    return tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
-
-
-def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by name, the positional ones as well."""
-    names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
-    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 @lru_cache(maxsize=4096)
@@ -368,15 +355,11 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
         call = call.with_origin(first=first - before, dropped=dropped if before else None)
     if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
         if first is None:
-            counts = torch.ones(B, 1, T, dtype=torch.bool, device=call.device)
-            first = first_visible(
-                call, counts if call.origin.real is None else counts & call.origin.real[:, None].to(call.device)
-            )
+            counted, real = torch.ones(B, 1, T, dtype=torch.bool, device=call.device), call.origin.real
+            first = first_visible(call, counted if real is None else real[:, None].to(call.device))
         inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
     return call
 
 
 def _holds_integers(t: Any) -> bool:
-    if not isinstance(t, Tensor):
-        return False
-    return not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
+    return isinstance(t, Tensor) and is_integer(t)

@@ -5,17 +5,65 @@ Most modules contain no attention, so the arguments are read when an attention c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall
-from regard.heads.inputs.cached_texts import CachedText, ReadText
-from regard.heads.inputs.key_source import KeySource, key_source
-from regard.heads.inputs.positions import Given, given_to, is_given_image
+from regard.heads.calls.call import Args, Kwargs, WatchedCall
+from regard.heads.inputs.cached_texts import CachedText
+from regard.support.vocabulary import CACHES, KEY_SOURCES
+
+IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
+
+
+class KeySource(NamedTuple):
+    """The argument with which a module was given another text for its keys ("" if none), its length and its value.
+
+    twin: the text may also be the same, or its positions: it is as long, and nothing says what it is.
+    """
+
+    name: str = ""
+    length: int = 0
+    states: Tensor | None = None
+    twin: bool = False
+
+
+NO_SOURCE = KeySource()
+
+
+class Given(NamedTuple):
+    """What the module around a call was given: the shape of its first tensor, and whether there is a cache."""
+
+    shape: tuple[int, ...] = ()
+    cached: bool = False
+
+    def texts_of(self, T: int) -> int | None:
+        """How many texts of T tokens this is; None where it is none.
+
+        (T, E), (B, T, E), (T, B, E), an image (B, rows, columns, E) or (B, E, rows, columns), or heads (B, H, T, D).
+        """
+        match self.shape:
+            case ():
+                return None
+            case (length,) | (length, _) if length == T:
+                return 1
+            case (texts, *inside, _) if inside and (math.prod(inside) == T or inside[-1] == T):
+                return texts
+            case (length, texts, _) if length == T:
+                return texts
+            case (texts, _, *inside) if len(inside) > 1 and math.prod(inside) == T:
+                return texts
+        return None
+
+    def is_image_of(self, S: int) -> bool:
+        """Is this an image of S places, (B, rows, columns, E) or (B, E, rows, columns)?"""
+        return len(self.shape) == 4 and S in (math.prod(self.shape[1:3]), math.prod(self.shape[2:]))
 
 
 @dataclass
@@ -27,7 +75,7 @@ class CallInputs:
     length: int | None = None  # n
     total: int | None = None  # tokens of the text so far, those of this call included, where that is said
     past: CachedText | None = None  # what earlier calls read, where the keys of the first attention prove it
-    read: ReadText | None = None  # what the first attention inside has read by now
+    read: CachedText | None = None  # what the first attention inside has read by now
     layer: str | None = None  # that attention
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
@@ -36,6 +84,13 @@ class CallInputs:
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
+
+    def inherit_ids(self, outer: CallInputs) -> None:
+        """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
+        if self.ids is not None or self.real is None or outer.ids is None:
+            return
+        if self.real.shape == (outer.ids if outer.real is None else outer.real).shape:
+            self.ids, self.length = outer.ids, outer.length
 
 
 class Piece(NamedTuple):
@@ -50,11 +105,6 @@ class ModuleCall:
     """A module call in progress; inputs: what it was given, None where its arguments say nothing about that.
 
     outer: the call around it. name: the dotted name of the module.
-
-    >>> import torch
-    >>> call = ModuleCall(nn.Identity(), (torch.zeros(2, 5, 7),), {}, None)
-    >>> call.given.shape, call.of_image
-    ((2, 5, 7), False)
     """
 
     def __init__(
@@ -95,3 +145,66 @@ class ModuleCall:
     def arguments(self) -> tuple[Any, ...]:
         """All of its arguments."""
         return (*self.args, *self.kwargs.values())
+
+
+def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
+    """The argument that holds another text for the keys."""
+    sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
+    if isinstance(module, MultiHeadAttention):
+        sources["context"] = _argument(1, "source", args, kwargs)  # as other layers call it
+    for name, states in sources.items():
+        if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
+            return KeySource(name, states.shape[-2], states)
+    if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
+        key = _argument(1, "key", args, kwargs)
+        if isinstance(key, Tensor) and not key.is_nested:
+            length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
+            return KeySource("key", length, key, twin=True)
+    return _source_by_position(args)
+
+
+def _source_by_position(args: Args) -> KeySource:
+    """A second text of another length among the arguments, (B, S, F) beside (B, T, E)."""
+    texts = [t for t in args if isinstance(t, Tensor) and t.dim() == 3 and t.is_floating_point()]
+    if not texts or texts[0] is not args[0]:
+        return NO_SOURCE
+    text, is_nested = texts[0], any(t.is_nested for t in texts)
+    others = [t for t in texts if t is not text and (is_nested or t.shape[0] == text.shape[0])]
+    other = next((t for t in others if _length(t) != _length(text)), None)
+    if other is None:
+        return KeySource(twin=len(others) == 1)  # two more are keys and values
+    return KeySource("position", _length(other), other)
+
+
+def _length(text: Tensor) -> int:
+    return 0 if text.is_nested else text.shape[1]
+
+
+def is_self_attention(args: Args, kwargs: Kwargs) -> bool:
+    """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
+    return _argument(0, "query", args, kwargs) is _argument(1, "key", args, kwargs)
+
+
+def _argument(i: int, name: str, args: Args, kwargs: Kwargs) -> Any:
+    return args[i] if len(args) > i else kwargs.get(name)
+
+
+def given_to(args: Args, kwargs: Kwargs) -> Given:
+    """The shape of the first tensor among the arguments; token ids count as vectors of one number."""
+    cached = any(kwargs.get(name) is not None for name in CACHES) if kwargs else False
+    for value in args or kwargs.values():
+        if isinstance(value, Tensor) and value.dim() and not value.is_nested:
+            shape = tuple(value.shape)
+            return Given(shape if value.is_floating_point() else (*shape, 1), cached)
+    return Given((), cached)
+
+
+def is_given_image(args: Args, kwargs: Kwargs) -> bool:
+    """Is a module called with an image and with no token ids?"""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    if any(kwargs.get(name) is not None for name in IMAGES):
+        return not any(t.dtype in (torch.int64, torch.int32) for t in tensors)
+    if not tensors or tensors[0].is_nested or tensors[0].dim() != 4:
+        return False
+    _, channels, rows, columns = tensors[0].shape
+    return channels in (1, 3) and rows == columns

@@ -2,10 +2,9 @@
 
 A key that nobody may see says nothing about the query at its place: under a strictly causal mask that is the last
 token, and in sparse attention any token that no query chose. Padding is what the model was given as padding, a mask
-with one row for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is read
-as padding where it is nothing but that: all keys, or all earlier ones, except for the same keys in every row. Such a
-mask may also be a pattern of the model, so texts must differ in it, or the model must have been called with a mask of
-keys.
+with one row for all queries; and what sees nothing and is seen by nobody. A mask that is written out, T × S, is padding
+where it is all keys, or all earlier ones, except for the same keys in every row. Such a mask may also be a pattern of
+the model, so texts must differ in it, or the model must have been called with a mask of keys.
 """
 
 from __future__ import annotations
@@ -31,15 +30,6 @@ def real_queries(call: WatchedCall, given: Callable[[Tensor], bool] = lambda col
     """(B or 1, S or 1), False = padding; None where no mask hides a key from all queries.
 
     given: was the model called with a mask that hides these keys, False in (B, S)?
-
-    >>> from regard.attention.call import QK
-    >>> from regard.attention.masks import causal, dense, padding
-    >>> q = torch.empty(2, 1, 4, 0)
-    >>> real_queries(WatchedCall(QK(q=q, k=q, mask=causal() & padding([4, 2]))))
-    tensor([[ True,  True,  True,  True],
-            [ True,  True, False, False]])
-    >>> real_queries(WatchedCall(QK(q=q, k=q, mask=dense(torch.ones(4, 4).bool().tril(-1)))))
-    tensor([[True, True, True, True]])
     """
     attention = call.attention
     rules = [rule for rule in _all_of(attention.mask) if not isinstance(rule, _SEES_ITSELF)]

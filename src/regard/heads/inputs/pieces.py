@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ ACCEPTED = (
     "a tokenizer of regard, of transformers or of the package tokenizers; for a model without token ids, give the "
     'words instead: watch(model, tokens=["The", "cat"])'
 )
-_REMEMBERED = 64  # texts
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # how sentencepiece writes a byte
 
 
@@ -30,7 +30,7 @@ class Spelling(NamedTuple):
     continues: bool | None = None  # the word before; None where the characters on both sides decide
 
 
-Spell = Callable[[Sequence[int]], list[Spelling]]
+Spell = Callable[[Sequence[str]], list[Spelling]]  # from the names of tokens in a vocabulary
 
 
 class TextReader:
@@ -43,16 +43,11 @@ class TextReader:
     beginning: int | None = None
 
     def __init__(self) -> None:
-        self._remembered: dict[tuple[tuple[int, ...], tuple[bool, ...]], TextTokens] = {}
+        self._read_once = lru_cache(maxsize=64)(self._read)
 
     def read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
         """The tokens of one text; padding says which of them are padding."""
-        key = tuple(ids), tuple(padding)
-        if key not in self._remembered:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = self._read(ids, padding)
-        return self._remembered[key]
+        return self._read_once(tuple(ids), tuple(padding))
 
     def _read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
         raise NotImplementedError
@@ -66,13 +61,14 @@ class TokenReader(TextReader):
         inner: Any = tokenizer if hasattr(tokenizer, "id_to_token") else getattr(tokenizer, "backend_tokenizer", None)
         if hasattr(inner, "id_to_token") and hasattr(inner, "get_added_tokens_decoder"):
             added = inner.get_added_tokens_decoder()
-            self._names = {i: token.content for i, token in added.items()}
+            self._added = {i: token.content for i, token in added.items()}
             self.special = frozenset(i for i, token in added.items() if token.special)
-            self._spell = _spelling_of(inner)
+            self._name, self._size, self._spell = inner.id_to_token, 1 << 32, _spelling_of(inner)
         elif hasattr(tokenizer, "convert_ids_to_tokens") and hasattr(tokenizer, "convert_tokens_to_string"):
-            self._names = {i: str(token) for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
+            self._added = {i: str(token) for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
             self.special = frozenset(tokenizer.all_special_ids)
-            self._spell = _spelling_by_decoding(tokenizer)
+            self._name, self._size = tokenizer.convert_ids_to_tokens, len(tokenizer)
+            self._spell = _spelling_of_slow(tokenizer)
         else:
             raise ValueError(f"tokenizer is a {type(tokenizer).__name__}; give {ACCEPTED}")
         self.beginning: int | None = getattr(tokenizer, "bos_token_id", None)
@@ -80,13 +76,15 @@ class TokenReader(TextReader):
             self.beginning = getattr(tokenizer, "end", None)  # regard's: it stands between documents
 
     def _read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
+        names = [self._name(i) if 0 <= i < self._size and i not in self._added else None for i in ids]
         spelled: list[Spelling] = []
-        for is_added, run in groupby(ids, key=lambda i: i in self._names):
-            group = list(run)
-            if is_added:
-                spelled += [Spelling(self._names[i].encode(), i in self.special) for i in group]
+        for is_named, run in groupby(zip(ids, names, strict=True), key=lambda token: token[1] is not None):
+            if is_named:
+                spelled += self._spell([str(name) for _, name in run])
             else:
-                spelled += self._spell(group)
+                for i, _ in run:
+                    is_special = i in self.special or i not in self._added
+                    spelled.append(Spelling(self._added.get(i, f"<id {i}>").encode(), is_special))
         return _joined(spelled, padding)
 
 
@@ -115,8 +113,12 @@ class WordReader(TextReader):
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
         super().__init__()
-        numbers: dict[tuple[str, bool], int] = {}
-        self.ids = [[numbers.setdefault(word, len(numbers)) for word in _words(text)] for text in texts]
+        numbers: dict[tuple[str, bool], int] = {}  # each word, and whether it continues another
+        self.ids: list[list[int]] = []
+        for text in texts:
+            continues = text.continues if isinstance(text, TextTokens) else [False] * len(text)
+            words = zip(text, continues, strict=True)
+            self.ids.append([numbers.setdefault(word, len(numbers)) for word in words])
         self._tokens = list(numbers)
 
     def _read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
@@ -124,106 +126,72 @@ class WordReader(TextReader):
         return TextTokens([word for word, _ in tokens], [continues for _, continues in tokens], padding)
 
 
-def _words(text: Sequence[str]) -> list[tuple[str, bool]]:
-    """Each token, and whether it continues a word."""
-    continues = text.continues if isinstance(text, TextTokens) else [False] * len(text)
-    return list(zip(text, continues, strict=True))
-
-
 def _spelling_of(inner: Any) -> Spell:
     """How a tokenizer of the package tokenizers spells: its decoder says so."""
-    decoder, model = repr(inner.decoder), inner.model
-    suffix = getattr(model, "end_of_word_suffix", None) or (inner.decoder.suffix if "BPEDecoder" in decoder else None)
-
-    def names(ids: Sequence[int]) -> list[str | None]:
-        return [inner.id_to_token(i) if 0 <= i < 1 << 32 else None for i in ids]
-
+    decoder = repr(inner.decoder)
+    suffix = getattr(inner.model, "end_of_word_suffix", None) or (
+        inner.decoder.suffix if "BPEDecoder" in decoder else ""
+    )
     if "ByteLevel" in decoder:
-        return lambda ids: _bytes(ids, names(ids), byte_of_character(), suffix)
+        return partial(_bytes, alphabet=byte_of_character(), suffix=suffix)
     if suffix:
-        return lambda ids: _bytes(ids, names(ids), {}, suffix)
+        return partial(_bytes, alphabet={}, suffix=suffix)
     if "WordPiece" in decoder:
-        return lambda ids: _with_prefix(ids, names(ids), inner.decoder.prefix)
+        return partial(_with_prefix, prefix=inner.decoder.prefix)
     if "▁" in decoder:
-        return lambda ids: _sentencepiece(ids, names(ids))
+        return _sentencepiece
     if inner.decoder is None:  # every token is a word: decoding puts a space between them
-        return lambda ids: [
-            _unknown(i) if n is None else Spelling(f" {n}".encode(), False, False)
-            for i, n in zip(ids, names(ids), strict=True)
-        ]
-    return lambda ids: [
-        _unknown(i) if n is None else Spelling(n.encode()) for i, n in zip(ids, names(ids), strict=True)
-    ]
+        return lambda names: [Spelling(f" {name}".encode(), False, False) for name in names]
+    return lambda names: [Spelling(name.encode()) for name in names]
 
 
-def _spelling_by_decoding(tokenizer: Any) -> Spell:
+def _spelling_of_slow(tokenizer: Any) -> Spell:
     """How a slow tokenizer of transformers spells: by its alphabet of bytes, by ▁, or by what decoding adds."""
     if alphabet := getattr(tokenizer, "byte_decoder", None):
-        return lambda ids: _bytes(ids, _names(tokenizer, ids), alphabet, None)
-    if hasattr(tokenizer, "sp_model"):
-        return lambda ids: _sentencepiece(ids, _names(tokenizer, ids))
-    return lambda ids: _by_decoding(tokenizer, _names(tokenizer, ids), ids)
+        return partial(_bytes, alphabet=alphabet, suffix="")
+    return _sentencepiece if hasattr(tokenizer, "sp_model") else partial(_by_decoding, tokenizer)
 
 
-def _names(tokenizer: Any, ids: Sequence[int]) -> list[str | None]:
-    return [tokenizer.convert_ids_to_tokens(i) if 0 <= i < len(tokenizer) else None for i in ids]
-
-
-def _bytes(
-    ids: Sequence[int], names: Sequence[str | None], alphabet: dict[str, int], suffix: str | None
-) -> list[Spelling]:
+def _bytes(names: Sequence[str], alphabet: dict[str, int], suffix: str) -> list[Spelling]:
     """A character of the alphabet stands for a byte; cat</w> ends a word, so that the next token begins one."""
     spelled, ended = [], True
-    for i, name in zip(ids, names, strict=True):
-        if name is None:
-            spelled.append(_unknown(i))
-            continue
-        plain = name.removesuffix(suffix) if suffix else name
-        data = b"".join(bytes([alphabet[c]]) if c in alphabet else c.encode() for c in plain)
+    for name in names:
+        characters = name.removesuffix(suffix)
+        data = b"".join(bytes([alphabet[c]]) if c in alphabet else c.encode() for c in characters)
         spelled.append(Spelling((b" " if ended else b"") + data, False, not ended) if suffix else Spelling(data))
-        ended = bool(suffix) and name.endswith(suffix or "")
+        ended = name.endswith(suffix)
     return spelled
 
 
-def _sentencepiece(ids: Sequence[int], names: Sequence[str | None]) -> list[Spelling]:
+def _sentencepiece(names: Sequence[str]) -> list[Spelling]:
     """▁ is a space; <0xE7> is a byte."""
-    spelled = []
-    for i, name in zip(ids, names, strict=True):
-        byte = _BYTE.fullmatch(name or "")
-        data = bytes.fromhex(byte[1]) if byte else (name or "").replace("▁", " ").encode()
-        spelled.append(_unknown(i) if name is None else Spelling(data))
-    return spelled
-
-
-def _with_prefix(ids: Sequence[int], names: Sequence[str | None], prefix: str) -> list[Spelling]:
-    """##ice continues a word, every other token begins one."""
     return [
-        _unknown(i)
-        if name is None
-        else Spelling(name.removeprefix(prefix).encode(), False, True)
-        if name.startswith(prefix) and name != prefix
-        else Spelling(f" {name}".encode(), False, False)
-        for i, name in zip(ids, names, strict=True)
+        Spelling(bytes.fromhex(byte[1]) if (byte := _BYTE.fullmatch(name)) else name.replace("▁", " ").encode())
+        for name in names
     ]
 
 
-def _by_decoding(tokenizer: Any, names: Sequence[str | None], ids: Sequence[int]) -> list[Spelling]:
+def _with_prefix(names: Sequence[str], prefix: str) -> list[Spelling]:
+    """##ice continues a word, every other token begins one."""
+    continues = [name.startswith(prefix) and name != prefix for name in names]
+    texts = [name.removeprefix(prefix) if c else f" {name}" for name, c in zip(names, continues, strict=True)]
+    return [Spelling(text.encode(), False, c) for text, c in zip(texts, continues, strict=True)]
+
+
+def _by_decoding(tokenizer: Any, names: Sequence[str]) -> list[Spelling]:
     """The text that each token adds to that of the one before; a token that adds none waits for the next ones."""
+    decode = tokenizer.convert_tokens_to_string
     spelled: list[Spelling] = []
     start, before = 0, ""  # the last token whose text was complete, and its text
     joined = False  # the token before ends with @@: the next continues it
-    for at, (i, name) in enumerate(zip(ids, names, strict=True)):
-        if name is None:
-            spelled.append(_unknown(i))
-            start, before, joined = at + 1, "", False
-            continue
+    for at, name in enumerate(names):
         if name.endswith("@@") or joined:
             spelled.append(Spelling(((" " if not joined else "") + name.removesuffix("@@")).encode(), False, joined))
             joined = name.endswith("@@")
-            start, before = (at + 1, "") if joined else (at, tokenizer.convert_tokens_to_string([name]))
+            start, before = (at + 1, "") if joined else (at, decode([name]))
             continue
-        text = tokenizer.convert_tokens_to_string(list(names[start : at + 1]))
-        new = text[len(before) :] if text.startswith(before) else tokenizer.convert_tokens_to_string([name])
+        text = decode(list(names[start : at + 1]))
+        new = text[len(before) :] if text.startswith(before) else decode([name])
         if not new or "\ufffd" in new:
             spelled.append(Spelling(b""))
             continue
@@ -232,13 +200,8 @@ def _by_decoding(tokenizer: Any, names: Sequence[str | None], ids: Sequence[int]
         for j in waiting:
             spelled[j], data = Spelling(data[:1]), data[1:]
         spelled.append(Spelling(data))
-        start, before = at, tokenizer.convert_tokens_to_string([name]) if not waiting else ""
-        start += bool(waiting)
+        start, before = (at + 1, "") if waiting else (at, decode([name]))
     return spelled
-
-
-def _unknown(i: int) -> Spelling:
-    return Spelling(f"<id {i}>".encode(), special=True)
 
 
 def _joined(spelled: Sequence[Spelling], padding: Sequence[bool]) -> TextTokens:
@@ -280,12 +243,12 @@ def _part(character: str, token: int, owners: Sequence[int]) -> str:
 
 
 def _continues(i: int, spelled: Sequence[Spelling], pieces: Sequence[str], split: set[int]) -> bool:
-    told = spelled[i].continues
-    if told is not None:
-        return told
-    if i in split and i - 1 in split and not pieces[i]:
-        return True  # inside a character
+    continues = spelled[i].continues
+    if continues is not None:
+        return continues
     before = i - 1
+    if i in split and before in split and not pieces[i]:
+        return True  # inside a character
     while before and not pieces[before] and before in split:  # the character is in the piece that it begins in
         before -= 1
     return joins(pieces[before], pieces[i])

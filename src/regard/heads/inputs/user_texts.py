@@ -25,10 +25,15 @@ class UserTexts:
     """
 
     def __init__(self, given: Given, what: str) -> None:
-        by_name = isinstance(given, Mapping)
-        parts = dict(given) if isinstance(given, Mapping) else {} if given is None else {"": given}
-        self.what, self.by_name = what, by_name
-        self._parts = {name: _two_axes(part, what, name) for name, part in parts.items()}
+        parts = given if isinstance(given, Mapping) else {} if given is None else {"": given}
+        self.what, self.by_name = what, isinstance(given, Mapping)
+        self._parts: dict[str, Tensor] = {}
+        for name, part in parts.items():
+            if part.dim() not in (1, 2):
+                of = f"{what}[{name!r}]" if name else what
+                raise ValueError(f"{of} has shape {tuple(part.shape)}; give (B, T), one row for each text")
+            rows = part.detach().reshape(-1, part.shape[-1])
+            self._parts[name] = rows > 0 if what == "padding" else rows
         self.unused = set(self._parts)
         self._bound: set[str] = set()  # modules whose text this was, in a call with as many keys
 
@@ -59,23 +64,17 @@ class UserTexts:
                 self.unused.discard(name)  # they are of another text that the model reads
                 return call, fact
             several = own is not None and len(arguments) > 1 and not _same(own, ids)
-        tokens = self.tokens(call, of_image)
+        tokens = None if of_image and not self.by_name else self._tokens(name, ids, call)
         if tokens is None:
             return call, fact
         by_length = assumed("the ids given to watch() are those of this text, as their length is")
         return call.with_origin(tokens=tokens), by_length if several else FROM_CALL
 
-    def tokens(self, call: WatchedCall, of_image: bool) -> Tensor | None:
-        """(B, S): the ids of the keys of this call, if they are given."""
-        found = self.part(call.origin.module)
-        if found is None:
-            return None
-        (B, _, T, S), (name, ids) = call.sizes, found
-        n = ids.shape[1]
+    def _tokens(self, name: str, ids: Tensor, call: WatchedCall) -> Tensor | None:
+        """(B, S): the ids of the keys of this call, if it has as many, or may have as many in the end."""
+        (B, _, T, S), n = call.sizes, ids.shape[1]
         grows = n > S and (T < S or call.attention.mask.parts().causal or call.origin.module in self._bound)
-        if not (n == S or grows) or T > S or (of_image and not self.by_name):
-            return None
-        return self._use(name, call, for_batch(ids[:, :S], B))
+        return self._use(name, call, for_batch(ids[:, :S], B)) if (n == S or grows) and T <= S else None
 
     def real(self, call: WatchedCall, of_image: bool) -> Tensor | None:
         """(B, T) bool: which queries of this call are real, where given for (B, queries), (B, keys) or a prompt."""
@@ -120,12 +119,3 @@ def for_batch(t: Tensor, B: int) -> Tensor | None:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.numel() == other.numel() and torch.equal(one.flatten().to(other.device), other.flatten())
-
-
-def _two_axes(t: Tensor, what: str, name: str) -> Tensor:
-    t = t.detach()
-    if t.dim() not in (1, 2):
-        of = f"{what}[{name!r}]" if name else what
-        raise ValueError(f"{of} has shape {tuple(t.shape)}; give (B, T), one row for each text")
-    t = t.reshape(-1, t.shape[-1])
-    return t > 0 if what == "padding" else t

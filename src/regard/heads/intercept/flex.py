@@ -2,8 +2,7 @@
 
 Nothing is compiled while a model is watched, so FlexAttention runs its own eager code, which holds T × S scores.
 Attention sinks are applied after the kernel: a model multiplies its output by exp(lse − log(exp(lse) + exp(sink))),
-so the weights are smaller by this factor. It is found by following the LSE that the kernel returned up to that
-product.
+so the weights are smaller by this factor. It is found by following the LSE of the kernel up to that product.
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Mask, Padding
 from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
-from regard.heads.calls.call import Origin, OwnWeights, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCall
+from regard.heads.calls.score_origin import tensors_in
 from regard.heads.intercept.paths import handles
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
 MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")
@@ -61,7 +61,7 @@ def over_all_indices(function: Callable[..., Tensor], takes_score: bool = False)
     return function
 
 
-def flex_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
+def flex_call(args: Args, kwargs: Kwargs) -> WatchedCall:
     """The arguments of the flex_attention operator as a call."""
     q, k, score_mod, block_mask, scale = _read_arguments(*args, **kwargs)
     q, k = q.detach(), k.detach().expand(q.shape[0], -1, -1, -1)
@@ -73,9 +73,7 @@ def flex_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCall:
     return WatchedCall(OwnWeights(_softmax(scores), Padding(may_see(scores).any(2).any(1))))
 
 
-def without_flex_edges(
-    args: tuple[Any, ...], kwargs: dict[str, Any], removed: Mask
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def without_flex_edges(args: Args, kwargs: Kwargs, removed: Mask) -> tuple[Args, Kwargs]:
     """The arguments of the operator with the scores of removed edges at −∞."""
     q, k, score_mod, _, _ = _read_arguments(*args, **kwargs)
     allowed = removed.dense(q.shape[2], k.shape[2], q.device).expand(q.shape[0], q.shape[1], -1, -1)
@@ -83,8 +81,7 @@ def without_flex_edges(
     def score_mod_without_edges(score: Tensor, b: Tensor, h: Tensor, row: Tensor, col: Tensor, *more: Any) -> Tensor:
         return torch.where(allowed[b, h, row, col], score_mod(score, b, h, row, col, *more), -torch.inf)
 
-    named = dict(zip(("query", "key", "value", "score_mod"), args, strict=False))
-    if "score_mod" in named:
+    if len(args) > 3:
         return (*args[:3], score_mod_without_edges, *args[4:]), kwargs
     return args, kwargs | {"score_mod": score_mod_without_edges}
 
@@ -133,22 +130,19 @@ class FlexSinks:
         self._out, self._views = out, [out]  # views: the output, and copies of it in another layout
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
-    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def follow(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
         """A function was called."""
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = list(tensors_in((*args, *kwargs.values())))
         shares = [t for t in tensors if any(t is share for share in self._shares)]
         views = any(t is view for t in tensors for view in self._views)
         if not isinstance(result, Tensor) or not (shares or views):
             return
+        is_out = any(t is self._out for t in tensors)
         if not views:
             self._shares.append(result)
-            return
-        if not shares:
-            if name in VIEWS:
-                self._views.append(result)
-            return
-        is_out = any(t is self._out for t in tensors)
-        if is_out and name in MULTIPLY and shares[0].shape == (*self._out.shape[:3], 1):
+        elif not shares:
+            self._views += [result] if name in VIEWS else []
+        elif is_out and name in MULTIPLY and shares[0].shape == (*self._out.shape[:3], 1):
             self._scale_weights(shares[0].detach())
             self._out, self._views = result, [result]
         else:
@@ -173,15 +167,8 @@ class FlexSinks:
         self.call = WatchedCall(OwnWeights(weights, self.call.attention.mask), Origin(basis=basis))
 
 
-def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
-    found = []
-    for value in values:
-        found += [one for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, Tensor)]
-    return found
-
-
 @handles("flex_attention")
-def report_flex(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def report_flex(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """The operator that FlexAttention calls."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)

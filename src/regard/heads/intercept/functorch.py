@@ -14,6 +14,8 @@ from torch import Tensor
 from torch._C import _functorch
 from torch._functorch import pyfunctorch
 
+from regard.heads.calls.call import Args, Kwargs
+
 Value = TypeVar("Value")
 
 
@@ -48,10 +50,8 @@ def plain(value: Value) -> Value:
     return value
 
 
-def plain_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def plain_arguments(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """Arguments of a module as far as they can be read: plain tensors, the same for the same; under vmap none."""
-    if not is_active():
-        return args, kwargs
     if is_vmapped():
         return (), {}
     known = {id(value): plain(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor)}

@@ -11,21 +11,20 @@ from regard.attention.call import Call
 from regard.attention.observers import Edit, Route, inside_observed_attention, observe
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.edits import CallEdit
-from regard.heads.intercept.outside_forward import OwnComputation
-from regard.heads.intercept.paths import AROUND_FORWARD
+from regard.heads.intercept.paths import AROUND_FORWARD, OwnComputation
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 
 class _AttendEdit:
     """Changes one call of regard's attend(), and reports it."""
 
-    def __init__(self, interceptor: Interceptor, watched: WatchedCall, call: Call, edit: CallEdit | None) -> None:
-        self.interceptor, self.watched, self.call, self.edit = interceptor, watched, call, edit
+    def __init__(self, interceptor: Interceptor, call: Call, edit: CallEdit | None) -> None:
+        self.interceptor, self.call, self.edit = interceptor, call, edit
 
     def context(self, context: Tensor) -> Tensor:
-        return self.interceptor.finish(self.watched, self.edit, context)
+        return self.interceptor.finish(WatchedCall(self.call), self.edit, context)
 
     def weights(self, weights: Tensor) -> Tensor:
         if self.edit is None:
@@ -36,14 +35,12 @@ class _AttendEdit:
 
 def report_attend(interceptor: Interceptor, call: Call, route: Route) -> Edit | None:
     """One call of attend()."""
-    if inside_observed_attention():
-        return None  # part of another attention call
-    if interceptor.is_vmapped():
+    if inside_observed_attention() or interceptor.is_vmapped():  # the first: it is part of another attention call
         return None
     watched = WatchedCall(call)
     edit = interceptor.edit_of(watched, interceptor.edits())
     if edit is not None or interceptor.needs_contexts:
-        return _AttendEdit(interceptor, watched, call, edit)
+        return _AttendEdit(interceptor, call, edit)
     interceptor.report(watched.detached())
     return None
 

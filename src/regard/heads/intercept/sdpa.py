@@ -17,15 +17,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
 from regard.heads.calls.basis import FROM_CALL, Basis
-from regard.heads.calls.call import UNKNOWN_ORIGIN, Origin, WatchedCall
+from regard.heads.calls.call import UNKNOWN_ORIGIN, Args, Kwargs, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.intercept.attention_kind import kind_of_sdpa
+from regard.heads.calls.score_origin import Memory
+from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept.paths import handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 aten = torch.ops.aten
+_HEADS_SECOND = HeadAxis()
 # Kernels that return the LSE, as their second result; for some, only if the argument at this index is True.
 KERNELS: dict[Any, int | None] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: None,
@@ -58,9 +60,7 @@ class LseCapture(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import dynamo, which takes seconds
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if func not in KERNELS:
             return func(*args, **(kwargs or {}))
         flag = KERNELS[func]
@@ -84,18 +84,14 @@ class SdpaArguments(NamedTuple):
     enable_gqa: bool = False
 
 
-def run_with_lse(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, Tensor | None]:
+def run_with_lse(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> tuple[Any, Tensor | None]:
     """The output of SDPA, and the LSE where its kernel computes one."""
     with LseCapture() as capture:
         out = function(*args, **kwargs)
     return out, capture.lse
 
 
-def sdpa_call(
-    args: tuple[Any, ...], kwargs: dict[str, Any], lse: Tensor | None, axis: HeadAxis, live: bool = False
-) -> WatchedCall:
+def sdpa_call(args: Args, kwargs: Kwargs, lse: Tensor | None, axis: HeadAxis, live: bool = False) -> WatchedCall:
     """The arguments of SDPA as a call; live: with values and gradients.
 
     (T, D) is one head; for (N, T, D), and for more than four axes, `axis` says where the heads are. Keys that is_causal
@@ -129,18 +125,11 @@ def sdpa_call(
     if q_lengths is not None or axis.fact is not FROM_CALL:
         real = _maybe(lambda lengths: torch.arange(T, device=q.device) < lengths[:, None], q_lengths)
         origin = Origin(real=real, basis=Basis(heads=axis.fact))
-    return WatchedCall(attention, origin, _fitted_lse(lse, q) if _has_exact_lse(q, mask, bias) else None)
+    return WatchedCall(attention, origin, _exact_lse(lse, q, mask, bias))
 
 
 def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | None:
     return None if t is None else change(t)
-
-
-def mask_from(allowed: Bool[Tensor, "_ _ _ _"], B: int = 1) -> Mask:
-    """A mask tensor, True = may attend; one row for all queries and heads of each text is padding."""
-    one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
-    one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
-    return Padding(allowed[:, 0, 0]) if one_row else Dense(allowed)
 
 
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -151,49 +140,42 @@ def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tup
     if q.dim() == k.dim() == 4 and q.shape[0] == k.shape[0] and q.shape[1] >= k.shape[1]:
         return q, k, _maybe(to_four_axes, mask)
     axes = max(q.dim(), k.dim())
-    q, k, mask = _to_axes(q, axes), _to_axes(k, axes), _maybe(lambda t: _to_axes(t, axes), mask)
-    if axes == 2:
-        return to_four_axes(q), to_four_axes(k), _maybe(to_four_axes, mask)
-    if axes == 3:
-        return _split_batch(q, k, mask, axis)
-    heads = axis.axis
-    if heads is not None and axis.reorders and axes > 4:
-        q, k, mask = q.movedim(heads, -3), k.movedim(heads, -3), _maybe(lambda t: t.movedim(heads, -3), mask)
+    if axes == 3:  # texts and heads, or texts of one head
+        N = max(t.shape[0] for t in (q, k) if t.dim() == 3)
+        q, k = (axis.apply(t.expand(N, -1, -1)) for t in (q, k))
+        return q, k, None if mask is None else to_four_axes(mask) if mask.shape[:-2].numel() == 1 else axis.apply(mask)
+    axes = max(axes, 4)
+
+    def with_heads_last(t: Tensor) -> Tensor:
+        """(…, H, x, y)."""
+        t = t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
+        return t.movedim(axis.axis, -3) if axes > 4 else t
+
+    q, k, mask = with_heads_last(q), with_heads_last(k), _maybe(with_heads_last, mask)
     if axis.grouped:
-        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        groups = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
 
         def joined(t: Tensor) -> Tensor:
-            return t.expand(*lead, -1, -1).flatten(-4, -3)
+            return t.expand(*groups, -1, -1).flatten(-4, -3)
 
         q, k, mask = joined(q), joined(k), _maybe(joined, mask)
-    return _flatten_batch(q, k, mask)
-
-
-def _split_batch(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(N, T, D) as texts and heads, or as N texts of one head."""
-    N = max(q.shape[0], k.shape[0])
-    split = axis.split if axis.split is not None and axis.split[0] * axis.split[1] == N else (N, 1)
-    q, k = (t.expand(N, -1, -1).unflatten(0, split) for t in (q, k))
-    if mask is not None:
-        mask = mask[None] if mask.shape[0] == 1 else mask.unflatten(0, split)
-    return q, k, mask
-
-
-def _flatten_batch(q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """All axes before the heads as one."""
+    # All axes before the heads become one.
     lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
-    heads = max(q.shape[-3], k.shape[-3])  # one query head for several key heads is repeated; the reverse need not be
+    H = max(q.shape[-3], k.shape[-3])  # one query head for several key heads is repeated; the reverse need not be
     if mask is not None and q.dim() > 4:
         mask = mask.expand(*lead, -1, -1, -1).flatten(0, -4)
-    return q.expand(*lead, heads, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
+    return q.expand(*lead, H, -1, -1).flatten(0, -4), k.expand(*lead, -1, -1, -1).flatten(0, -4), mask
 
 
 def _mask_of(allowed: Tensor | None, is_causal: bool, lengths: Tensor | None, B: int, T: int, S: int) -> Mask:
+    """allowed: (…, T, S) of four axes. One row for all queries and heads of each text is padding."""
     masks: list[Mask] = [] if lengths is None else [Padding(lengths)]
     if is_causal:
         masks.append(CAUSAL if S >= T else CausalFromFirstKey())
     elif allowed is not None:
-        masks.append(mask_from(allowed, B))
+        one_row = allowed.shape[3] > 1 and all(allowed.shape[i] == 1 or allowed.stride(i) == 0 for i in (1, 2))
+        one_row = one_row and (B == 1 or (allowed.shape[0] > 1 and allowed.stride(0) > 0))
+        masks.append(Padding(allowed[:, 0, 0]) if one_row else Dense(allowed))
     return EVERYTHING if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
 
@@ -222,31 +204,38 @@ def _as_autocast(t: Tensor) -> Tensor:
     return t.to(torch.get_autocast_dtype(t.device.type))
 
 
-def _to_axes(t: Tensor, axes: int) -> Tensor:
-    return t.reshape((1,) * (axes - t.dim()) + tuple(t.shape))
+def _exact_lse(lse: Tensor | None, q: Tensor, mask: Mask, bias: Tensor | None) -> Tensor | None:
+    """(B, H, T), where the kernel's LSE covers the same scores, precisely: with 16 bits on the CPU it is summed in 16.
 
-
-def _has_exact_lse(q: Tensor, mask: Mask, bias: Tensor | None) -> bool:
-    """Does the kernel's LSE cover the same scores, precisely? Of 16-bit queries on the CPU it is summed in 16 bits."""
+    A kernel may append something: cuDNN an axis, the memory-efficient kernel padding of the last block.
+    """
     is_16_bit_cpu = q.device.type == "cpu" and q.element_size() == 2
-    return bias is None and (mask is EVERYTHING or mask is CAUSAL) and not is_16_bit_cpu
-
-
-def _fitted_lse(lse: Tensor | None, q: Tensor) -> Tensor | None:
-    """(B, H, T), whatever the kernel appends: cuDNN an axis, the memory-efficient kernel padding of the last block."""
-    if lse is None or lse.dim() not in (3, 4):
+    is_plain = bias is None and (mask is EVERYTHING or mask is CAUSAL)
+    if lse is None or not is_plain or is_16_bit_cpu:
         return None
-    dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
     lse = lse.detach()
-    if lse.dim() == 4:
-        lse = lse.squeeze(-1)
-    if lse.shape != q.shape[:3]:
-        lse = lse[..., : q.shape[2]]
-    return lse.to(dtype) if lse.shape == q.shape[:3] else None
+    lse = (lse.squeeze(-1) if lse.dim() == 4 else lse)[..., : q.shape[2]]
+    return lse.to(torch.promote_types(q.dtype, torch.float32)) if lse.shape == q.shape[:3] else None
+
+
+def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[HeadAxis, str]:
+    """Where its heads are, and why its weights are not understood; "" where they are."""
+    axis, model = _HEADS_SECOND, interceptor.running[0]
+    if query.is_nested:
+        return axis, ""
+    memory = Memory(tuple(query.shape), query.stride())
+    if not query.dim() == key.dim() == 4 or model.heads not in (None, query.shape[1]):
+        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+        both = memory, Memory(tuple(key.shape), key.stride())
+        queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
+        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, by_convention=True)
+    if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
+        return axis, OF_FEATURES
+    return axis, axis.unknown
 
 
 @handles("scaled_dot_product_attention")
-def report_sdpa(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """scaled_dot_product_attention."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)
@@ -259,7 +248,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: tuple[Any, ...], 
     out, lse = run_with_lse(function, args, kwargs)
     with interceptor.errors_naming_the_module():
         key = args[1] if len(args) > 1 else kwargs["key"]
-        axis, unknown, _ = kind_of_sdpa(interceptor.running[0], interceptor.multihead, query, key)
+        axis, unknown = _find_heads(interceptor, query, key)
         if unknown:
             interceptor.refuse(unknown)
             return out

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import Origin, WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
+from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
-from regard.heads.intercept import functorch
-from regard.heads.intercept.attention_kind import kind_of_softmax
-from regard.heads.intercept.outside_forward import OwnComputation
-from regard.heads.intercept.paths import handles
-from regard.heads.intercept.products import WeightedProduct, of_einsum, of_matrices, without_edges
-from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, as_tuple, version_of
+from regard.heads.inputs.positions import OF_FEATURES, are_features
+from regard.heads.intercept import functorch, tracked_softmax
+from regard.heads.intercept.paths import OwnComputation, handles
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, version_of
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
@@ -39,15 +38,15 @@ DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "
 RESHAPE_OR_CAST = (
     *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
     *("view", "view_as", "reshape", "reshape_as", "expand", "expand_as", "unsqueeze", "squeeze", "flatten"),
-    *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "nan_to_num_", "_unsafe_view"),
+    *("unflatten", "repeat", "repeat_interleave", "nan_to_num", "_unsafe_view"),
 )
-DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
+    "nan_to_num_",
     *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
-    *DIVIDE,
+    *tracked_softmax.DIVIDE,
     *EITHER_OPERAND,
 )
 
@@ -56,7 +55,6 @@ CHANGE = (
 class LostSoftmax:
     """A softmax over scores, as long as it has not been multiplied with values."""
 
-    origin: object  # kept, so that its id stays its own
     module: str
     shape: tuple[int, ...]
     function: str = ""  # the first function after it that is not understood
@@ -70,34 +68,36 @@ class LostSoftmax:
 class SoftmaxTracker:
     """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
 
-    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges from
-    them. where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so
-    far.
+    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges there.
+    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
     """
 
     def __init__(
-        self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor], where: Callable[[], str] = lambda: ""
+        self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor], where: Callable[[], str]
     ) -> None:
         self.on_attention, self.where = on_attention, where
         self.keep_scores = False
         self.scores = ScoreOrigins()
-        self.lost: dict[int, LostSoftmax] = {}  # by id() of the origin
+        self.lost: dict[object, LostSoftmax] = {}  # by origin
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        self.tracked.clear()
-        self.scores.alive.clear()
-        self.lost.clear()
+        for followed in (self.tracked, self.scores.alive, self.lost):
+            followed.clear()
 
-    def pass_on(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def pass_on(self, name: str, args: Args, kwargs: Kwargs) -> None:
         """A function without a handler is called: if its argument is a softmax, it is what was not understood."""
-        tensor = self._tracked_argument(args, kwargs)
-        softmax = None if tensor is None else self._softmax_of(tensor)
-        if softmax is not None and (lost := self.lost.get(id(softmax.root or softmax.origin))) is not None:
+        _, softmax = self._tracked_argument(args, kwargs)
+        if softmax is not None and (lost := self.lost.get(softmax.root or softmax.origin)) is not None:
             lost.function = lost.function or name
 
-    def softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def follow(self, method: Callable[..., Any], function: Any, args: Args, kwargs: Kwargs) -> Any:
+        """A function is called that this method follows, if its argument is a softmax."""
+        tensor, softmax = self._tracked_argument(args, kwargs)
+        return function(*args, **kwargs) if softmax is None else method(self, tensor, softmax, function, args, kwargs)
+
+    def softmax(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """Start to follow a softmax over the last axis."""
         scores = args[0] if args else kwargs.get("input")
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
@@ -112,26 +112,22 @@ class SoftmaxTracker:
             queries = self.scores.of(scores)
             softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries, reach=reach)
             if queries is not None and out.dim() > 2:
-                self.lost[id(softmax.origin)] = LostSoftmax(softmax.origin, self.where(), tuple(out.shape))
+                self.lost[softmax.origin] = LostSoftmax(self.where(), tuple(out.shape))
             self._track(out, softmax)
         return out
 
-    def reshape_or_cast(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def reshape_or_cast(
+        self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
         """The same weights with another shape or dtype."""
-        tensor = self._tracked_argument(args, kwargs)
         out = function(*args, **kwargs)
-        softmax = self._softmax_of(tensor)  # after the function, which may have worked in place
-        if tensor is None or softmax is None or not isinstance(out, Tensor) or out.dim() < 2:
-            return out
-        if not softmax.transposed or out.shape[-2:] == tensor.shape[-2:]:
+        is_matrix = isinstance(out, Tensor) and out.dim() >= 2
+        if is_matrix and (not softmax.transposed or out.shape[-2:] == tensor.shape[-2:]):
             self._track(out, softmax.reshaped(tensor, out))
         return out
 
-    def dropout(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def dropout(self, _: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """The weights remain those before dropout."""
-        softmax = self._softmax_of(self._tracked_argument(args, kwargs))
-        if softmax is None:
-            return function(*args, **kwargs)
         options = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
         if options.get("p", 0.5) > 0 and options.get("training", options.get("train", True)) is not False:
             softmax = softmax.dropped(in_place=bool(options.get("inplace")) or function.__name__.endswith("_"))
@@ -139,62 +135,57 @@ class SoftmaxTracker:
         self._track(out[0] if isinstance(out, tuple) else out, softmax)
         return out
 
-    def change(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def change(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """New weights: the result, or after dropout the same change made to the weights before it."""
-        tensor, name = self._tracked_argument(args, kwargs), _base_name(function)
-        softmax = self._softmax_of(tensor)
-        if tensor is None or softmax is None or not _is_operand(tensor, name, args):
+        name = tracked_softmax.base_name(function)
+        if args and args[0] is not tensor and name not in EITHER_OPERAND:  # it is a divisor, for example
             return function(*args, **kwargs)
         if name in ADD and (others := [a for a in args if isinstance(a, Tensor) and a is not tensor and a.dim()]):
-            return self._add_tensors(softmax, others, function, args, kwargs)
+            return self._sum(softmax, others, function(*args, **kwargs))
         shape = tensor.shape
         if softmax.after_dropout and not softmax.unknown:
-            softmax = _change_before_dropout(softmax, tensor, function, args, kwargs)
+            softmax = softmax.changed_before_dropout(function, args, kwargs, tensor)
         out = function(*args, **kwargs)
         result = tensor if name == "__setitem__" else out
         if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
             self._track(result, softmax if softmax.after_dropout else softmax.overwritten(result, shape))
         return out
 
-    def permute(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def permute(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """The same weights with their axes in another order."""
-        softmax = self._softmax_of(args[0]) if args else None
         out = function(*args, **kwargs)
-        if softmax is not None and (permuted := softmax.permuted(_order_of_axes(function, args, kwargs))) is not None:
+        probe = torch.empty(tuple(range(tensor.dim())), device="meta")  # each axis is as long as its number
+        order = list(function(*(probe if a is tensor else a for a in args), **kwargs).shape)
+        if args and (permuted := softmax.permuted(order)) is not None:
             self._track(out, permuted)
         return out
 
-    def slice(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def slice(self, _: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """Parts of the weights, each followed by itself."""
-        softmax = self._softmax_of(args[0]) if args else None
         out = function(*args, **kwargs)
-        if softmax is None or softmax.transposed:
-            return out
-        slices = as_tuple(out)
-        for tensor, part in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
-            if tensor.dim() >= 2:
-                self._track(tensor, part)
+        if args and not softmax.transposed:
+            slices = as_tuple(out)
+            for tensor, part in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
+                if tensor.dim() >= 2:
+                    self._track(tensor, part)
         return out
 
-    def product(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def product(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """weights · values, or transposed: valuesᵀ · weightsᵀ."""
         out = function(*args, **kwargs)
-        operands = [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
-        if len(operands) < 2:
+        factors = tracked_softmax.factors_of(args, kwargs)
+        if len(factors) < 2:
             return out
-        left, right = operands
-        if not self.tracked:
-            self.scores.product(left, right, out)
-            return out
-        for tensor, values, transposed in ((left, right, False), (right, left, True)):
+        left, right = factors
+        for tensor, values, transposed in ((left, right, False), (right, left, True)) if self.tracked else ():
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
-                new = self._confirm(softmax, of_matrices(function, args, kwargs, tensor, out))
+                new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
         self.scores.product(left, right, out)
         return out
 
-    def einsum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def einsum(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """A sum over the keys of the weights and another tensor."""
         out = function(*args, **kwargs)
         if not args or not isinstance(args[0], str):
@@ -203,14 +194,15 @@ class SoftmaxTracker:
         terms, result = _einsum_terms(args[0])
         for i, tensor in enumerate(tensors if self.tracked else ()):
             softmax = self._softmax_of(tensor)
-            others = "".join(terms[:i] + terms[i + 1 :])
             values = [other for other in tensors if other is not tensor]
-            if len(values) == 1 and not _may_be_values(values[0], tensor):
+            if softmax is None or (len(values) == 1 and not _may_be_values(values[0], tensor)):
                 continue
-            if softmax is not None and _sums_over_keys(terms[i], others, result, softmax.transposed):
-                transposed = softmax.transposed
+            transposed, others = softmax.transposed, "".join(terms[:i] + terms[i + 1 :])
+            if _sums_over_keys(terms[i], others, result, transposed):
                 other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
-                product = of_einsum(function, args, kwargs, tensor, terms[i], result, transposed, out, other)
+                product = tracked_softmax.of_einsum(
+                    function, args, kwargs, tensor, terms[i], result, transposed, out, other
+                )
                 return self._confirm(softmax, product)
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
             left = tensors[0].mT if terms[0][-1] in result else tensors[0]
@@ -218,19 +210,11 @@ class SoftmaxTracker:
             self.scores.product(left, right, out)
         return out
 
-    def _add_tensors(
-        self,
-        softmax: TrackedSoftmax,
-        others: list[Tensor],
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _sum(self, softmax: TrackedSoftmax, others: list[Tensor], out: Tensor) -> Tensor:
         """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""
-        out = function(*args, **kwargs)
         if two := [other for other in map(self._softmax_of, others) if other is not None]:
             for one in two:
-                self.lost.pop(id(one.root or one.origin), None)
+                self.lost.pop(one.root or one.origin, None)
             self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
         return out
 
@@ -243,15 +227,14 @@ class SoftmaxTracker:
         if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
             return None
         if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
-            softmax = replace(
-                softmax, weights=softmax.weights[:, None], heads=(len(softmax.weights), 1), one_query=True
-            )
+            weights = softmax.weights[:, None]
+            softmax = replace(softmax, weights=weights, heads=(len(weights), 1), one_query=True)
         return softmax
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
             del self.tracked[key]
-        self.lost.pop(id(softmax.root or softmax.origin), None)
+        self.lost.pop(softmax.root or softmax.origin, None)
         return self.on_attention(softmax, product)
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
@@ -277,12 +260,12 @@ class SoftmaxTracker:
             self._track(tensor, softmax)
         return softmax
 
-    def _tracked_argument(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    def _tracked_argument(self, args: Args, kwargs: Kwargs) -> tuple[Tensor, TrackedSoftmax] | tuple[None, None]:
         if self.tracked:
             for value in (*args, *kwargs.values()):
-                if isinstance(value, Tensor) and self._softmax_of(value) is not None:
-                    return value
-        return None
+                if isinstance(value, Tensor) and (softmax := self._softmax_of(value)) is not None:
+                    return value, softmax
+        return None, None
 
 
 def _visibility(scores: Tensor) -> tuple[Tensor | None, Tensor | None, int]:
@@ -291,22 +274,6 @@ def _visibility(scores: Tensor) -> tuple[Tensor | None, Tensor | None, int]:
         return None, None, 0
     visible = may_see(scores.amax(-2, keepdim=True))
     return visible, None if bool(visible.all()) else may_see(scores), reach_of(scores)
-
-
-def _is_operand(tensor: Tensor, name: str, args: tuple[Any, ...]) -> bool:
-    """Is the tensor the one that the function changes, and not, for example, a divisor?"""
-    return not args or args[0] is tensor or name in EITHER_OPERAND
-
-
-def _change_before_dropout(
-    softmax: TrackedSoftmax, tensor: Tensor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> TrackedSoftmax:
-    """Make the change to the weights before dropout, if it can be made there."""
-    name = _base_name(function)
-    divides_by_sums = name in DIVIDE and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
-    if divides_by_sums or softmax.weights.shape != tensor.shape or not softmax.has_own_axes:
-        return replace(softmax, unknown=f"after dropout its weights go through {name}; put dropout last")
-    return softmax.changed_before_dropout(function, args, kwargs, tensor)
 
 
 def _may_be_values(values: Tensor, weights: Tensor) -> bool:
@@ -332,42 +299,48 @@ def _sums_over_keys(term: str, others: str, result: str, transposed: bool) -> bo
     return has_queries and key in others and key not in result
 
 
-def _order_of_axes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
-    """For each axis of the result, which axis of the first argument it is."""
-    probe = torch.empty(tuple(range(args[0].dim())), device="meta")
-    return list(function(probe, *args[1:], **kwargs).shape)
+def _register(names: tuple[str, ...], method: Callable[..., Any], is_attention: bool = False) -> None:
+    def handler(interceptor: Interceptor, *call: Any) -> Any:
+        tracker = interceptor.softmaxes
+        return method(tracker, *call) if is_attention else tracker.follow(method, *call)
+
+    handles(*names, is_attention=is_attention)(handler)
 
 
-def _base_name(function: Any) -> str:
-    """Without the overload of an aten operator."""
-    name: str = function.__name__
-    return name.partition(".")[0]
+_register(SOFTMAX, SoftmaxTracker.softmax, is_attention=True)
+_register(PRODUCT, SoftmaxTracker.product, is_attention=True)
+_register(("einsum",), SoftmaxTracker.einsum, is_attention=True)
+_register(SLICE, SoftmaxTracker.slice)
+_register(PERMUTE, SoftmaxTracker.permute)
+_register(RESHAPE_OR_CAST, SoftmaxTracker.reshape_or_cast)
+_register(DROPOUT, SoftmaxTracker.dropout)
+_register(CHANGE, SoftmaxTracker.change)
 
 
-def _register(method: Callable[..., Any], names: tuple[str, ...], is_attention: bool = False) -> None:
-    handles(*names, is_attention=is_attention)(lambda interceptor, *call: method(interceptor.softmaxes, *call))
-
-
-_register(SoftmaxTracker.softmax, SOFTMAX, is_attention=True)
-_register(SoftmaxTracker.product, PRODUCT, is_attention=True)
-_register(SoftmaxTracker.einsum, ("einsum",), is_attention=True)
-_register(SoftmaxTracker.slice, SLICE)
-_register(SoftmaxTracker.permute, PERMUTE)
-_register(SoftmaxTracker.reshape_or_cast, RESHAPE_OR_CAST)
-_register(SoftmaxTracker.dropout, DROPOUT)
-_register(SoftmaxTracker.change, CHANGE)
+def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[HeadAxis | None, str]:
+    """Where its heads are, None where it is no attention; and why its weights are not understood, "" where they are."""
+    shape, queries, inputs = tuple(softmax.weights.shape), softmax.queries, interceptor.running[0].inputs
+    if queries is None and interceptor.multihead is None:  # its columns may be experts or features
+        of_texts = not softmax.one_query or inputs.batch_size(1) == shape[0]
+        if not of_texts or not inputs.may_be_tokens(shape[-1]):
+            is_named = len(shape) > 3 and declared_heads([inputs.calls[-1].module]) in shape[:-2]
+            why = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
+            return None, why if is_named else ""
+    axis = interceptor.find_heads(shape, queries, softmax.heads)
+    if queries is not None and are_features(shape, queries, inputs.given):
+        return axis, OF_FEATURES
+    return axis, softmax.unknown or axis.unknown or softmax.refusal
 
 
 def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
     """A softmax was multiplied with values."""
     if interceptor.is_vmapped():
         return product.out
-    kind = kind_of_softmax(interceptor.running[0], interceptor.multihead, softmax)
-    if kind.unknown:
-        interceptor.refuse(kind.unknown)
-    if kind.unknown or not kind.is_attention:
+    axis, unknown = _find_heads(interceptor, softmax)
+    if unknown:
+        interceptor.refuse(unknown)
+    if unknown or axis is None:
         return product.out
-    axis = kind.axis
     own, basis = softmax.as_own(axis)
     with functorch.off():
         marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
@@ -376,14 +349,12 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
     if edit is None and not interceptor.needs_contexts:
         interceptor.report(call)
         return out
-    with (
-        OwnComputation(interceptor, call.device.type),
-        interceptor.errors_naming_the_module("cut" if edit else "follow"),
-    ):
+    verb = "cut" if edit else "follow"
+    with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module(verb):
         rows = product.rows(softmax, axis)
         if edit is not None:
             if edit.removed is not None:
-                own, out = without_edges(edit, own, softmax, product, rows, axis)
+                own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
                 call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +18,11 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
-from regard.heads.calls.call import Origin, WatchedCall
-from regard.heads.intercept.paths import PATCHES, active_interceptor, handles
-from regard.heads.intercept.torch_patches import Patch
+from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall
+from regard.heads.intercept.paths import PATCHES, Patch, active_interceptor, handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.interceptor import Interceptor
+    from regard.heads.intercept.intercept import Interceptor
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {
@@ -30,9 +30,16 @@ FAST_PATHS = {
     nn.TransformerEncoderLayer: ("forward", "_sa_block"),
     nn.MultiheadAttention: ("forward",),
 }
-
-
 WITH_FAST_PATH = tuple(FAST_PATHS)
+# The arguments of functions, in their order; those that are not needed here have no name.
+_FORWARD = ("query", "", "", "", "num_heads", "", "", "bias_k", "", "add_zero_attn")
+_ATTENTION = (
+    *("query", "key", "", "embed_dim", "num_heads", "qkv_weight", "qkv_bias", "", "", "mask", "", "", "mask_type"),
+)
+_LAYER = (
+    *("query", "embed_dim", "num_heads", "qkv_weight", "qkv_bias", "", "", "", "norm_first", "eps"),
+    *("norm_weight_1", "norm_bias_1", "", "", "", "", "", "", "mask", "mask_type"),
+)
 
 
 class MultiheadShape(NamedTuple):
@@ -63,36 +70,11 @@ def without_dispatch(function: Any) -> Any:
     return copy
 
 
-def shape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> MultiheadShape:
+def shape_of(args: Args, kwargs: Kwargs) -> MultiheadShape:
     """Read the arguments of F.multi_head_attention_forward."""
-    query = args[0] if args else kwargs["query"]
-    heads = args[4] if len(args) > 4 else kwargs["num_heads"]
-    bias_k = args[7] if len(args) > 7 else kwargs["bias_k"]
-    add_zero_attn = args[9] if len(args) > 9 else kwargs["add_zero_attn"]
-    extra_keys = (bias_k is not None) + bool(add_zero_attn)
-    return MultiheadShape(query.shape[1] if query.dim() == 3 else 1, int(heads), extra_keys)
-
-
-# The arguments of the operators, in their order; those that are not needed here have no name.
-_ATTENTION = (
-    "query",
-    "key",
-    "",
-    "embed_dim",
-    "num_heads",
-    "qkv_weight",
-    "qkv_bias",
-    "",
-    "",
-    "mask",
-    "",
-    "",
-    "mask_type",
-)
-_LAYER = (
-    *("query", "embed_dim", "num_heads", "qkv_weight", "qkv_bias", "", "", "", "norm_first", "eps"),
-    *("norm_weight_1", "norm_bias_1", "", "", "", "", "", "", "mask", "mask_type"),
-)
+    given = dict(zip(_FORWARD, args, strict=False)) | kwargs
+    query, extra_keys = given["query"], (given["bias_k"] is not None) + bool(given["add_zero_attn"])
+    return MultiheadShape(query.shape[1] if query.dim() == 3 else 1, int(given["num_heads"]), extra_keys)
 
 
 def call_of_attention(*args: Any, **kwargs: Any) -> WatchedCall:
@@ -119,27 +101,23 @@ OPERATORS: dict[str, Callable[..., WatchedCall]] = {
 def _call(query: Tensor, key: Tensor, given: dict[str, Any]) -> WatchedCall:
     E, H, weight, bias = (given[name] for name in ("embed_dim", "num_heads", "qkv_weight", "qkv_bias"))
     hidden = given.get("mask")
-    lengths = None
+    mask: Mask = EVERYTHING
+    real = None
     if query.is_nested:
         lengths = torch.tensor([t.shape[0] for t in query.unbind()], device=query.device)
         key = query = torch.nested.to_padded_tensor(query, 0.0)
-    with torch.no_grad():
-        q = F.linear(query, weight[:E], bias[:E]).unflatten(-1, (H, -1)).transpose(1, 2)
-        k = F.linear(key, weight[E : 2 * E], bias[E : 2 * E]).unflatten(-1, (H, -1)).transpose(1, 2)
-    mask: Mask = EVERYTHING
-    real = None
-    if lengths is not None:
-        mask = Padding(lengths)
-        real = torch.arange(q.shape[2], device=q.device) < lengths[:, None]
+        mask, real = Padding(lengths), torch.arange(query.shape[1], device=query.device) < lengths[:, None]
     elif hidden is not None:
         allowed = ~hidden.bool()  # the operator takes numbers as well: all but 0 hide
         is_padding = given.get("mask_type") == 1  # one row per text
         mask, real = (Padding(allowed), allowed) if is_padding else (Dense(allowed), None)
+    q = F.linear(query, weight[:E], bias[:E]).unflatten(-1, (H, -1)).transpose(1, 2)
+    k = F.linear(key, weight[E : 2 * E], bias[E : 2 * E]).unflatten(-1, (H, -1)).transpose(1, 2)
     return WatchedCall(QK(q=q, k=k, scale=q.shape[-1] ** -0.5, mask=mask), Origin(real=real))
 
 
 @handles("multi_head_attention_forward")
-def multi_head_attention(interceptor: Interceptor, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def multi_head_attention(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
     shape, interceptor.multihead = interceptor.multihead, shape_of(args, kwargs)
     was_on, interceptor.mode.is_on = interceptor.mode.is_on, False  # torch takes a mode off while it handles a function
@@ -154,9 +132,7 @@ def _with_mode_on(original: Any) -> Any:
     @wraps(original)
     def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
         interceptor = active_interceptor()
-        if interceptor is None:
-            return original(*args, **kwargs)
-        with interceptor.mode.switch(on=True):  # the fast path was not taken
+        with nullcontext() if interceptor is None else interceptor.mode.switch(on=True):  # no fast path was taken
             return original(*args, **kwargs)
 
     return multi_head_attention_forward
@@ -170,9 +146,8 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
             with interceptor.errors_naming_the_module(), torch.no_grad():
                 call = call_of(*args, **kwargs)
             if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
-                raise ValueError(
-                    f"{original.__name__} computes attention as one operator, whose heads cannot be reached"
-                )
+                name = original.__name__
+                raise ValueError(f"{name} computes attention as one operator, whose heads cannot be reached")
             interceptor.report(call)
         return out
 

@@ -1,25 +1,31 @@
-"""The weights of one softmax, and how they follow what the model does with the tensor that holds them.
+"""The weights of one softmax, followed through what the model does with the tensor that holds them, and their product.
 
 The model's tensor may be reshaped, permuted, sliced or masked before it is multiplied with the values. The weights are
 kept with the axes of the softmax, before dropout; where they cannot be derived any more, the reason is kept instead.
+What was done to the tensor is done once more to the numbers of its rows, which then say where each row of each head is
+in the product, in whatever layout a model writes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from regard.attention.masks import EVERYTHING, Mask, Padding, window
 from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
-from regard.heads.calls.call import OwnWeights
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
+from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
 from regard.support.hidden_scores import may_see
 
+DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
 NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
 
@@ -35,6 +41,10 @@ class SoftmaxSource:
     version: int  # of the scores, which the model must not write over meanwhile
     run: Callable[[Tensor], Tensor]  # the model's own softmax
     take: Callable[[Tensor], Tensor] = _identity  # the part of the result that is multiplied with these values
+
+    def part(self, parts_of: Callable[[Tensor], tuple[Tensor, ...]], i: int) -> SoftmaxSource:
+        """That of one of the parts that the result is split into."""
+        return replace(self, take=lambda t: parts_of(self.take(t))[i])
 
     def without(self, hidden: Tensor) -> Tensor:
         """The weights of this part, with the scores of hidden keys, (…, T, S), at −∞; a row without keys gives 0."""
@@ -106,49 +116,43 @@ class TrackedSoftmax:
             return self
         return replace(self, weights=self.weights.clone() if in_place else self.weights, after_dropout=True)
 
-    def sliced(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slices: tuple[Tensor, ...]
-    ) -> list[TrackedSoftmax]:
+    def sliced(self, function: Any, args: Args, kwargs: Kwargs, slices: tuple[Tensor, ...]) -> list[TrackedSoftmax]:
         """One for each slice that the function made of the model's tensor, the first of the arguments."""
-        weights, visible, seen, unknown = slices, None, None, self.unknown
-        if self.has_own_axes and args[0].shape == self.weights.shape:
-            weights = as_tuple(function(self.weights, *args[1:], **kwargs))
-            if self.visible is not None:
-                visible = as_tuple(function(self.visible.expand_as(self.weights), *args[1:], **kwargs))
-            if self.seen is not None:
-                seen = as_tuple(function(self.seen, *args[1:], **kwargs))
-        elif self.after_dropout:
-            unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
-        return [
-            TrackedSoftmax(
-                part.detach(),
-                None if visible is None or part.dim() < 2 else visible[i].any(-2, keepdim=True),
-                None if seen is None or part.dim() < 2 else seen[i],
-                after_dropout=self.after_dropout,
-                unknown=unknown,
-                source=self._source_of_part(function, args, kwargs, i),
-                root=self.root or self.origin,
-                queries=self.queries,
-                columns=self.columns or (args[0].shape[-1] if part.shape[-1:] != args[0].shape[-1:] else 0),
-                changed=True,
-            )
-            for i, part in enumerate(weights)
-        ]
 
-    def _source_of_part(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Any:
-        if self.source is None or not self.has_own_axes or args[0].shape != self.weights.shape:
-            return None
-        take = self.source.take
-        return replace(self.source, take=lambda t: as_tuple(function(take(t), *args[1:], **kwargs))[i])
+        def parts_of(t: Tensor) -> tuple[Tensor, ...]:
+            return as_tuple(function(t, *args[1:], **kwargs))
 
-    def changed_before_dropout(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensor: Tensor
-    ) -> TrackedSoftmax:
-        """Apply the function to the weights before dropout instead of the model's tensor."""
+        whole, root = args[0].shape, self.root or self.origin
+        weights, visible, seen, source, unknown = slices, None, None, self.source, self.unknown
+        if self.has_own_axes and whole == self.weights.shape:
+            weights = parts_of(self.weights)
+            visible = None if self.visible is None else parts_of(self.visible.expand_as(self.weights))
+            seen = None if self.seen is None else parts_of(self.seen)
+        else:
+            source = None
+            if self.after_dropout:
+                unknown = unknown or "after dropout its weights are viewed and cut; put dropout last"
+        parts = []
+        for i, part in enumerate(weights):
+            softmax = TrackedSoftmax(part.detach(), after_dropout=self.after_dropout, unknown=unknown, root=root)
+            softmax.queries, softmax.changed = self.queries, True
+            softmax.columns = self.columns or (whole[-1] if part.shape[-1:] != whole[-1:] else 0)
+            if part.dim() >= 2:
+                softmax.visible = None if visible is None else visible[i].any(-2, keepdim=True)
+                softmax.seen = None if seen is None else seen[i]
+            softmax.source = None if source is None else source.part(parts_of, i)
+            parts.append(softmax)
+        return parts
+
+    def changed_before_dropout(self, function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> TrackedSoftmax:
+        """Apply the function to the weights before dropout instead of the model's tensor, where that is possible."""
+        name = base_name(function)
+        by_sums = name in DIVIDE and any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values()))
+        if by_sums or self.weights.shape != tensor.shape or not self.has_own_axes:
+            return replace(self, unknown=f"after dropout its weights go through {name}; put dropout last")
         with torch.no_grad():
             weights = self.weights.clone()
-            named = {name: weights if value is tensor else value for name, value in kwargs.items()}
-            out = function(*(weights if value is tensor else value for value in args), **named)
+            out = run_with_other(function, args, kwargs, tensor, weights)
         return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
     def as_own(self, axis: HeadAxis) -> tuple[OwnWeights, Basis]:
@@ -161,19 +165,15 @@ class TrackedSoftmax:
                 seen = axis.apply(self.seen).any(1)
             if self.reach and self.weights.shape[-1] > self.reach:
                 mask = mask & window(self.reach)
-        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=self._weights_fact(), heads=axis.fact)
-
-    def _weights_fact(self) -> Fact:
-        """How it is known that these are weights: by their scores. Rows that do not sum to 1 are said."""
+        fact = FROM_CALL
         if self.queries is None:
-            return assumed("these are attention weights; their scores are no product of queries and keys")
-        if not self.changed or not self.weights.numel():
-            return FROM_CALL
-        low, high = self._sums()
-        if abs(low - 1) <= NEAR and abs(high - 1) <= NEAR:
-            return FROM_CALL
-        rest = "; the rest is on a key that has no value" if self.columns else ""
-        return Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+            fact = assumed("these are attention weights; their scores are no product of queries and keys")
+        elif self.changed and self.weights.numel():
+            low, high = self._sums()
+            rest = "; the rest is on a key that has no value" if self.columns else ""
+            if max(abs(low - 1), abs(high - 1)) > NEAR:
+                fact = Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
+        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=fact, heads=axis.fact)
 
     def _sums(self) -> tuple[float, float]:
         """The smallest and the largest sum of a row that has weights."""
@@ -182,14 +182,12 @@ class TrackedSoftmax:
         return (float(sums.min()), float(sums.max())) if sums.numel() else (1.0, 1.0)
 
     @property
-    def is_signed(self) -> bool:
-        """Are some of its weights below 0?"""
-        return self.changed and bool((self.weights < 0).any())
-
-    @property
-    def is_fragment(self) -> bool:
-        """Are some of its keys left out of the product, and the weights on them not 0? One may be an attention sink."""
-        return self.columns > self.weights.shape[-1] + 1 and self._sums()[0] < 1 - NEAR
+    def refusal(self) -> str:
+        """Why these weights are not reported; "" where they are."""
+        S = self.weights.shape[-1]
+        if self.unknown or (self.columns > S + 1 and self._sums()[0] < 1 - NEAR):  # one key may be an attention sink
+            return self.unknown or f"only {S} of its {self.columns} columns are multiplied at once"
+        return "some of its weights are negative" if self.changed and bool((self.weights < 0).any()) else ""
 
     def without_edges(self, hidden: Tensor, tensor: Tensor, axis: HeadAxis) -> tuple[Tensor, Tensor]:
         """The weights without the hidden keys, (B, H, T, S): before dropout, and as the model multiplies them.
@@ -222,3 +220,138 @@ def version_of(tensor: Tensor) -> int:
 def as_tuple(out: Any) -> tuple[Tensor, ...]:
     """What a slicing function returned: one tensor or several."""
     return (out,) if isinstance(out, Tensor) else tuple(out)
+
+
+def run_with_other(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor, new: Tensor) -> Any:
+    """Call the function with another tensor in place of this one."""
+    args, kwargs = tree_map(lambda value: new if value is tensor else value, (args, kwargs))
+    return function(*args, **kwargs)
+
+
+def base_name(function: Any) -> str:
+    """The name of a function, without the overload of an aten operator."""
+    name: str = function.__name__
+    return name.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class WeightedProduct:
+    """weights · values."""
+
+    tensor: Tensor  # the weights as they are multiplied: (…, T, S), or (…, S, T) where transposed
+    out: Tensor
+    run: Callable[[Tensor], Any]  # the same product with other weights
+    order: tuple[int, ...] | None  # permutes `out` to (…, T, D), its leading axes those of the weights; None: unknown
+    refusal: str = ""  # why it cannot be changed
+    values: Tensor | None = None  # (…, S, D); None where their layout is unknown
+
+    def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
+        """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
+        if self.refusal or self.order is None:
+            raise ValueError(self.refusal or "its product sums over heads or queries")
+        shape = self.tensor.mT.shape if softmax.transposed else self.tensor.shape
+        numbers = torch.arange(shape[:-1].numel(), device=self.tensor.device).view(*shape[:-1], 1).expand(shape)
+        numbers = softmax.restore(numbers.mT if softmax.transposed else numbers)
+        wanted = softmax.weights.shape
+        if numbers[..., :1].numel() != wanted[:-1].numel() or numbers.shape[-1] != wanted[-1]:
+            raise ValueError(f"its weights, {tuple(wanted)}, are multiplied as {tuple(shape)}")
+        if self.by_rows(self.out).shape[:-1] != shape[:-1]:
+            raise ValueError(f"its weights, {tuple(shape)}, are multiplied with values of more texts or heads")
+        return axis.apply(numbers[..., :1].reshape(*wanted[:-1], 1))[..., 0]
+
+    def by_rows(self, out: Tensor) -> Tensor:
+        """(…, T, D)."""
+        assert self.order is not None
+        return out.permute(self.order)
+
+    def context(self, out: Tensor, rows: Tensor) -> Tensor:
+        """(B, H, T, D)."""
+        return self.by_rows(out).flatten(0, -2)[rows]
+
+    def with_context(self, out: Tensor, rows: Tensor, context: Tensor) -> Tensor:
+        """`out` with this context in it, in the layout of the model."""
+        assert self.order is not None
+        by_rows = self.by_rows(out)
+        flat = by_rows.flatten(0, -2).index_copy(0, rows.flatten(), context.flatten(0, -2))
+        new = flat.view(by_rows.shape).movedim(tuple(range(out.dim())), self.order)
+        return new if new.stride() == out.stride() else torch.empty_like(out).copy_(new)  # the model may view it
+
+    def with_weights(self, softmax: TrackedSoftmax, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The model's weights, as they are multiplied, with the chosen queries' rows of `weights`, (B, H, T, S)."""
+        tensor = self.tensor.mT if softmax.transposed else self.tensor
+        new = weights[:, :, chosen].flatten(0, -2).to(tensor.dtype)
+        changed = tensor.flatten(0, -2).index_copy(0, rows[:, :, chosen].flatten(), new).view(tensor.shape)
+        return changed.mT if softmax.transposed else changed
+
+
+def factors_of(args: Args, kwargs: Kwargs) -> list[Tensor]:
+    """The two matrices of a product."""
+    return [a for a in (*args, *(kwargs[n] for n in kwargs if n != "out")) if isinstance(a, Tensor)][-2:]
+
+
+def of_matrices(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor, out: Tensor) -> WeightedProduct:
+    """By matmul, bmm, mm or baddbmm."""
+    left, right = factors_of(args, kwargs)
+    order, values = list(range(out.dim())), right
+    if right is tensor:
+        order[-2:], values = order[:-3:-1], left.mT
+    refusal = ""
+    if "baddbmm" in function.__name__ and kwargs.get("beta", 1) != 0:
+        refusal = "baddbmm adds another tensor to the product of weights and values; use bmm"
+    return WeightedProduct(
+        tensor, out, partial(run_with_other, function, args, kwargs, tensor), tuple(order), refusal, values
+    )
+
+
+def of_einsum(
+    function: Any,
+    args: Args,
+    kwargs: Kwargs,
+    tensor: Tensor,
+    term: str,
+    result: str,
+    transposed: bool,
+    out: Tensor,
+    other: tuple[str, Tensor] | None = None,
+) -> WeightedProduct:
+    """By einsum: term, result: axes of the weights and of the result; other: the axes of the values, and the values."""
+    rows = term[:-2] + (term[-1] if transposed else term[-2])
+    order = None
+    if "." not in term + result:
+        order = _order_of_axes(rows, result, 0)
+    elif term.startswith("...") and result.startswith("...") and "." not in result[3:]:
+        order = _order_of_axes(rows[3:], result[3:], out.dim() - len(result[3:]))
+    values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
+    return WeightedProduct(tensor, out, partial(run_with_other, function, args, kwargs, tensor), order, values=values)
+
+
+def _order_of_axes(rows: str, result: str, lead: int) -> tuple[int, ...] | None:
+    """How the axes of a result, after `lead` others, are permuted to those of the rows and one more; else None."""
+    rest = [lead + i for i, axis in enumerate(result) if axis not in rows]
+    if len(rest) != 1 or not all(axis in result for axis in rows):
+        return None
+    return (*range(lead), *(lead + result.index(axis) for axis in rows), *rest)
+
+
+def _values_of_einsum(axes: str, values: Tensor, rows: str, key: str) -> Tensor | None:
+    """(…, S, D), its leading axes in the order of the weights'."""
+    if axes.startswith("..."):
+        return values if axes[3:4] == key and len(axes) == 5 else values.mT if axes[4:] == key else None
+    lead = [axis for axis in rows if axis in axes]
+    if "." in axes or (lead and lead[0] != rows[0]) or len(set(axes)) < len(axes):
+        return None
+    rest = [axis for axis in axes if axis not in (*lead, key)]
+    return values.permute([axes.index(axis) for axis in (*lead, key, *rest)]).flatten(len(lead) + 1) if rest else None
+
+
+def without_edges(
+    edit: CallEdit, own: OwnWeights, softmax: TrackedSoftmax, product: WeightedProduct, rows: Tensor, axis: HeadAxis
+) -> tuple[OwnWeights, Tensor]:
+    """A softmax and its product without the removed edges: the weights, and the product in the layout of the model."""
+    assert edit.removed is not None
+    hidden = ~edit.removed.dense(*own.sizes[2:], own.device)
+    weights, multiplied = softmax.without_edges(hidden, product.tensor, axis)
+    chosen = edit.rows()
+    out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
+    kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
+    return changed(own, weights=kept), out

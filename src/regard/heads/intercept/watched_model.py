@@ -1,4 +1,9 @@
-"""One model that is watched or cut: which of its modules are running, how its layers are numbered, whom to tell."""
+"""One model that is watched or cut: which of its modules are running, how its layers are numbered, whom to tell.
+
+More than half of the modules that a model calls are leaves, which make no attention, whatever they are called with.
+They are called without bookkeeping, and without our function mode where no tensor is followed: the mode would take
+longer than many of them do.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,37 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.call import WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
-from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.module_call import ModuleCall, Piece
 from regard.heads.inputs.positions import whole_text
-from regard.heads.intercept.leaves import is_leaf
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 IN_PIECES = "it is computed in pieces, which are not joined"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
+LEAVES = {
+    *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Dropout, nn.Identity),
+    *(nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Conv1d, nn.Conv2d),
+}
+# Those of transformers by their names, so that it need not be imported.
+NAMES = {
+    "transformers.pytorch_utils.Conv1D",
+    *(f"transformers.activations.{name}" for name in ("NewGELUActivation", "GELUActivation", "SiLUActivation")),
+    *(
+        f"transformers.models.{name.lower()}.modeling_{name.lower()}.{name}RMSNorm"
+        for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
+    ),
+}
 
 
 @dataclass
@@ -51,8 +68,10 @@ class WatchedModel:
         editor: Editor | None = None,
         contexts: bool = False,
     ) -> None:
-        # The modules are kept alive with their names: an id may be used again otherwise.
-        self.names = _names_of(model)
+        self.names = {  # by id(); the modules are kept alive with their names: an id may be used again otherwise
+            id(module): (module, ".".join(part for part in name.split(".") if part not in WRAPPERS))
+            for name, module in model.named_modules()
+        }
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.calls = inputs.calls
@@ -82,7 +101,7 @@ class WatchedModel:
         """Must its attention run step by step, and not inside one operator with everything else?"""
         return self.contexts or self.editor is not None
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def enter(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """A module is called, in any model. Is it part of this one?"""
         known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
         if known is None:
@@ -120,14 +139,18 @@ class WatchedModel:
 
     def warn_of_refused(self) -> None:
         """Say, once, whose attention is not reported, and why."""
-        for reason, names in self.refused.items():
+        for reason, said in self.refusals().items():
             if reason not in self._warned:
                 self._warned.add(reason)
-                warnings.warn(_refusal(names, reason), stacklevel=2)
+                warnings.warn(said, stacklevel=2)
 
-    def refusals(self) -> str:
-        """All that is not reported, and why."""
-        return "; ".join(_refusal(names, reason) for reason, names in self.refused.items())
+    def refusals(self) -> dict[str, str]:
+        """What is not reported, by reason, in words."""
+        said = {}
+        for reason, names in self.refused.items():
+            where = names_in_short([name or "the model itself" for name in names])
+            said[reason] = f"the attention in {where} is not reported: {reason}"
+        return said
 
     def edit(self, part: str) -> LayerEdit | None:
         """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
@@ -181,20 +204,16 @@ class WatchedModel:
         return ".".join(name for name in (self.calls[-1].name, part) if name)
 
 
-def _refusal(names: list[str], reason: str) -> str:
-    where = names_in_short([name or "the model itself" for name in names])
-    return f"the attention in {where} is not reported: {reason}"
+def is_leaf(module: nn.Module) -> bool:
+    """Is this one of LEAVES or NAMES, and not a subclass of one?
+
+    >>> is_leaf(nn.Linear(3, 5)), is_leaf(nn.Softmax(-1)), is_leaf(nn.Sequential(nn.Linear(3, 5)))
+    (True, False, False)
+    """
+    kind: Any = type(module)
+    return _are_leaves(kind) and "forward" not in module.__dict__
 
 
-def _names_of(model: nn.Module) -> dict[int, tuple[nn.Module, str]]:
-    """All modules and their names, by id; as named_modules(), without the wrappers that torch inserts."""
-    names: dict[int, tuple[nn.Module, str]] = {}
-    todo = [(model, "")]
-    while todo:
-        module, name = todo.pop()
-        if id(module) not in names:
-            names[id(module)] = module, name
-            prefix = f"{name}." if name else ""
-            children = [(c, name if n in WRAPPERS else prefix + n) for n, c in module._modules.items() if c is not None]
-            todo += reversed(children)
-    return names
+@lru_cache(maxsize=1024)
+def _are_leaves(kind: Any) -> bool:
+    return kind in LEAVES or f"{kind.__module__}.{kind.__qualname__}" in NAMES

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.heads.calls.call import WatchedCall
-from regard.heads.calls.names import names_in_short
+from regard.heads.calls.call import WatchedCall, names_in_short
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.report.compare import Comparison, HeadSummary, compare
 from regard.heads.report.files import SavedReport, load_report, save_report

@@ -9,7 +9,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from regard.heads.calls.names import names_in_short
+from regard.heads.calls.call import names_in_short
 from regard.heads.measure.registry import BY_NAME, STATISTICS
 from regard.heads.report.compare import Change, Comparison, HeadSummary
 from regard.heads.report.head_list import HeadList

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regard.heads.calls.names import names_in_short
+from regard.heads.calls.call import names_in_short
 from regard.heads.report.compare import HeadSummary
 
 MARK = "*"
