@@ -249,7 +249,7 @@ class _Reader:
         require(short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
-        require(all(offset >= 0 for _, _, offset in record.spans()), f"{record.name}: a step has too many keys")
+        require(all(keys.start >= 0 for _, keys in record.spans()), f"{record.name}: a step has too many keys")
         B, _, T, S = record.sizes
         queries, keys = (self._texts_of(layer, name, B, size) for name, size in (("query_texts", T), ("key_texts", S)))
         record.texts = RecordTexts(queries, keys, NO_TEXTS)

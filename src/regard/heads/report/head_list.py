@@ -39,7 +39,7 @@ def choose_heads(
     portraits: Mapping[tuple[int, int], HeadSummary],
     order: Sequence[tuple[int, int]],
     role: str | Iterable[str] | None,
-    layers: Sequence[int] | None,
+    layers: Sequence[int],
     by: str | None,
     descending: bool | None,
 ) -> list[tuple[int, int]]:
@@ -51,7 +51,7 @@ def choose_heads(
         raise ValueError(f"descending={descending} needs a statistic to sort by, such as by='entropy'")
     if by is not None and by not in BY:
         raise ValueError(f"heads cannot be sorted by {by!r}; by is one of {', '.join(BY)}")
-    chosen = [key for key in order if portraits[key].role.name in roles and (layers is None or key[0] in layers)]
+    chosen = [key for key in order if portraits[key].role.name in roles and key[0] in layers]
     return chosen if by is None else _sorted(chosen, {key: portraits[key].value(by) for key in chosen}, by, descending)
 
 

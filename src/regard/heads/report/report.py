@@ -23,12 +23,13 @@ from regard.heads.report.head_list import HeadList, choose_heads
 from regard.heads.report.one_token import TokenInHeads, common_texts
 from regard.heads.report.record import Record
 from regard.heads.report.roles import NAMES, Role, Tally
-from regard.heads.report.rollout import roll_out
 from regard.heads.report.texts import find_word, texts_of
-from regard.heads.report.views import Head, Index, SeenLayer, basis_of, place
+from regard.heads.report.views import Head, Index, SeenLayer, basis_of, numbers_of, place
 from regard.support.drawing import ShownAsWidget, as_figure, as_html, as_page, as_text, as_widget
 from regard.support.files import atomically
 from regard.support.tokens import TextTokens
+
+Layers = int | str | Sequence[int | str] | None  # numbers or names
 
 
 class Seen(ShownAsWidget):
@@ -191,7 +192,7 @@ class Seen(ShownAsWidget):
     def heads(
         self,
         role: str | Iterable[str] | None = None,
-        layer: int | str | Sequence[int | str] | None = None,
+        layer: Layers = None,
         by: str | None = None,
         descending: bool | None = None,
     ) -> HeadList:
@@ -207,17 +208,14 @@ class Seen(ShownAsWidget):
         keys = choose_heads(portraits, self.order(), role, self._numbers(layer), by, descending)
         return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
 
-    def at(
-        self, token: int | str, text: int | None = None, layers: int | str | Sequence[int | str] | None = None
-    ) -> TokenInHeads:
+    def at(self, token: int | str, text: int | None = None, layers: Layers = None) -> TokenInHeads:
         """One token in every head: where it looks and who looks at it, the most telling head first.
 
         token: a word, "sat" or "the@4", or a position. text: the text of the batch, where there are several. layers:
         number or name, or several, for models that read several texts. [default: all]
         """
         self._need_one_forward(f"at({token!r})")
-        numbers = self._numbers(layers)
-        chosen = [self[number] for number in (range(len(self)) if numbers is None else numbers)]
+        chosen = [self[number] for number in self._numbers(layers)]
         if not chosen:
             raise ValueError(f"a token needs at least one layer; {len(self)} were seen and 0 chosen")
         texts = common_texts(chosen, token)
@@ -232,10 +230,10 @@ class Seen(ShownAsWidget):
             row = place(token, T, "token", f"there are {T}")
         return TokenInHeads(chosen, row, number)
 
-    def _numbers(self, layers: int | str | Sequence[int | str] | None) -> list[int] | None:
-        """The numbers of layers that were chosen by number or name."""
+    def _numbers(self, layers: Layers) -> Sequence[int]:
+        """The numbers of layers that were chosen by number or name; None is all of them."""
         layers = [layers] if isinstance(layers, (int, str)) else layers
-        return None if layers is None else [self._find(layer)[0] for layer in layers]
+        return range(len(self)) if layers is None else [self._find(layer)[0] for layer in layers]
 
     def summary(self) -> dict[str, Any]:
         """All means as plain numbers, ready for JSON; None where no row has a value.
@@ -268,23 +266,35 @@ class Seen(ShownAsWidget):
         """Which heads changed from this report to the other: between checkpoints, or between prompts."""
         return compare(self.portraits(), other.portraits())
 
-    def rollout(
-        self, tokens: Index, layers: int | str | Sequence[int | str] | None = None, text: int | None = None
-    ) -> Float[Tensor, "B n S"]:
+    @torch.no_grad()
+    def rollout(self, tokens: Index, layers: Layers = None, text: int | None = None) -> Float[Tensor, "B n S"]:
         """How much of each input token is in these tokens after all layers, (B, n, S), without a T × T matrix.
 
         The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`
         (attention rollout, arXiv:2005.00928). `tokens` are positions or words. `layers` chooses the layers, for models
         that have several stacks; `text` one text of the batch, (1, n, S).
         """
-        of_layers = self._numbers(layers)
-        numbers = range(len(self)) if of_layers is None else of_layers
-        found = [self._find(number) for number in numbers]
-        if any(len(records) > 1 for _, records in found):
+        chosen = [self._find(number) for number in self._numbers(layers)]
+        if any(len(records) > 1 for _, records in chosen):
             self._need_one_forward("rollout(…)")
-        if not found:
+        if not chosen:
             raise ValueError(f"a rollout needs at least one layer; {len(self)} were seen and 0 chosen")
-        return roll_out([(number, records[0]) for number, records in found], tokens, text)
+        first = chosen[0][1][0]
+        B, _, T, _ = first.sizes
+        sizes = [records[0].sizes[2:] for _, records in chosen]
+        if set(sizes) != {(T, T)}:
+            listed = ", ".join(f"{n}: {T} × {S}" for (n, _), (T, S) in zip(chosen, sizes, strict=True))
+            raise ValueError(
+                f"a rollout needs layers in which one text attends to itself, all of one length; these are {listed} "
+                "(queries × keys); choose some with layers=[…]"
+            )
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        rows = numbers_of(first, tokens, "token", text)
+        amounts = torch.zeros(B, len(rows), T, device=rows.device)
+        amounts[:, torch.arange(len(rows), device=rows.device), rows] = 1.0
+        for _, records in reversed(chosen):
+            amounts = amounts / 2 + records[0].carry(amounts) / 2
+        return amounts if text is None else amounts[text : text + 1]
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
