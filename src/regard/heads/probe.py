@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.inputs.pieces import TextReader, reader_of
-from regard.heads.report.compare import HeadSummary
-from regard.heads.report.head_list import HeadList
+from regard.heads.report.listings import HeadList, HeadSummary
 from regard.heads.report.report import Seen
 from regard.heads.watch import watch
 from regard.support.arguments import check_whole

@@ -25,7 +25,7 @@ from regard.heads.report.file_checks import (
     text_of_plain,
     whole_number,
 )
-from regard.heads.report.listing import ShownAsTable
+from regard.heads.report.listings import ShownAsTable
 from regard.support.drawing import as_figure, as_text
 from regard.support.files import atomically
 from regard.support.printable import printable_errors, readable

@@ -16,11 +16,17 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.compare import Comparison, HeadSummary, compare
 from regard.heads.report.files import SavedReport, load_report, save_report
 from regard.heads.report.forwards import Collection, Forward, Slot
-from regard.heads.report.head_list import HeadList, choose_heads
-from regard.heads.report.one_token import TokenInHeads, common_texts
+from regard.heads.report.listings import (
+    Comparison,
+    HeadList,
+    HeadSummary,
+    TokenInHeads,
+    choose_heads,
+    common_texts,
+    compare,
+)
 from regard.heads.report.record import Record
 from regard.heads.report.roles import NAMES, Role, Tally
 from regard.heads.report.texts import find_word, texts_of
