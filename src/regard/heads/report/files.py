@@ -5,13 +5,16 @@ A file is checked before it is used: the header first, then every shape against 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import safetensors
 import torch
 from torch import Tensor
@@ -40,7 +43,6 @@ from regard.heads.report.file_checks import (
     whole_number,
 )
 from regard.heads.report.forwards import Forward, in_slots
-from regard.heads.report.packed_mask import PackedMask, packed_bits
 from regard.heads.report.record import Record, RecordedCall, RecordTexts
 from regard.heads.report.texts import texts_of
 from regard.support.files import write_safetensors
@@ -70,39 +72,29 @@ _PARTS: dict[str, tuple[str, ...]] = {
 }
 
 
-class SavedReport(NamedTuple):
-    """What a file holds: the forwards of a report, and how they were collected."""
-
-    forwards: Sequence[Forward]
-    collect: frozenset[str]
-    keep: bool | None
+Report = tuple[Sequence[Forward], frozenset[str], bool | None]  # what ran, the names that were collected, and keep
 
 
-def save_report(path: str | Path, report: SavedReport, keep: bool | None = None) -> None:
+def save_report(path: str | Path, report: Report, keep: bool | None = None) -> None:
     """Write a report to one file, completely or not at all.
 
     keep=False leaves out queries, keys and masks: statistics are read back, weights are not.
     """
-    kept = all(record.kept for forward in report.forwards for record in forward.records.values())
+    forwards, collect, was_kept = report
+    kept = all(record.kept for forward in forwards for record in forward.records.values())
     if keep and not kept:
         raise ValueError("queries and keys were not all kept, so they cannot be saved; watch with keep=True")
     writer = _Writer(kept if keep is None else keep)
-    header = {
-        "collect": sorted(report.collect),
-        "keep": report.keep,
-        "forwards": [
-            {"number": forward.number, "layers": [writer.record(record) for record in forward.records.values()]}
-            for forward in report.forwards
-        ],
-        "texts": writer.texts,  # after the layers, which fill it
-    }
+    layers = [[writer.record(record) for record in forward.records.values()] for forward in forwards]
+    plain = [{"number": one.number, "layers": own} for one, own in zip(forwards, layers, strict=True)]
+    header = {"collect": sorted(collect), "keep": was_kept, "forwards": plain, "texts": writer.texts}
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
 
 
 @printable_errors()
-def load_report(path: str | Path, device: torch.device | str = "cpu") -> SavedReport:
+def load_report(path: str | Path, device: torch.device | str = "cpu") -> Report:
     """Read a report from a file that save_report() wrote; everything in it is checked first."""
     path = Path(path)
     if not path.is_file():
@@ -119,19 +111,14 @@ class _Writer:
         self.tensors: dict[str, Tensor] = {}
         self.texts: list[dict[str, Any]] = []  # the tokens of each text
         self._numbers: dict[int, tuple[TextTokens, int]] = {}  # their numbers in this list, by id()
-        self._common: list[str] = []
+        self._names: dict[tuple[object, ...], str] = {}  # of tensors, by their content
 
-    def put(self, tensor: Tensor, common: bool = False) -> str:
-        """The name under which the tensor is written; a common one may have been written before."""
-        plain = tensor.detach().cpu().contiguous()
-        if common:
-            for name in self._common:
-                if _same(self.tensors[name], plain):
-                    return name
-        name = f"t{len(self.tensors)}"
-        # safetensors writes no tensors that share memory.
-        self.tensors[name] = plain.clone() if plain.data_ptr() == tensor.data_ptr() and plain.numel() else plain
-        self._common += [name] * common
+    def put(self, tensor: Tensor) -> str:
+        """The name under which the tensor is written."""
+        plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)  # none may share memory in a file
+        digest = hashlib.sha256(plain.view(-1).view(torch.uint8).numpy()).digest()
+        name = self._names.setdefault((plain.dtype, plain.shape, digest), f"t{len(self.tensors)}")
+        self.tensors.setdefault(name, plain)
         return name
 
     def record(self, record: Record) -> dict[str, Any]:
@@ -159,24 +146,21 @@ class _Writer:
         return [self._numbers[id(text)][1] for text in texts]
 
     def step(self, step: RecordedCall) -> dict[str, Any]:
-        call = step.call
-        entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep}
-        entry["across"], entry["extra"] = call.origin.across, call.origin.extra
-        entry["basis"] = call.origin.basis.plain()
-        entry["found"] = {name: self.put(value) for name, value in step.measured.items()}
+        call, origin = step.call, step.call.origin
+        found = {name: self.put(value) for name, value in step.measured.items()}
+        entry: dict[str, Any] = {"T": step.rows, "S": step.keys, "kept": self.keep, "found": found}
+        entry |= {"across": origin.across, "extra": origin.extra, "basis": origin.basis.plain()}
         if not self.keep:
             if "received_mean" in step.measured and "queries" not in step.measured:
-                entry["found"]["queries"] = self.put(queries_per_key(call))
-            if call.origin.real is not None:
-                entry["real"] = self.put(call.origin.real, common=True)
-            return entry
+                found["queries"] = self.put(queries_per_key(call))
+            return entry if origin.real is None else entry | {"real": self.put(origin.real)}
         entry["scale"] = call.attention.scale if isinstance(call.attention, QK) else 1.0
         entry["mask"] = self.mask(call.attention.mask, step)
         entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
-            value = getattr(call.attention, name, getattr(call.origin, name, None))
+            value = getattr(call.attention, name, getattr(origin, name, None))
             if value is not None and not (name == "k" and step.shares_keys):
-                entry[name] = self.put(value, common=name not in ("q", "k", "weights"))
+                entry[name] = self.put(value)
         return entry
 
     def mask(self, mask: Mask, step: RecordedCall) -> dict[str, Any]:
@@ -184,18 +168,18 @@ class _Writer:
         kind = vars(type(mask)).get("file_kind")  # not of its parents: a subclass is another rule
         if kind is None:
             seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
-            return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen), common=True)}
+            return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen))}
         values = {field.name: getattr(mask, field.name) for field in fields(mask)}  # type: ignore[arg-type]
         inside = [self.mask(value, step) for value in values.values() if isinstance(value, Mask)]
         others = {
-            name: self.put(value, common=True) if isinstance(value, Tensor) else value
+            name: self.put(value) if isinstance(value, Tensor) else value
             for name, value in values.items()
             if not isinstance(value, Mask)
         }
         return {"kind": kind, **({"of": inside} if inside else {}), **others}
 
 
-def _read(file: Any, size: int, device: torch.device) -> SavedReport:
+def _read(file: Any, size: int, device: torch.device) -> Report:
     header = file.metadata() or {}
     if header.get("format") != FORMAT:
         raise Unfit("this is a safetensors file but no report of regard; seen.save(path) writes those")
@@ -208,15 +192,12 @@ def _read(file: Any, size: int, device: torch.device) -> SavedReport:
         collect = frozenset(map(str, report["collect"]))
         check_collected(collect)
         keep = report["keep"]
-        forwards = [
-            Forward(
-                whole_number(forward["number"], "number"),
-                in_slots([reader.record(layer) for layer in forward["layers"]]),
-            )
-            for forward in report["forwards"]
-        ]
+        forwards = []
+        for one in report["forwards"]:
+            records = [reader.record(layer) for layer in one["layers"]]
+            forwards.append(Forward(whole_number(one["number"], "number"), in_slots(records)))
         require(keep is None or isinstance(keep, bool), f"keep is {readable(repr(keep))}")
-        return SavedReport(forwards, collect, keep)
+        return forwards, collect, keep
 
 
 class _Reader:
@@ -273,35 +254,40 @@ class _Reader:
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
         check_parts(name, parts, self._extremes)
-        across, extra = step["across"] is True, whole_number(step.get("extra", 0), "extra")
+        extra = whole_number(step.get("extra", 0), "extra")
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
-        if not step["kept"]:
-            empty = self._not_kept(name, measured, sizes)
-            _check_together(name, measured)
-            origin = Origin(name, parts.get("real"), across=across, extra=extra, basis=basis)
-            return RecordedCall(WatchedCall(empty, origin), False, measured)
-        _check_together(name, measured)
-        shares = step["shares_keys"] is True
+        if step["kept"]:
+            attention, shares = self._attention(name, step, parts, sizes, shared)
+        else:
+            attention, shares = self._not_kept(name, measured, sizes), False
+        for together in _TOGETHER:
+            shapes = [measured[one].shape for one in together if one in measured]
+            require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(together)} belong together")
+        across = step["across"] is True
+        origin = Origin(name, parts.get("real"), parts.get("tokens"), across, extra=extra, basis=basis)
+        return RecordedCall(WatchedCall(attention, origin), bool(step["kept"]), measured, shares)
+
+    def _attention(
+        self, name: str, step: dict[str, Any], parts: Any, sizes: dict[str, int], shared: Tensor | None
+    ) -> tuple[Attention, bool]:
+        """What weights are computed from, and whether its keys are those of all steps together."""
+        B, H, T, S = (sizes[axis] for axis in "BHTS")
+        mask, scale, shares = self.mask(step["mask"]), float(step["scale"]), step["shares_keys"] is True
+        mask.check(B, H, T, S)
+        require(math.isfinite(scale), f"{name}: scale is {scale}")
         if shares:
             if shared is None or shared.shape[2] < S:
                 raise Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
-            parts["k"] = shared.new_empty(sizes["B"], shared.shape[1], S, 0)
-        if "weights" not in parts:
-            require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
-            _check_keys(name, parts["q"], shared if shares and shared is not None else parts["k"])
-        scale = float(step["scale"])
-        require(math.isfinite(scale), f"{name}: scale is {scale}")
-        mask = self.mask(step["mask"])
-        mask.check(sizes["B"], sizes["H"], T, S)
-        attention: Attention
+            parts["k"] = shared.new_empty(B, shared.shape[1], S, 0)
         if "weights" in parts:
-            attention = OwnWeights(parts["weights"], mask)
-        else:
-            q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
-            attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias, alibi=alibi)
-        origin = Origin(name, parts.get("real"), parts.get("tokens"), across, extra=extra, basis=basis)
-        return RecordedCall(WatchedCall(attention, origin), True, measured, shares)
+            return OwnWeights(parts["weights"], mask), shares
+        require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
+        q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
+        keys = shared if shares and shared is not None else k
+        fits = keys.shape[1] > 0 and H % keys.shape[1] == 0 and keys.shape[3] == q.shape[3]
+        require(fits or not H, f"{name}: keys {tuple(keys.shape)} do not fit queries {tuple(q.shape)}")
+        return QK(q=q, k=k, mask=mask, scale=scale, bias=bias, alibi=alibi), shares
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
@@ -354,20 +340,42 @@ def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
     return -0.1 * most, 1.1 * most + 0.1
 
 
-def _check_together(name: str, measured: Mapping[str, Tensor]) -> None:
-    for pair in _TOGETHER:
-        shapes = [measured[one].shape for one in pair if one in measured]
-        require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(pair)} belong together")
+class PackedMask(Dense):
+    """A dense mask that is kept as bits, eight to a byte, and written out as a tensor when somebody asks for it.
+
+    >>> mask = PackedMask(packed_bits(torch.tensor([[True, False], [True, True]])), (2, 2))
+    >>> mask.seen
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+
+    bits: Tensor
+    shape: tuple[int, ...]
+
+    def __init__(self, bits: Tensor, shape: tuple[int, ...]) -> None:
+        self.__dict__.update(bits=bits, shape=shape)  # a Dense is frozen
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """The mask as a bool tensor."""
+        flat = np.unpackbits(self.bits.cpu().numpy(), count=math.prod(self.shape), bitorder="little")
+        return torch.from_numpy(flat).view(torch.bool).reshape(self.shape).to(self.bits.device)
+
+    @property
+    def name(self) -> str:
+        """Its name in tables."""
+        return f"dense{self.shape}"
+
+    def check(self, B: int, H: int, T: int, S: int) -> None:
+        """Does it fit these weights? By its shape alone."""
+        Dense(torch.empty(self.shape, dtype=torch.bool, device="meta")).check(B, H, T, S)
 
 
-def _check_keys(name: str, q: Tensor, k: Tensor) -> None:
-    H, D = q.shape[1], q.shape[3]
-    fits = k.shape[1] > 0 and H % k.shape[1] == 0 and k.shape[3] == D
-    require(fits or not H, f"{name}: keys {tuple(k.shape)} do not fit queries {tuple(q.shape)}")
+def packed_bits(seen: Tensor) -> Tensor:
+    """A bool tensor as bits, eight to a byte.
 
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Are they equal bit for bit?"""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return one.numel() == 0 or torch.equal(one.view(-1).view(torch.uint8), other.view(-1).view(torch.uint8))
+    >>> packed_bits(torch.tensor([True, False, True]))
+    tensor([5], dtype=torch.uint8)
+    """
+    packed = np.packbits(seen.detach().cpu().flatten().numpy(), bitorder="little")
+    return torch.from_numpy(packed).to(seen.device)

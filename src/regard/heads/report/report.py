@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.names import names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.files import SavedReport, load_report, save_report
+from regard.heads.report.files import load_report, save_report
 from regard.heads.report.forwards import Collection, Forward, Slot
 from regard.heads.report.listings import (
     Comparison,
@@ -38,7 +38,7 @@ from regard.support.tokens import TextTokens
 Layers = int | str | Sequence[int | str] | None  # numbers or names
 
 
-class Seen(ShownAsWidget):
+class Seen(Collection, ShownAsWidget):
     """Every head of a model, measured while it ran.
 
     >>> from regard.attention.masks import causal
@@ -64,45 +64,28 @@ class Seen(ShownAsWidget):
     def __init__(
         self, collect: Iterable[str] | None = None, keep: bool | None = None, reader: TextReader | None = None
     ) -> None:
-        self._collection = Collection(collect, keep, reader)
+        super().__init__(collect, keep, reader)
         self.on_call: Callable[[int, int], None] | None = None  # called with forward and layer after each call
         self._tallies: dict[int, Tally] = {}
 
     @classmethod
-    def _of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
-        seen = cls()
-        seen._collection = Collection.of(forwards, collect, keep)
+    def of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
+        """A report of forwards that were collected before."""
+        seen = cls(collect, keep)
+        seen._past = list(forwards)
         return seen
 
     def add(self, forward: int, layer: int, call: WatchedCall) -> None:
         """Keep of a call what was asked for, and measure it: now, or soon, together with others."""
-        self._collection.add(forward, layer, call)
+        super().add(forward, layer, call)
         self._tallies.clear()
         if self.on_call is not None:
             self.on_call(forward, layer)
 
-    def measure(self) -> None:
-        """Measure the calls that wait for others of their form; reading the report does that, too."""
-        self._collection.measure()
-
-    @property
-    def collect(self) -> frozenset[str]:
-        """The names of the statistics that are collected."""
-        return self._collection.collect
-
-    @property
-    def keep(self) -> bool | None:
-        """Are queries and keys kept? None is the default: up to a limit where a model computes weights itself."""
-        return self._collection.keep
-
-    @property
-    def _forwards(self) -> list[Forward]:
-        return self._collection.forwards
-
     @property
     def forwards(self) -> list[Seen]:
         """The runs of the model, each a report of its own."""
-        return [Seen._of([forward], self.collect, self.keep) for forward in self._forwards]
+        return [Seen.of([forward], self.collect, self.keep) for forward in self._forwards]
 
     @property
     def tokens(self) -> list[TextTokens] | None:
@@ -304,7 +287,7 @@ class Seen(ShownAsWidget):
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
-        save_report(path, SavedReport(self._forwards, self.collect, self.keep), keep)
+        save_report(path, (self._forwards, self.collect, self.keep), keep)
 
     def table(
         self, width: int = 80, all: bool = False, layer: int | str | None = None, more: str = "seen.table(all=True)"
@@ -356,4 +339,4 @@ def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
     ...     load_seen(f"{folder}/empty.safetensors")
       nothing was seen yet
     """
-    return Seen._of(*load_report(path, device))
+    return Seen.of(*load_report(path, device))
