@@ -17,7 +17,7 @@ from regard.heads.calls.same_keys import texts_of_before
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import DEFAULT, check_collected
-from regard.heads.measure.together import WaitingCalls
+from regard.heads.measure.statistics import WaitingCalls
 from regard.heads.report.record import Record, RecordedCall, record_call
 
 RECENT = 16  # how many of the latest forwards may be continued
