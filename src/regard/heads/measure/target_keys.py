@@ -132,7 +132,7 @@ def _known(tokens: Tensor) -> dict[object, Tensor]:
     version, known = getattr(tokens, "_regard_known", (-1, {}))
     if version != tokens._version:
         known = {}
-        tokens._regard_known = tokens._version, known  # type: ignore[attr-defined]
+        tokens._regard_known = tokens._version, known
     return known  # type: ignore[no-any-return]
 
 

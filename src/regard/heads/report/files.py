@@ -116,7 +116,7 @@ class _Writer:
     def put(self, tensor: Tensor) -> str:
         """The name under which the tensor is written."""
         plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)  # none may share memory in a file
-        digest = hashlib.sha256(plain.view(-1).view(torch.uint8).numpy()).digest()
+        digest = hashlib.sha256(plain.view(-1).view(torch.uint8).numpy().data).digest()
         name = self._names.setdefault((plain.dtype, plain.shape, digest), f"t{len(self.tensors)}")
         self.tensors.setdefault(name, plain)
         return name

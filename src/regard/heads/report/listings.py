@@ -14,7 +14,6 @@ from torch import Tensor
 
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.roles import NAMES, Role
-from regard.heads.report.texts import texts_of
 from regard.heads.report.views import Head, SeenLayer
 from regard.support.drawing import as_html, as_text
 from regard.support.tokens import TextTokens
@@ -245,17 +244,12 @@ def _of_layer(layer: SeenLayer, row: int, text: int) -> list[TokenInHead]:
         received = torch.full((len(layer), record.sizes[2]), torch.nan)
     else:
         received = layer.weights(cols=int(record.positions()[row]), text=text)[0, :, :, 0]
+    keys = layer.key_tokens
+    padding: Sequence[bool] = keys[text].padding if keys is not None else ()
     others = weights.clone()
-    others[:, _first_key(record, text)] = 0
+    others[:, next((i for i, padded in enumerate(padding) if not padded), 0)] = 0  # the first key of the text
     telling = others.amax(-1).tolist()
     return [TokenInHead(head, weights[i], received[i], telling[i]) for i, head in enumerate(layer)]
-
-
-def _first_key(record: Record, text: int) -> int:
-    """The first key that is not padding."""
-    keys = texts_of(record).keys
-    padding: Sequence[bool] = keys[text].padding if keys is not None else ()
-    return next((i for i, padded in enumerate(padding) if not padded), 0)
 
 
 def common_texts(layers: Sequence[SeenLayer], word: str | int) -> list[TextTokens] | None:

@@ -348,7 +348,8 @@ class Record:
 
 def inside(span: slice, numbers: Tensor) -> Tensor:
     """The places of those numbers that are in this range."""
-    return ((numbers >= span.start) & (numbers < span.stop)).nonzero()[:, 0]
+    is_inside: Tensor = (numbers >= span.start) & (numbers < span.stop)
+    return is_inside.nonzero()[:, 0]
 
 
 def call_in_order(call: WatchedCall, order: Tensor) -> WatchedCall:

@@ -61,9 +61,11 @@ def read_texts(reader: TextReader, ids: Tensor, real: Tensor | None) -> list[Tex
 
 def _some(text: TextTokens, positions: Sequence[int]) -> TextTokens:
     """These tokens of a text."""
-    pieces, continues, padding = ([one[i] for i in positions] for one in (text.pieces, text.continues, text.padding))
     return TextTokens(
-        pieces, continues, padding, {at: text.parts[i] for at, i in enumerate(positions) if i in text.parts}
+        [text.pieces[i] for i in positions],
+        [text.continues[i] for i in positions],
+        [text.padding[i] for i in positions],
+        {at: text.parts[i] for at, i in enumerate(positions) if i in text.parts},
     )
 
 

@@ -297,7 +297,7 @@ def numbers_of(record: Record, chosen: Index, what: str, text: int | None = None
         return torch.arange(size, device=device)
     if isinstance(chosen, slice):
         return torch.tensor(range(size)[chosen], dtype=torch.long, device=device)
-    numbers = []
+    numbers: list[Any] = []
     for one in _listed(chosen):
         known = texts.keys if is_column else texts.queries
         numbers += find_word(one, known, texts.unknown, text) if isinstance(one, str) else [one]
