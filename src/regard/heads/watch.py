@@ -69,7 +69,9 @@ def watch(
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
     if not isinstance(model, nn.Module):
-        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
+        is_wrapped = isinstance(getattr(model, "model", None), nn.Module)  # a pipeline of transformers, …
+        remedy = "watch its .model" if is_wrapped else "load the model first, then call it inside the block"
+        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {remedy}")
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)
@@ -111,9 +113,3 @@ def _as_texts(tokens: Any) -> list[Sequence[str]] | None:
     if not texts or any(isinstance(text, str) or not all(isinstance(word, str) for word in text) for text in texts):
         raise ValueError("tokens must be a tensor of token ids, (B, S), or lists of words, one for each text")
     return texts
-
-
-def _remedy(value: object) -> str:
-    if isinstance(getattr(value, "model", None), nn.Module):  # a pipeline of transformers, a sentence encoder, …
-        return "watch its .model"
-    return "load the model first, then call it inside the block"

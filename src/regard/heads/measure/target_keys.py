@@ -129,11 +129,10 @@ def _known(tokens: Tensor) -> dict[object, Tensor]:
     """What was computed from these ids: all layers of a forward have one tensor. Forgotten where its values change."""
     if tokens.is_inference():  # which counts no versions
         return {}
-    version, known = getattr(tokens, "_regard_known", (-1, {}))
-    if version != tokens._version:
-        known = {}
-        tokens._regard_known = tokens._version, known
-    return known  # type: ignore[no-any-return]
+    made: tuple[int, dict[object, Tensor]] | None = vars(tokens).get("_regard_known")
+    if made is None or made[0] != tokens._version:
+        made = vars(tokens)["_regard_known"] = tokens._version, {}
+    return made[1]
 
 
 def _last_occurrence(tokens: Tensor) -> Tensor:
