@@ -13,18 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.heads.report.file_checks import (
-    MOST_HEADS,
-    Unfit,
-    check_range,
-    damage_refused,
-    file_named,
-    plain_text,
-    require,
-    short_text,
-    text_of_plain,
-    whole_number,
-)
+from regard.heads.report import file_checks as checks
+from regard.heads.report.file_checks import Unfit, require, whole_number
 from regard.heads.report.listings import ShownAsTable
 from regard.support.drawing import as_figure, as_text
 from regard.support.files import atomically
@@ -201,7 +191,7 @@ class Effects(ShownAsTable):
             "format": FORMAT,
             "version": VERSION,
             "roles": [[*head, role] for head, role in measured.roles.items()],
-            "texts": None if measured.texts is None else [plain_text(text) for text in measured.texts],
+            "texts": None if measured.texts is None else [checks.plain_text(text) for text in measured.texts],
             "losses": [_plain_numbers(one) for one in measured.losses],
             "changes": [[_plain_numbers(row) for row in one] for one in measured.changes],
         }
@@ -227,7 +217,7 @@ def load_effects(path: str | Path) -> Effects:
     if not path.is_file():
         raise ValueError(f"{path} is not a file; effects.save({str(path)!r}) writes one")
     raw = path.read_bytes()
-    with file_named(path), damage_refused("this is no JSON text that describes effects"):
+    with checks.file_named(path), checks.damage_refused("this is no JSON text that describes effects"):
         if FORMAT.encode() in raw and raw[8:9] == b"{":  # after the length of a safetensors header
             raise Unfit("an earlier regard wrote these effects, as safetensors; measure them again and save them")
         document = parse_json(raw, MOST + len(raw) // 4)
@@ -238,7 +228,7 @@ def load_effects(path: str | Path) -> Effects:
 
 
 def _checked(document: dict[str, Any]) -> Measured:
-    heads = [whole_number(one, "heads", most=MOST_HEADS) for one in document["heads"]]
+    heads = [whole_number(one, "heads", most=checks.MOST_HEADS) for one in document["heads"]]
     cuts = [tuple(_head(one, heads) for one in cut) for cut in document["cuts"]]
     require(bool(cuts) and all(cuts), "there are no cuts, or one has no heads")
     pairs = zip(document["losses"], document["changes"], strict=True)
@@ -247,11 +237,11 @@ def _checked(document: dict[str, Any]) -> Measured:
     chosen, sizes = document["chosen"], [one.shape[1] for one in numbers]
     for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
         require(all(whole_number(at, "chosen") < size for at in places), "no such token")
-    texts = None if document["texts"] is None else [text_of_plain(one) for one in document["texts"]]
+    texts = None if document["texts"] is None else [checks.text_of_plain(one) for one in document["texts"]]
     require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
     roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
     to = document["to"]
-    require(all(map(short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
+    require(all(map(checks.short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
     return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
 
 
@@ -259,7 +249,7 @@ def _numbers(rows: Sequence[Sequence[float | None]], cuts: int, what: str) -> Te
     """(1 + cuts, T): the losses of a text, and how each cut changes them."""
     require(len(rows) == 1 + cuts, f"{what} has changes for {len(rows) - 1} of {cuts} cuts")
     tensor = torch.tensor([[math.nan if one is None else one for one in row] for row in rows], dtype=torch.float64)
-    check_range(what, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
+    checks.check_range(what, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
     return tensor
 
 

@@ -26,22 +26,8 @@ from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.visibility import queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
-from regard.heads.report.file_checks import (
-    MOST_HEADS,
-    Extremes,
-    Unfit,
-    check_dtype,
-    check_parts,
-    check_range,
-    check_sizes,
-    damage_refused,
-    file_named,
-    plain_text,
-    require,
-    short_text,
-    text_of_plain,
-    whole_number,
-)
+from regard.heads.report import file_checks as checks
+from regard.heads.report.file_checks import Unfit, require, whole_number
 from regard.heads.report.forwards import Forward, in_slots
 from regard.heads.report.record import Record, RecordedCall, RecordTexts
 from regard.heads.report.texts import texts_of
@@ -54,24 +40,15 @@ NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer an
 FORMAT, VERSION = "regard.seen", 1
 LARGEST_WINDOW = (1 << 31) - 1
 _DEEPEST_MASK = 64
-_AXES: dict[str, tuple[str, ...]] = {  # ? is any size; a letter in lower case may also be 1
+_AXES: dict[str, Sequence[str]] = {  # ? is any size; a letter in lower case may also be 1
     **{tensor: one.axes for tensor, one in STORED.items()},
-    **dict.fromkeys(("visible", "even_distance"), ("b", "h", "T")),
-    "queries": ("b", "h", "S"),
+    "visible": "bhT",
+    "even_distance": "bhT",
+    "queries": "bhS",
 }
 _INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
 _TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
-_PARTS: dict[str, tuple[str, ...]] = {
-    "q": ("B", "H", "T", "?"),
-    "k": ("B", "?", "S", "?"),
-    "bias": ("b", "h", "t", "s"),
-    "alibi": ("H",),
-    "weights": ("B", "H", "T", "S"),
-    "real": ("B", "T"),
-    "tokens": ("B", "S"),
-}
-
-
+_PARTS = {"q": "BHT?", "k": "B?S?", "bias": "bhts", "alibi": "H", "weights": "BHTS", "real": "BT", "tokens": "BS"}
 Report = tuple[Sequence[Forward], frozenset[str], bool | None]  # what ran, the names that were collected, and keep
 
 
@@ -87,7 +64,12 @@ def save_report(path: str | Path, report: Report, keep: bool | None = None) -> N
     writer = _Writer(kept if keep is None else keep)
     layers = [[writer.record(record) for record in forward.records.values()] for forward in forwards]
     plain = [{"number": one.number, "layers": own} for one, own in zip(forwards, layers, strict=True)]
-    header = {"collect": sorted(collect), "keep": was_kept, "forwards": plain, "texts": writer.texts}
+    header = {
+        "collect": sorted(collect),
+        "keep": was_kept,
+        "forwards": plain,
+        "texts": [*map(checks.plain_text, writer.texts)],
+    }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
@@ -99,7 +81,7 @@ def load_report(path: str | Path, device: torch.device | str = "cpu") -> Report:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; seen.save({str(path)!r}) writes one")
-    with file_named(path), safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
+    with checks.file_named(path), safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
         return _read(file, path.stat().st_size, torch.device(device))
 
 
@@ -109,8 +91,7 @@ class _Writer:
     def __init__(self, keep: bool) -> None:
         self.keep = keep
         self.tensors: dict[str, Tensor] = {}
-        self.texts: list[dict[str, Any]] = []  # the tokens of each text
-        self._numbers: dict[int, tuple[TextTokens, int]] = {}  # their numbers in this list, by id()
+        self.texts: dict[TextTokens, int] = {}  # and their numbers; a text that many layers have is written once
         self._names: dict[tuple[object, ...], str] = {}  # of tensors, by their content
 
     def put(self, tensor: Tensor) -> str:
@@ -124,26 +105,14 @@ class _Writer:
     def record(self, record: Record) -> dict[str, Any]:
         record.visible()  # counted now, so that the file needs no mask for it
         B, H, _, _ = record.sizes
+        shared = self.put(record.shared) if self.keep and record.shared is not None else None
+        steps = [self.step(step) for step in record.steps]
+        entry: dict[str, Any] = {"name": record.name, "B": B, "H": H, "shared": shared, "steps": steps}
         texts = texts_of(record)
-        return {
-            "name": record.name,
-            "query_texts": self.text_numbers(texts.queries),
-            "key_texts": self.text_numbers(texts.keys),
-            "B": B,
-            "H": H,
-            "shared": self.put(record.shared) if self.keep and record.shared is not None else None,
-            "steps": [self.step(step) for step in record.steps],
-        }
-
-    def text_numbers(self, texts: Sequence[TextTokens] | None) -> list[int] | None:
-        """The numbers under which texts are written; a text that many layers have is written once."""
-        if texts is None:
-            return None
-        for text in texts:
-            if id(text) not in self._numbers:
-                self._numbers[id(text)] = text, len(self.texts)
-                self.texts.append(plain_text(text))
-        return [self._numbers[id(text)][1] for text in texts]
+        for name, known in (("query_texts", texts.queries), ("key_texts", texts.keys)):
+            numbers = [self.texts.setdefault(text, len(self.texts)) for text in known or ()]
+            entry[name] = None if known is None else numbers
+        return entry
 
     def step(self, step: RecordedCall) -> dict[str, Any]:
         call, origin = step.call, step.call.origin
@@ -169,14 +138,14 @@ class _Writer:
         if kind is None:
             seen = mask.seen if isinstance(mask, Dense) else mask.dense(step.rows, step.keys, step.call.device)
             return {"kind": "dense", "shape": list(seen.shape), "bits": self.put(packed_bits(seen))}
-        values = {field.name: getattr(mask, field.name) for field in fields(mask)}  # type: ignore[arg-type]
-        inside = [self.mask(value, step) for value in values.values() if isinstance(value, Mask)]
-        others = {
-            name: self.put(value) if isinstance(value, Tensor) else value
-            for name, value in values.items()
-            if not isinstance(value, Mask)
-        }
-        return {"kind": kind, **({"of": inside} if inside else {}), **others}
+        rule: dict[str, Any] = {"kind": kind}
+        for field in fields(mask):  # type: ignore[arg-type]
+            value = getattr(mask, field.name)
+            if isinstance(value, Mask):
+                rule.setdefault("of", []).append(self.mask(value, step))
+            else:
+                rule[field.name] = self.put(value) if isinstance(value, Tensor) else value
+        return rule
 
 
 def _read(file: Any, size: int, device: torch.device) -> Report:
@@ -186,9 +155,9 @@ def _read(file: Any, size: int, device: torch.device) -> Report:
     if header.get("version") != str(VERSION):
         version = readable(header.get("version"))
         raise Unfit(f"the report has version {version} and this regard reads {VERSION}; update regard")
-    with damage_refused("the header does not describe a report"):
+    with checks.damage_refused("the header does not describe a report"):
         report = parse_json(header["report"], MOST + size // 4)
-        reader = _Reader(file, size, device, [text_of_plain(text) for text in report.get("texts", [])])
+        reader = _Reader(file, size, device, [checks.text_of_plain(text) for text in report.get("texts", [])])
         collect = frozenset(map(str, report["collect"]))
         check_collected(collect)
         keep = report["keep"]
@@ -207,10 +176,10 @@ class _Reader:
         self._file, self._size, self._device, self._texts = file, size, device, texts
         self._known = set(file.keys())
         self._read: dict[str, Tensor] = {}
-        self._extremes: Extremes = {}
+        self._extremes: checks.Extremes = {}
         self._masks: dict[tuple[str, tuple[int, ...]], PackedMask] = {}  # one for all layers that name it
 
-    def get(self, name: Any, axes: tuple[str, ...] | None, sizes: dict[str, int], what: str) -> Tensor:
+    def get(self, name: Any, axes: Sequence[str] | None, sizes: dict[str, int], what: str) -> Tensor:
         """The tensor, if its shape has these sizes."""
         require(isinstance(name, str) and name in self._known, f"{what} is missing")
         shape = tuple(self._file.get_slice(name).get_shape())
@@ -226,34 +195,33 @@ class _Reader:
         return self._read[name]
 
     def record(self, layer: dict[str, Any]) -> Record:
-        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H", most=MOST_HEADS)}
-        require(short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
-        shared = None if layer["shared"] is None else self.get(layer["shared"], ("B", "?", "?", "?"), sizes, "keys")
+        sizes = {
+            "B": whole_number(layer["B"], "B"),
+            "H": whole_number(layer["H"], "H", most=checks.MOST_HEADS),
+        }
+        require(checks.short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
+        shared = None if layer["shared"] is None else self.get(layer["shared"], "B???", sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
         require(all(keys.start >= 0 for _, keys in record.spans()), f"{record.name}: a step has too many keys")
         B, _, T, S = record.sizes
-        queries, keys = (self._texts_of(layer, name, B, size) for name, size in (("query_texts", T), ("key_texts", S)))
-        record.texts = RecordTexts(queries, keys, NO_TEXTS)
+        texts: list[list[TextTokens] | None] = []
+        for name, size in (("query_texts", T), ("key_texts", S)):
+            numbers = layer.get(name)
+            texts.append(None if numbers is None else [self._texts[whole_number(one, name)] for one in numbers])
+            fits = numbers is None or (len(numbers) == B and all(len(text) == size for text in texts[-1] or ()))
+            require(fits, f"{record.name}: {name} should be {B} texts of {size} tokens")
+        record.texts = RecordTexts(texts[0], texts[1], NO_TEXTS)
         return record
-
-    def _texts_of(self, layer: dict[str, Any], name: str, B: int, size: int) -> list[TextTokens] | None:
-        numbers = layer.get(name)
-        if numbers is None:
-            return None
-        texts = [self._texts[whole_number(number, name)] for number in numbers]
-        fits = len(texts) == B and all(len(text) == size for text in texts)
-        require(fits, f"{layer['name']}: {name} should be {B} texts of {size} tokens")
-        return texts
 
     def step(self, name: str, step: dict[str, Any], sizes: dict[str, int], shared: Tensor | None) -> RecordedCall:
         sizes = sizes | {"T": whole_number(step["T"], "T"), "S": whole_number(step["S"], "S")}
         T, S = sizes["T"], sizes["S"]
-        check_sizes(name, sizes, self._size)
+        checks.check_sizes(name, sizes, self._size)
         measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
         parts: Any = {
             part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
         }
-        check_parts(name, parts, self._extremes)
+        checks.check_parts(name, parts, self._extremes)
         extra = whole_number(step.get("extra", 0), "extra")
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
@@ -264,8 +232,8 @@ class _Reader:
         for together in _TOGETHER:
             shapes = [measured[one].shape for one in together if one in measured]
             require(len(shapes) != 1 and len(set(shapes)) < 2, f"{name}: {' and '.join(together)} belong together")
-        across = step["across"] is True
-        origin = Origin(name, parts.get("real"), parts.get("tokens"), across, extra=extra, basis=basis)
+        real, tokens, across = parts.get("real"), parts.get("tokens"), step["across"] is True
+        origin = Origin(name, real, tokens, across, extra=extra, basis=basis)
         return RecordedCall(WatchedCall(attention, origin), bool(step["kept"]), measured, shares)
 
     def _attention(
@@ -292,8 +260,8 @@ class _Reader:
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
         tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
-        check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
-        check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
+        checks.check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
+        checks.check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
         return tensor
 
     def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> QK:
@@ -312,19 +280,16 @@ class _Reader:
             return self._packed(rule)
         require(isinstance(kind, str) and kind in MAKERS, f"no mask is called {readable(repr(kind))}")
         inside = [self.mask(one, depth + 1) for one in rule.get("of", ())]
-        values = {
-            name: self.get(value, None, {}, kind)
-            if isinstance(value, str)
-            else whole_number(value, f"a {kind}", most=LARGEST_WINDOW)
-            for name, value in rule.items()
-            if name not in ("kind", "of")
-        }
+        values = {name: value for name, value in rule.items() if name not in ("kind", "of")}
+        for name, value in values.items():
+            is_tensor, what = isinstance(value, str), f"a {kind}"
+            values[name] = self.get(value, None, {}, kind) if is_tensor else whole_number(value, what, LARGEST_WINDOW)
         return MAKERS[kind](*inside, **values)
 
     def _packed(self, rule: dict[str, Any]) -> Mask:
         shape = tuple(whole_number(size, "a mask's size") for size in rule["shape"])
         require(2 <= len(shape) <= 4, f"a mask has {len(shape)} axes")
-        bits = self.get(rule["bits"], ("S",), {"S": -(-math.prod(shape) // 8)}, "mask")
+        bits = self.get(rule["bits"], "S", {"S": -(-math.prod(shape) // 8)}, "mask")
         require(bits.dtype is torch.uint8, f"mask is {bits.dtype} and should be bits")
         return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
 
