@@ -138,21 +138,12 @@ def _by_kernels(call: WatchedCall, attention: QK, collect: frozenset[str]) -> di
     first, earlier = _starts(call, lse, mask, rest, bool(NEED_TOKENS & set(names)))
     real = None if call.origin.real is None else call.origin.real.to(call.device)
     received = torch.zeros(B, H, S, dtype=torch.int64, device=call.device) if collect & set(COLUMNS) else None
+    targets = [(int(TARGETS[name].start), TARGETS[name].step) for name in names]
     parts = []
-    for rows, part_mask in _launches(call, mask, rest):
-        part = gpu.one_pass(
-            q[:, :, rows],
-            k,
-            attention.scale,
-            part_mask,
-            lse[:, :, rows].contiguous(),
-            real=None if real is None else real[:, rows].contiguous(),
-            first=first,
-            earlier=None if earlier is None else earlier[:, rows].contiguous(),
-            received=received,
-            targets=[(int(TARGETS[name].start), TARGETS[name].step) for name in names],
-            done=rows.stop == T,
-        )
+    for rows, own_mask in _launches(call, mask, rest):
+        own: list[Any] = [None if t is None else t[..., rows].contiguous() for t in (lse, real, earlier)]
+        own_q, done = q[:, :, rows], rows.stop == T
+        part = gpu.one_pass(own_q, k, attention.scale, own_mask, own[0], own[1], first, own[2], received, targets, done)
         part |= dict(zip(names, part.pop("chosen"), strict=True))
         parts.append(part)
     if len(parts) == 1:
