@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar, overload
@@ -12,14 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.heads.measure.registry import AVERAGED, BY_NAME
-from regard.heads.report.roles import NAMES, Role
+from regard.heads.measure.registry import BY_NAME
+from regard.heads.report.roles import Role
 from regard.heads.report.views import Head, SeenLayer
 from regard.support.drawing import as_html, as_text
-from regard.support.tokens import TextTokens
 
 Item = TypeVar("Item")
-BY = (*AVERAGED, "score")
 
 
 class ShownAsTable:
@@ -45,9 +43,6 @@ class Listing(ShownAsTable, Sequence[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self._items)
-
     def __getitem__(self, index: Any) -> Any:
         return self._items[index]
 
@@ -60,10 +55,6 @@ class HeadSummary:
     means: Mapping[str, float]
     keys: int
     marks: tuple[str, ...] = ()  # what is assumed or unknown about its layer
-
-    def value(self, by: str) -> float:
-        """The mean of a statistic, NaN where there is none; or the score of the role."""
-        return self.role.score if by == "score" else self.means.get(by, math.nan)
 
     def shares(self) -> dict[str, float]:
         """The means on one scale from 0 to 1: each divided by its largest possible value."""
@@ -88,36 +79,6 @@ class HeadList(Listing[Head]):
         if isinstance(index, slice):
             return HeadList(self._items[index], self.summaries[index], self.what)
         return self._items[index]
-
-
-def choose_heads(
-    portraits: Mapping[tuple[int, int], HeadSummary],
-    order: Sequence[tuple[int, int]],
-    role: str | Iterable[str] | None,
-    layers: Sequence[int],
-    by: str | None,
-    descending: bool | None,
-) -> list[tuple[int, int]]:
-    """(layer, head) of the heads with one of these roles, in these layers, sorted; without `by`, in the given order."""
-    roles = NAMES if role is None else [role] if isinstance(role, str) else list(role)
-    if unknown := [one for one in roles if one not in NAMES]:
-        raise ValueError(f"no role is called {unknown[0]!r}; roles are {', '.join(NAMES)}")
-    if by is None and descending is not None:
-        raise ValueError(f"descending={descending} needs a statistic to sort by, such as by='entropy'")
-    if by is not None and by not in BY:
-        raise ValueError(f"heads cannot be sorted by {by!r}; by is one of {', '.join(BY)}")
-    chosen = [key for key in order if portraits[key].role.name in roles and key[0] in layers]
-    if by is None:
-        return chosen
-    values = {key: portraits[key].value(by) for key in chosen}
-    known = [key for key in chosen if not math.isnan(values[key])]
-    if chosen and not known:
-        raise ValueError(
-            f'"{by}" has no value in these heads, so they cannot be sorted by it; '
-            "it was not collected, or no row has one"
-        )
-    known.sort(key=values.__getitem__, reverse=descending is not False)
-    return [*known, *(key for key in chosen if math.isnan(values[key]))]
 
 
 @dataclass(frozen=True)
@@ -250,15 +211,3 @@ def _of_layer(layer: SeenLayer, row: int, text: int) -> list[TokenInHead]:
     others[:, next((i for i, padded in enumerate(padding) if not padded), 0)] = 0  # the first key of the text
     telling = others.amax(-1).tolist()
     return [TokenInHead(head, weights[i], received[i], telling[i]) for i, head in enumerate(layer)]
-
-
-def common_texts(layers: Sequence[SeenLayer], word: str | int) -> list[TextTokens] | None:
-    """The texts of the queries of these layers, which must be the same in all of them."""
-    known = [(layer.query_tokens, layer.record.sizes[2]) for layer in layers]
-    other = next((i for i, one in enumerate(known) if one != known[0]), None)
-    if other is not None:
-        raise ValueError(
-            f"layers {layers[0].layer} ({layers[0].name}) and {layers[other].layer} ({layers[other].name}) have other "
-            f"queries, so {word!r} is not one token; choose layers of one text: seen.at({word!r}, layers=[…])"
-        )
-    return known[0][0]
