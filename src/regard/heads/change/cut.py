@@ -198,12 +198,19 @@ class CutPlan:
         to: To,
         reader: Any,
     ) -> None:
-        _check_named(heads, edges, layers, to)
+        if heads is None and edges is None:
+            raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
+        if edges is None and layers is not None:
+            raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
+        if edges is not None and heads is not None and layers is not None:
+            raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
+        if edges is not None and not _is_zero(to):
+            raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
         one_text = heads is None and layers is None
         self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text)
         self.heads = heads
-        self.layers = None if layers is None else {_number(n, "layer") for n in _as_list(layers)}
-        self.named_layers = {layer for layer, _ in heads or ()} | (self.layers or set())
+        listed: Any = [layers] if _is_number(layers) else layers or ()
+        self.named_layers = {layer for layer, _ in heads or ()} | {_number(one, "layer") for one in listed}
         self.values = {} if edges is not None else handed_over(heads or [], to)
         self.removes_edges = self.edges is not None and bool(self.edges.edges)
         self.everywhere = self.removes_edges and one_text
@@ -231,17 +238,6 @@ class CutPlan:
             raise ValueError(f"layer {min(missing)} was to be cut, and the model attended in {exist} inside the block")
         if self.edges is not None:
             self.edges.check_met()
-
-
-def _check_named(heads: object, edges: object, layers: object, to: To) -> None:
-    if heads is None and edges is None:
-        raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
-    if edges is None and layers is not None:
-        raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
-    if edges is not None and heads is not None and layers is not None:
-        raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
-    if edges is not None and not _is_zero(to):
-        raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
 
 
 def _is_zero(to: object) -> bool:
@@ -275,10 +271,6 @@ def _number(value: Any, what: str) -> int:
 
 def _is_number(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, (bool, Tensor))
-
-
-def _as_list(layers: Sequence[int] | int) -> Sequence[int]:
-    return [layers] if _is_number(layers) else layers  # type: ignore[list-item, return-value]
 
 
 def _checked_edges(edges: Sequence[tuple[Token, Token]]) -> list[tuple[Token, Token]]:

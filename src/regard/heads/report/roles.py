@@ -76,7 +76,7 @@ class Tally:
 
     def __init__(self, records: Sequence[Record]) -> None:
         heads, self._reach = records[0].sizes[1], max(max(record.sizes[2:]) for record in records)
-        # By statistic, (4, H): its mean, the number of rows, the mean of 1 / visible keys, and that of uniform attention.
+        # By statistic, (4, H): its mean, the number of rows, the means of 1 / visible keys and of uniform attention.
         self._means: dict[str, Tensor] = {}
         # The largest weights by steps back, from −reach, and by the position of their key.
         self._steps = torch.zeros(heads, 2 * self._reach + 1, dtype=torch.float64)
