@@ -92,9 +92,10 @@ def effect(
         known = [] if reader is None else [one for sample in samples if (one := sample.read(reader)) is not None]
         texts = known if len(known) == len(samples) else None
         chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
-        changes = []
+        kind = device.type if device.type in _LOGITS else "cpu"
+        most_logits, most_tokens, changes = _LOGITS[kind], _TOKENS[kind], []
         for number, sample in enumerate(samples):
-            rows = batch or _rows(sample.length, vocabulary, device)
+            rows = batch or max(1, min(most_logits // (4 * sample.length * vocabulary), most_tokens // sample.length))
             own = _values_of_text(values, number, len(samples))
             cut_losses = [losses[number].new_empty(0, sample.length)]
             for at in range(0, len(cuts), rows):
@@ -192,12 +193,6 @@ def _logits(model: nn.Module, sample: Sample, rows: int) -> Tensor:
 
 def _repeated(value: Any, rows: int) -> Any:
     return value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) and value.dim() else value
-
-
-def _rows(length: int, vocabulary: int, device: torch.device) -> int:
-    """How often a text fits into one forward."""
-    kind = device.type if device.type in _LOGITS else "cpu"
-    return max(1, min(_LOGITS[kind] // (4 * length * vocabulary), _TOKENS[kind] // length))
 
 
 def _groups(

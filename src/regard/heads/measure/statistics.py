@@ -21,18 +21,12 @@ from regard.attention.call import QK
 from regard.attention.masks import CAUSAL, EVERYTHING, Mask
 from regard.heads.calls.call import OwnWeights, WatchedCall, changed
 from regard.heads.calls.visibility import queries_per_key
+from regard.heads.measure import target_keys
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask, mask_for_kernels
 from regard.heads.measure.on_demand import BY_HEAD, counted, result_dtype
 from regard.heads.measure.registry import BY_NAME, COLUMNS, NEED_TOKENS, ROWS, STORED, TARGETS, Start
-from regard.heads.measure.target_keys import (
-    dropped_targets,
-    earlier_from_first_key,
-    earlier_occurrence,
-    first_visible,
-    target_keys,
-)
 from regard.support.torch_threads import limit_threads
 
 WRITTEN_OUT = 1 << 28  # entries of a mask that kernels cannot compute, at a time
@@ -72,7 +66,9 @@ def _correct(call: WatchedCall, result: dict[str, Tensor]) -> None:
     if call.origin.dropped is not None:  # what is in the text and not among these keys has weight 0
         names = [name for name in TARGETS if name in result]
         counts = counted(call, result["lse"])
-        for name, absent in zip(names, dropped_targets(call, [TARGETS[name] for name in names]), strict=True):
+        for name, absent in zip(
+            names, target_keys.dropped_targets(call, [TARGETS[name] for name in names]), strict=True
+        ):
             result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
     if not call.has_positions:
         # The first key need not be the first token, unless the keys are another text.
@@ -90,7 +86,7 @@ def _in_tiles(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
         result = {"lse": lse}
         if collect - _AFTERWARDS:
             names = [name for name in _measurable_targets(call) if name in collect]
-            keys = target_keys(call, counts, [TARGETS[name] for name in names])
+            keys = target_keys.target_keys(call, counts, [TARGETS[name] for name in names])
             B, _, T, _ = call.sizes
             targets = torch.stack(keys) if keys else torch.zeros(0, B, T, dtype=torch.int64, device=call.device)
             result |= tile_statistics.pass_over_tiles(
@@ -156,9 +152,9 @@ def _starts(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The first visible key (B,), None where that is key 0; the earlier occurrence (B, T), where tokens are needed."""
     if call.origin.first is None and rest is None and mask.bias is None and mask.keys is None and mask.window is None:
-        return None, earlier_from_first_key(call) if tokens else None
-    first = first_visible(call, counted(call, lse))
-    return first.clamp(min=0).int(), earlier_occurrence(call, first[:, None]).int() if tokens else None
+        return None, target_keys.earlier_from_first_key(call) if tokens else None
+    first = target_keys.first_visible(call, counted(call, lse))
+    return first.clamp(min=0).int(), target_keys.earlier_occurrence(call, first[:, None]).int() if tokens else None
 
 
 def _launches(call: WatchedCall, mask: KernelMask, rest: Mask | None) -> Iterator[tuple[slice, KernelMask]]:

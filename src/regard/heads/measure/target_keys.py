@@ -34,10 +34,9 @@ def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, si
     tensor([[-1,  0,  1,  2,  3],
             [-1, -1, -1,  2,  3]])
     """
-    B, T = first.shape[0], at.shape[-1]
-    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
-        return (first + target.step).clamp(min=-1).expand(B, T)
     key = _unlimited(target, first, at, earlier)
+    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
+        return key.clamp(min=-1)
     exists = key >= first.clamp(min=0)
     if target.step > 0:  # no start is after the text
         exists = exists & (key < size)
@@ -70,10 +69,14 @@ def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
         return call.origin.first.to(call.device)
     B, _, T, S = call.sizes
     parts = call.attention.mask.parts()
-    if not is_counted_by_mask(call.attention) or not S or not T:
-        return _first_of_tiles(call, counted)
-    if parts.keys is None and parts.window is None:
+    by_mask = is_counted_by_mask(call.attention)
+    if not S or not T or (by_mask and parts.keys is None and parts.window is None):
         return torch.zeros(B, dtype=torch.long, device=call.device)
+    if not by_mask:  # from all rows of the mask, a few at a time
+        seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
+        for rows in row_tiles(call):
+            seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
+        return seen.int().argmax(-1)
     at = torch.arange(S - T, S, device=call.device)
     low = torch.zeros_like(at) if parts.window is None else (at - parts.window + 1).clamp(min=0)
     if parts.keys is None:
@@ -83,17 +86,6 @@ def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
         nearest = places.flip(-1).cummin(-1).values.flip(-1)[:, low.clamp(max=S - 1)]
     first = torch.where(counted.any(1), nearest, S).amin(-1)
     return torch.where(first < S, first, 0)
-
-
-def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
-    """The same for any mask, from all of its rows, a few at a time."""
-    B, _, _, S = call.sizes
-    if not S:
-        return torch.zeros(B, dtype=torch.long, device=call.device)
-    seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
-    for rows in row_tiles(call):
-        seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
-    return seen.int().argmax(-1)
 
 
 def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:

@@ -259,9 +259,18 @@ class _Reader:
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
         require(statistic in _AXES, f"{readable(statistic)} is no statistic of version {VERSION}")
-        tensor = self.get(at, _AXES[statistic], sizes, f"{name}: {statistic}")
-        checks.check_dtype(f"{name}: {statistic}", tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
-        checks.check_range(f"{name}: {statistic}", tensor, *_range(statistic, sizes["T"], sizes["S"]), self._extremes)
+        what, T, S = f"{name}: {statistic}", sizes["T"], sizes["S"]
+        tensor = self.get(at, _AXES[statistic], sizes, what)
+        checks.check_dtype(what, tensor, "whole numbers" if statistic in _INTEGERS else "numbers")
+        if statistic not in STORED:
+            span: tuple[float, float] = 0, {"queries": T, "visible": S, "even_distance": max(T, S)}[statistic]
+        elif statistic in _INTEGERS:
+            span = -1, S - 1
+        else:  # with room for rounding
+            one = STORED[statistic]
+            most = one.most(S) if one.limit is None else one.limit(T, S)
+            span = -0.1 * most, 1.1 * most + 0.1
+        checks.check_range(what, tensor, *span, self._extremes)
         return tensor
 
     def _not_kept(self, name: str, measured: dict[str, Tensor], sizes: dict[str, int]) -> QK:
@@ -292,17 +301,6 @@ class _Reader:
         bits = self.get(rule["bits"], "S", {"S": -(-math.prod(shape) // 8)}, "mask")
         require(bits.dtype is torch.uint8, f"mask is {bits.dtype} and should be bits")
         return self._masks.setdefault((rule["bits"], shape), PackedMask(bits, shape))
-
-
-def _range(statistic: str, T: int, S: int) -> tuple[float | int, float | int]:
-    """The least and the largest value of a statistic, with room for rounding."""
-    if statistic not in STORED:
-        return 0, {"queries": T, "visible": S, "even_distance": max(T, S)}[statistic]
-    if statistic in _INTEGERS:
-        return -1, S - 1
-    one = STORED[statistic]
-    most = one.most(S) if one.limit is None else one.limit(T, S)
-    return -0.1 * most, 1.1 * most + 0.1
 
 
 class PackedMask(Dense):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -134,7 +133,7 @@ class Seen(Collection, ShownAsWidget):
             there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
             how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
             raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
-        view = SeenLayer(records[0], number, partial(self._tally, number), self)
+        view = SeenLayer(records[0], number, self)
         return view if head is None else view[head]
 
     def _find(self, layer: int | str) -> tuple[int, list[Record]]:
@@ -150,7 +149,8 @@ class Seen(Collection, ShownAsWidget):
             number = place(layer, len(layers), "layer", f"this report has {len(layers)} layers")
         return number, layers[number]
 
-    def _tally(self, number: int) -> Tally:
+    def tally(self, number: int) -> Tally:
+        """The means and roles of a layer."""
         if number not in self._tallies:
             self._tallies[number] = Tally(self._records()[number])
         return self._tallies[number]
@@ -159,7 +159,7 @@ class Seen(Collection, ShownAsWidget):
         """The role and the means of every head, by (layer, head)."""
         portraits = {}
         for number, records in enumerate(self._records()):
-            tally, keys = self._tally(number), max(record.sizes[3] for record in records)
+            tally, keys = self.tally(number), max(record.sizes[3] for record in records)
             marks = tuple(dict.fromkeys(mark for one in records for mark in basis_of(one).marks))
             for head in range(records[0].sizes[1]):
                 portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys, marks)

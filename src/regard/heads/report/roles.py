@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.heads.measure.registry import AVERAGED, BY_NAME, TARGETS, Start
+from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.record import Record
 
 PATTERN = 0.4  # of the range from chance to 1
@@ -112,7 +112,7 @@ class Tally:
         """The role of one head."""
         patterns = [(kind, role) for kind in ROLES.values() if kind.statistic and (role := self._pattern(kind, head))]
         passed = [(kind, role) for kind, role in patterns if role.score >= role.threshold]
-        simpler = max((role.score for kind, role in patterns if kind.start is Start.OWN), default=0.0)
+        simpler = max((role.score for kind, role in patterns if BY_NAME[kind.statistic].positional), default=0.0)
         for repeated, more_than in ((True, simpler), (False, 0.0)):
             able = [role for kind, role in passed if kind.repeated is repeated and role.score > more_than]
             if able:
@@ -122,7 +122,12 @@ class Tally:
             near = role.name != "local" or float(self._means["distance"][0, head]) <= LOCAL_TOKENS
             if role.score >= role.threshold and near:
                 return role
-        return _mixed([*(role for _, role in patterns), *others])
+        near_misses = [*(role for _, role in patterns), *others]
+        if not near_misses:
+            why = f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
+            return Role("mixed", math.nan, math.nan, why)
+        nearest = max(near_misses, key=lambda role: role.score - role.threshold)
+        return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 
     def _known(self, statistic: str, head: int) -> tuple[float, int, float, float] | None:
         """Mean, number of rows, threshold of a pattern, and mean of uniform attention; None where rows are too few."""
@@ -173,15 +178,6 @@ class Tally:
         return Role("broad", score, BROAD, f"entropy {score:.2f} of uniform attention's, threshold {BROAD:.2f}")
 
 
-def _mixed(others: list[Role]) -> Role:
-    if not others:
-        return Role(
-            "mixed", math.nan, math.nan, f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
-        )
-    nearest = max(others, key=lambda role: role.score - role.threshold)
-    return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
-
-
 def _by_head(x: Tensor) -> Tensor:
     """(B, H, T) → (H, B · T)"""
     return x.transpose(0, 1).flatten(1)
@@ -214,11 +210,6 @@ class RoleKind:
     def short(self) -> str:
         """The name in one word."""
         return self.name.removesuffix(" token")
-
-    @property
-    def start(self) -> Start | None:
-        """Where the key of its statistic is counted from."""
-        return TARGETS[self.statistic].start if self.statistic in TARGETS else None
 
     @property
     def repeated(self) -> bool:

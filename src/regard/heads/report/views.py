@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -34,16 +35,6 @@ class Top(NamedTuple):
     weights: Tensor
 
 
-class ScoreParts(NamedTuple):
-    """What the weights of a head are computed from: exp(scale · q·k − lse), on the keys that a query may see."""
-
-    q: Float[Tensor, "B T D"]
-    k: Float[Tensor, "B S D"]
-    lse: Float[Tensor, "B T"]
-    scale: float
-    causal: bool  # may a query see the keys up to its own position, or all keys?
-
-
 def basis_of(record: Record) -> Basis:
     """How a layer is known: by its first step of which something must be said."""
     bases = [step.call.origin.basis for step in record.steps]
@@ -56,8 +47,8 @@ class _View(ShownAsWidget):
     *H in the shapes is the axis of heads, which a head does not have.
     """
 
-    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen, head: int | None) -> None:
-        self.record, self.layer, self._tally = record, layer, tally
+    def __init__(self, record: Record, layer: int, seen: Seen, head: int | None = None) -> None:
+        self.record, self.layer = record, layer
         self.seen = seen  # the report that it is a part of
         self._index = slice(None) if head is None else head  # on the axis of heads
         self._heads = range(record.sizes[1]) if head is None else [head]
@@ -69,6 +60,9 @@ class _View(ShownAsWidget):
     def _joined(self, each: Sequence[Tensor]) -> Tensor:
         """What was computed for each of its heads."""
         return torch.stack(list(each), 1) if isinstance(self._index, slice) else each[0]
+
+    def _tally(self) -> Tally:
+        return self.seen.tally(self.layer)
 
     @property
     def basis(self) -> Basis:
@@ -165,8 +159,8 @@ for _name in (*ROWS, *COLUMNS):
 class Head(_View):
     """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
 
-    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally], seen: Seen) -> None:
-        super().__init__(record, layer, tally, seen, head)
+    def __init__(self, record: Record, layer: int, seen: Seen, head: int) -> None:
+        super().__init__(record, layer, seen, head)
         self.head = head
 
     @property
@@ -188,8 +182,11 @@ class Head(_View):
         """Which keys these queries may see; none in rows that are padding."""
         return self._visible_keys(numbers_of(self.record, rows, "row"))
 
-    def score_parts(self) -> ScoreParts:
-        """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
+    def score_parts(self) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B S D"], Float[Tensor, "B T"], float, bool]:
+        """q, k, lse, scale and whether a causal mask hides keys: any weight is exp(scale · q·k − lse).
+
+        Only for one call with a causal mask or none.
+        """
         self.record.need("score_parts()")
         (_, _, call, lse), *others = self.record.calls()
         attention, parts = call.attention, call.attention.mask.parts()
@@ -202,7 +199,7 @@ class Head(_View):
             )
         shared = attention.q.shape[1] // attention.k.shape[1]
         q, k = attention.q[:, self.head], attention.k[:, self.head // shared]
-        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), attention.scale, parts.causal)
+        return q.float(), k.float(), lse[:, self.head].float(), attention.scale, parts.causal
 
     def plot(
         self, ax: Any = None, text: int = 0, rows: Index = None, cols: Index = None, width: float | None = None
@@ -224,9 +221,6 @@ class Head(_View):
 class SeenLayer(_View):
     """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
 
-    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen) -> None:
-        super().__init__(record, layer, tally, seen, None)
-
     def __len__(self) -> int:
         return self.record.sizes[1]
 
@@ -235,7 +229,7 @@ class SeenLayer(_View):
 
     def __getitem__(self, head: int) -> Head:
         number = place(head, len(self), "head", f"{self.name} has {len(self)} heads")
-        return Head(self.record, self.layer, number, self._tally, self.seen)
+        return Head(self.record, self.layer, self.seen, number)
 
     @property
     def name(self) -> str:
@@ -281,8 +275,8 @@ class SeenLayer(_View):
 def place(number: object, size: int, what: str, how_many: str) -> int:
     """An index of `size` things from 0; negative ones are counted from the end."""
     try:
-        index: int = number.__index__()  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):
+        index = operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
         raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
     if not -size <= index < size:
         raise ValueError(f"{what} {index} does not exist: {how_many}, 0 to {size - 1}")
