@@ -86,9 +86,9 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
         wrong = [name for name, ids in tokens.items() if not isinstance(ids, Tensor)]
         if wrong:
             raise ValueError(f"tokens[{wrong[0]!r}] must be a tensor of token ids, (B, S)")
-    words = None if isinstance(tokens, Mapping) else _as_texts(tokens)
-    if words is None:
+    if tokens is None or isinstance(tokens, (Tensor, Mapping)):
         return tokens, reader_of(model, tokenizer)
+    words = _as_texts(tokens)
     if tokenizer is not None:
         raise ValueError("tokens are words, which need no tokenizer; leave one of them out")
     lengths = sorted({len(text) for text in words})
@@ -101,10 +101,8 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
     return torch.tensor(reader.ids, dtype=torch.long), reader
 
 
-def _as_texts(tokens: Any) -> list[Sequence[str]] | None:
-    """Words as a list of texts; None where these are no words."""
-    if tokens is None or isinstance(tokens, Tensor):
-        return None
+def _as_texts(tokens: Any) -> list[Sequence[str]]:
+    """Words as a list of texts."""
     if isinstance(tokens, str):
         raise ValueError('tokens is one string; give a list of words: ["The", "cat"]')
     if isinstance(tokens, Sequence) and tokens and all(isinstance(word, str) for word in tokens):

@@ -24,6 +24,8 @@ from regard.support.tokens import TextTokens
 
 HeadNumber = tuple[int, int]  # (layer, head)
 Token = int | str
+Edges = Sequence[tuple[Token, Token]] | None
+Layers = Sequence[int] | int | None
 Pair = tuple[int | None, int, int]  # (text, query, key); text None: all texts
 Heads = HeadNumber | Head | Sequence[HeadNumber | Head]
 To = int | float | str | Tensor | Mapping[HeadNumber, Tensor] | Seen
@@ -34,8 +36,8 @@ def cut(
     model: nn.Module,
     heads: Heads | None = None,
     *,
-    edges: Sequence[tuple[Token, Token]] | None = None,
-    layers: Sequence[int] | int | None = None,
+    edges: Edges = None,
+    layers: Layers = None,
     to: To = 0,
     tokenizer: Any = None,
 ) -> Iterator[None]:
@@ -190,14 +192,7 @@ def _can_see(call: WatchedCall, text: int | None, row: int, col: int) -> bool:
 class CutPlan:
     """What a cut changes, by layer."""
 
-    def __init__(
-        self,
-        heads: list[HeadNumber] | None,
-        edges: Sequence[tuple[Token, Token]] | None,
-        layers: Sequence[int] | int | None,
-        to: To,
-        reader: Any,
-    ) -> None:
+    def __init__(self, heads: list[HeadNumber] | None, edges: Edges, layers: Layers, to: To, reader: Any) -> None:
         if heads is None and edges is None:
             raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
         if edges is None and layers is not None:

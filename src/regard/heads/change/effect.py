@@ -106,8 +106,10 @@ def effect(
                 if progress is not None:
                     progress(number * len(cuts) + at + len(some), len(samples) * len(cuts))
             changes.append(torch.cat(cut_losses) - losses[number])
+    words = "what they did in another run" if isinstance(to, Seen) else str(to)
+    words = "given values" if isinstance(to, (Tensor, Mapping)) else words
     roles = {key: one.role.name for key, one in seen.portraits().items()}
-    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, _in_words(to)))
+    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, words))
 
 
 def _uncut(model: nn.Module, samples: Sequence[Sample], tokenizer: Any) -> tuple[Seen, list[Tensor], int]:
@@ -236,11 +238,3 @@ def _values_of_text(values: Mapping[HeadNumber, Value], number: int, texts: int)
             value = value[number]
         mine[head] = value
     return mine
-
-
-def _in_words(to: To) -> str:
-    if isinstance(to, Seen):
-        return "what they did in another run"
-    if isinstance(to, (Tensor, Mapping)):
-        return "given values"
-    return str(to)

@@ -11,7 +11,6 @@ import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +33,7 @@ MOST_PROGRAMS = 65535  # B · H of one launch
 # Weights, and bytes of queries and keys, up to which calls are joined on a GPU: launching takes longer than computing.
 JOINED_WEIGHTS, JOINED_BYTES = 1 << 30, 256 * 2**20
 _refused: set[tuple[torch.device, int]] = set()  # devices and key sizes that kernels could not be built for
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 _AFTERWARDS = frozenset({"lse", *BY_HEAD})  # needs no pass over all statistics
 
 
@@ -189,18 +189,13 @@ def _in_triton(call: WatchedCall) -> QK | None:
     (B, H, _, S), attention = call.sizes, call.attention
     if not isinstance(attention, QK) or call.device.type != "cuda" or not attention.q.numel() or not S:
         return None
-    fits = B * H <= MOST_PROGRAMS and not call.origin.extra and _has_triton()
+    fits = B * H <= MOST_PROGRAMS and not call.origin.extra and _HAS_TRITON
     return attention if fits and (call.device, _bytes_per_key(attention)) not in _refused else None
 
 
 def _bytes_per_key(attention: QK) -> int:
     """The size of a key, as a kernel loads it."""
     return attention.q.shape[3] * min(attention.q.element_size(), 4)
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 class Form(NamedTuple):

@@ -268,17 +268,13 @@ class Record:
         calls = self.calls()
         if len(calls) == 1:
             return on_demand.weights(*calls[0][2:], head, rows, cols, text)
-        parts = []
+        texts = self.sizes[0] if text is None else 1
+        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=self.lse(0).dtype)
         for own_rows, own_keys, call, lse in calls:
             mine, there = inside(own_rows, rows), inside(own_keys, cols)
             if len(mine):
                 chosen = rows[mine] - own_rows.start, cols[there] - own_keys.start
-                parts.append((mine, there, on_demand.weights(call, lse, head, *chosen, text)))
-        dtype = parts[0][2].dtype if parts else None
-        texts = self.sizes[0] if text is None else 1
-        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=dtype)
-        for mine, there, exact in parts:
-            result[:, mine[:, None], there] = exact
+                result[:, mine[:, None], there] = on_demand.weights(call, lse, head, *chosen, text)
         return result
 
     def top(self, head: int, n: int) -> tuple[Tensor, Tensor]:
@@ -316,10 +312,9 @@ class Record:
 
     def real(self) -> Tensor:
         """(B, T) bool: which queries are real tokens."""
-        everyone = [torch.ones(self.sizes[0], step.rows, dtype=torch.bool) for step in self.steps]
-        known = [step.call.origin.real for step in self.steps]
-        device = self.steps[0].call.device
-        return torch.cat([(e if r is None else r).to(device) for e, r in zip(everyone, known, strict=True)], 1)
+        B, device = self.sizes[0], self.steps[0].call.device
+        known = [(step.call.origin.real, torch.ones(B, step.rows, dtype=torch.bool)) for step in self.steps]
+        return torch.cat([(everyone if real is None else real).to(device) for real, everyone in known], 1)
 
     def context(self) -> Tensor:
         """(B, H, T, D): what each head handed over."""
