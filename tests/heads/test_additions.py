@@ -14,8 +14,8 @@ from regard.attention.mask_algebra import MAKERS, Mask, makes
 from regard.attention.masks import causal
 from regard.heads.calls.visibility import queries_per_key, visible_key_counts
 from regard.heads.measure import statistics
+from regard.heads.report.record import call_in_order
 from regard.heads.report.report import load_seen
-from regard.heads.report.text_order import call_in_order
 
 ORDER = torch.tensor([1, 1, 0])
 

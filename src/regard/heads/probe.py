@@ -9,18 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.heads.inputs.pieces import TextReader, reader_of
-from regard.heads.report.compare import HeadSummary
-from regard.heads.report.head_list import HeadList
+from regard.heads.report.listings import HeadList, HeadSummary, ShownAsTable
 from regard.heads.report.report import Seen
 from regard.heads.watch import watch
 from regard.support.arguments import check_whole
-from regard.support.drawing import as_html, as_text
 from regard.support.super_init import check_initialised
 
 SCORES = ("induction", "previous", "duplicate")  # statistics of heads/measure/registry.py
@@ -28,7 +27,7 @@ ROLES = ("induction", "previous token", "duplicate")
 LENGTH, TEXTS = 50, 4
 
 
-class ProbeReport:
+class ProbeReport(ShownAsTable):
     """What the heads of a model did with repeated random tokens; prints as a table, the highest score first.
 
     ids: (texts, tokens), what the model read. seen: the report of a watch, for everything else. what: what was run, in
@@ -37,7 +36,7 @@ class ProbeReport:
 
     def __init__(self, seen: Seen, ids: Tensor, what: str) -> None:
         self.seen, self.ids, self.what = seen, ids, what
-        self.scores = torch.tensor([_scores(summary) for summary in self.heads().summaries])
+        self.scores = torch.tensor([_scores(one) for one in self.heads().summaries])
 
     def heads(
         self,
@@ -55,16 +54,6 @@ class ProbeReport:
             return chosen
         order = sorted(range(len(chosen)), key=lambda i: -max(_scores(chosen.summaries[i])))
         return HeadList([chosen[i] for i in order], [chosen.summaries[i] for i in order], chosen.what)
-
-    def table(self, width: int = 80, all: bool = False) -> str:
-        """The heads as aligned text; all=True shows every one."""
-        return as_text(self, width, all=all)
-
-    def __repr__(self) -> str:
-        return as_text(self, 80)
-
-    def _repr_html_(self) -> str:
-        return as_html(self)
 
 
 def probe(
@@ -99,20 +88,24 @@ def probe(
     if not isinstance(model, nn.Module):
         raise ValueError(f"probe() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
     check_initialised(model)
-    check_whole(
-        texts=texts, **{name: n for name, n in (("length", length), ("vocab_size", vocab_size)) if n is not None}
-    )
+    given = {"texts": texts, "length": length, "vocab_size": vocab_size}
+    check_whole(**{name: n for name, n in given.items() if n is not None})
     reader = reader_of(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with evaluating(model), torch.no_grad():
         size, source = _vocabulary(model, device, vocab_size)
         beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
         drawn = sorted(set(range(size)) - _special_ids(model, reader))
-        length = _length(length, len(drawn), _longest(model), beginning is not None)
+        length = _length(length, len(drawn), model, beginning is not None)
         ids = _repeated(drawn, length, texts, seed, beginning).to(device)
         with watch(model, tokenizer=tokenizer, tokens=ids, keep=False, collect=("default", *SCORES)) as seen:
             model(ids, **frugal_options(model))
-    _check_causal(seen, type(model).__name__)
+    if (where := look_ahead(seen)) is not None:
+        raise ValueError(
+            f"{type(model).__name__} is not causal: {where}. The probe tells what a head looks up only in a model that "
+            "sees none of the following tokens; watch it on a text of your own: with regard.watch(model) as seen: "
+            "model(ids)"
+        )
     front = "" if reader is None or beginning is None else f", after {reader.read([beginning], [False])[0]}"
     what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}; seed {seed}"
     return ProbeReport(seen, ids, what)
@@ -159,15 +152,13 @@ def _vocabulary(model: nn.Module, device: torch.device, vocab_size: int | None) 
     """How many ids the model knows, and how that is known: which Embedding reads them is seen on three tokens."""
     ids = torch.tensor([[1, 0, 1]], device=device)
     sizes: dict[str, int] = {}
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding):
 
-            def note(module: nn.Embedding, args: tuple[Any, ...], name: str = name) -> None:
-                if args and isinstance(args[0], Tensor) and args[0].shape == ids.shape and bool((args[0] == ids).all()):
-                    sizes[name] = module.num_embeddings
+    def note(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor) and args[0].shape == ids.shape and bool((args[0] == ids).all()):
+            sizes[name] = cast(nn.Embedding, module).num_embeddings
 
-            hooks.append(module.register_forward_pre_hook(note))
+    embeddings = [(name, one) for name, one in model.named_modules() if isinstance(one, nn.Embedding)]
+    hooks = [one.register_forward_pre_hook(partial(note, name)) for name, one in embeddings]
     try:
         model(ids, **frugal_options(model))
     except Exception as error:
@@ -194,15 +185,10 @@ def _special_ids(model: nn.Module, reader: TextReader | None) -> set[int]:
     return special
 
 
-def _longest(model: nn.Module) -> int | None:
-    """How many tokens the model reads at most, if its config says so."""
-    config = getattr(model, "config", None)
-    lengths = [getattr(config, name, None) for name in ("context_length", "max_position_embeddings")]
-    return next((n for n in lengths if isinstance(n, int) and n > 0), None)
-
-
-def _length(length: int | None, drawn: int, longest: int | None, with_beginning: bool) -> int:
-    """The length of one copy."""
+def _length(length: int | None, drawn: int, model: nn.Module, with_beginning: bool) -> int:
+    """The length of one copy. How many tokens the model reads at most is known where its config says so."""
+    limits = [getattr(getattr(model, "config", None), n, 0) for n in ("context_length", "max_position_embeddings")]
+    longest = next((n for n in limits if isinstance(n, int) and n > 0), None)
     most = min(drawn, drawn if longest is None else (longest - with_beginning) // 2)
     if length is not None and length > most:
         why = f"{drawn} different ids can be drawn" if most == drawn else f"the model reads at most {longest} tokens"
@@ -232,13 +218,3 @@ def look_ahead(seen: Seen) -> str | None:
             row = int(sees_later.any(0).any(0).nonzero()[0])
             return f"in {layer.name}, token {row} sees {int(visible[..., row].nan_to_num().max())} tokens"
     return None
-
-
-def _check_causal(seen: Seen, name: str) -> None:
-    """Refuse a model in which some query sees a later key."""
-    where = look_ahead(seen)
-    if where is not None:
-        raise ValueError(
-            f"{name} is not causal: {where}. The probe tells what a head looks up only in a model that sees none of "
-            "the following tokens; watch it on a text of your own: with regard.watch(model) as seen: model(ids)"
-        )

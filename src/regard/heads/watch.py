@@ -69,7 +69,9 @@ def watch(
     Raises ValueError where the model was not called inside the block, or made no attention that can be seen.
     """
     if not isinstance(model, nn.Module):
-        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {_remedy(model)}")
+        is_wrapped = isinstance(getattr(model, "model", None), nn.Module)  # a pipeline of transformers, …
+        remedy = "watch its .model" if is_wrapped else "load the model first, then call it inside the block"
+        raise ValueError(f"watch() takes a torch.nn.Module and this is a {type(model).__name__}; {remedy}")
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)
@@ -84,9 +86,9 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
         wrong = [name for name, ids in tokens.items() if not isinstance(ids, Tensor)]
         if wrong:
             raise ValueError(f"tokens[{wrong[0]!r}] must be a tensor of token ids, (B, S)")
-    words = None if isinstance(tokens, Mapping) else _as_texts(tokens)
-    if words is None:
+    if tokens is None or isinstance(tokens, (Tensor, Mapping)):
         return tokens, reader_of(model, tokenizer)
+    words = _as_texts(tokens)
     if tokenizer is not None:
         raise ValueError("tokens are words, which need no tokenizer; leave one of them out")
     lengths = sorted({len(text) for text in words})
@@ -99,10 +101,8 @@ def _read_tokens(model: nn.Module, tokenizer: Any, tokens: Any) -> tuple[Given, 
     return torch.tensor(reader.ids, dtype=torch.long), reader
 
 
-def _as_texts(tokens: Any) -> list[Sequence[str]] | None:
-    """Words as a list of texts; None where these are no words."""
-    if tokens is None or isinstance(tokens, Tensor):
-        return None
+def _as_texts(tokens: Any) -> list[Sequence[str]]:
+    """Words as a list of texts."""
     if isinstance(tokens, str):
         raise ValueError('tokens is one string; give a list of words: ["The", "cat"]')
     if isinstance(tokens, Sequence) and tokens and all(isinstance(word, str) for word in tokens):
@@ -111,9 +111,3 @@ def _as_texts(tokens: Any) -> list[Sequence[str]] | None:
     if not texts or any(isinstance(text, str) or not all(isinstance(word, str) for word in text) for text in texts):
         raise ValueError("tokens must be a tensor of token ids, (B, S), or lists of words, one for each text")
     return texts
-
-
-def _remedy(value: object) -> str:
-    if isinstance(getattr(value, "model", None), nn.Module):  # a pipeline of transformers, a sentence encoder, …
-        return "watch its .model"
-    return "load the model first, then call it inside the block"

@@ -1,7 +1,9 @@
 """Reports as files: what is read is what was written, and nothing is believed unseen."""
 
+import copy
 import json
 import os
+import pickle
 
 import pytest
 import torch
@@ -12,9 +14,10 @@ from torch.testing import assert_close
 from heads import dense
 from heads.dense import generation, random_call
 from heads.made_calls import made_call
-from regard.attention.masks import Mask, causal, documents, padding, window
+from regard.attention.masks import Dense, Mask, causal, documents, padding, window
 from regard.attention.masks import dense as dense_mask
 from regard.heads.measure.registry import NAMES as EVERY
+from regard.heads.report.files import PackedMask, packed_bits
 from regard.heads.report.report import Seen, load_seen
 
 
@@ -329,3 +332,35 @@ def test_a_report_with_many_empty_lists_is_refused_before_it_is_parsed(tmp_path)
     save_file({}, tmp_path / "seen", metadata=metadata)
     with pytest.raises(ValueError, match=r"it has too many values .*Nothing was loaded\."):
         load_seen(tmp_path / "seen")
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 5, 7), (2, 3, 5, 7), (1, 1, 1, 1), (0, 7), (3, 8)])
+def test_bits_come_back(shape):
+    seen = torch.rand(shape) < 0.5
+    bits = packed_bits(seen)
+    assert bits.numel() == -(-seen.numel() // 8)
+    assert_close(PackedMask(bits, shape).seen, seen)
+
+
+def test_it_is_a_dense_mask_that_is_unpacked_once_and_on_demand():
+    seen = torch.rand(2, 3, 5, 7) < 0.5
+    mask = PackedMask(packed_bits(seen), (2, 3, 5, 7))
+    assert isinstance(mask, Dense)
+    assert mask.name == dense_mask(seen).name
+    mask.check(2, 3, 5, 7)
+    assert "seen" not in vars(mask)
+    assert mask.seen is mask.seen
+    assert_close((mask & causal()).dense(5, 7), (dense_mask(seen) & causal()).dense(5, 7))
+
+
+def test_a_shape_that_does_not_fit_is_refused_without_unpacking():
+    mask = PackedMask(torch.zeros(0, dtype=torch.uint8), (5, 10**12))
+    with pytest.raises(ValueError, match=r"mask has shape \(5, 1000000000000\) but weights here are \(T=5, S=7\)"):
+        mask.check(2, 3, 5, 7)
+
+
+def test_copies_have_the_same_bits():
+    seen = torch.rand(5, 7) < 0.5
+    mask = PackedMask(packed_bits(seen), (5, 7))
+    for again in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert_close(again.seen, seen)

@@ -36,7 +36,7 @@ def test_a_call_of_another_forward_or_of_the_same_layer_again_begins_a_new_forwa
     collected = Collection(None, keep=None)
     for forward, layer in [(0, 0), (0, 1), (1, 0), (1, 0)]:
         collected.add(forward, layer, random_call(T=5))
-    assert [len(one.records) for one in collected.forwards] == [2, 1, 1]
+    assert [len(one.records) for one in collected._forwards] == [2, 1, 1]
 
 
 def test_the_default_set_can_be_extended_and_a_single_name_is_a_set_of_one():
@@ -54,7 +54,7 @@ def test_a_module_that_attends_again_with_the_same_weights_is_named(T, keep, mon
     collected, call, other = Collection(None, keep=keep), random_call(T=T), random_call(T=T)
     for layer, one in enumerate([call, call, other]):
         collected.add(0, layer, one)
-    (forward,) = collected.forwards
+    (forward,) = collected._forwards
     said = ("weights: equal to those of the call before, in the same module; the values may differ",)
     marks = [record.steps[0].call.origin.basis.marks for record in forward.records.values()]
     assert marks == [(), said, ()]

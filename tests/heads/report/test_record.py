@@ -8,7 +8,11 @@ from heads import dense
 from heads.dense import generation, random_call
 from heads.made_calls import made_call
 from heads.reports import seen_of, steps_seen, two_layers
-from regard.attention.masks import causal, window
+from regard.attention.masks import Causal, causal, documents, padding, window
+from regard.attention.masks import dense as dense_mask
+from regard.heads.calls.call import TextIds
+from regard.heads.intercept.sdpa import CausalFromFirstKey
+from regard.heads.report.record import Record, RecordedCall, call_in_order
 from regard.heads.report.report import Seen
 
 STEPS = [5, 1, 1, 3, 1]
@@ -172,3 +176,48 @@ def test_rows_of_padding_have_no_visible_cells():
     layer = seen_of(random_call(mask=causal(), real=real))[0]
     assert torch.equal(layer.visible_cells(5), layer.visible())
     assert not layer.visible_cells(5)[0, :, :2].any()
+
+
+ORDER = torch.tensor([2, 2, 0])
+DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2], [0, 0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        causal() & window(2),
+        padding([5, 4, 3]) | documents(DOCUMENTS),
+        ~padding(DOCUMENTS > 0) & causal(),
+        documents(DOCUMENTS[0]),
+        dense_mask(torch.rand(3, 1, 5, 5) < 0.5),
+        dense_mask(torch.rand(5, 5) < 0.5),
+        CausalFromFirstKey(),
+    ],
+    ids=lambda mask: mask.kind,
+)
+def test_a_mask_is_that_of_the_texts(mask):
+    call = dense.random_call(B=3, T=5, mask=mask)
+    expected = mask.dense(5, 5).expand(3, -1, 5, 5)[ORDER]
+    assert torch.equal(call_in_order(call, ORDER).attention.mask.dense(5, 5).expand(3, -1, 5, 5), expected)
+
+
+def test_what_a_call_has_for_each_text_is_reordered_and_what_it_has_for_all_is_not():
+    bias, ids = torch.randn(3, 1, 5, 5), torch.arange(15).view(3, 5)
+    call = dense.random_call(B=3, T=5, bias=bias, tokens=ids, query_text=TextIds(ids, ids > 3), mask=Causal())
+    new = call_in_order(call, ORDER)
+    for name in ("q", "k", "bias"):
+        assert torch.equal(getattr(new.attention, name), getattr(call.attention, name)[ORDER])
+    assert torch.equal(new.origin.tokens, ids[ORDER])
+    assert torch.equal(new.origin.query_text.ids, ids[ORDER])
+    assert torch.equal(new.origin.query_text.real, (ids > 3)[ORDER])
+    same = call_in_order(made_call("", q=call.attention.q, k=call.attention.k, bias=bias[:1]), ORDER)
+    assert torch.equal(same.attention.bias, bias[:1])
+
+
+def test_several_orders_one_after_the_other_are_those_of_the_last_step():
+    texts = [[0.0, 1.0, 2.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]  # by what they begin with
+    steps = [RecordedCall(random_call(B=3), True, {"x": torch.tensor(step)}) for step in texts]
+    record = Record("a", steps, orders=[(1, torch.tensor([1, 1, 0])), (3, torch.tensor([2, 0, 1]))])
+    record.settle()
+    assert [step.measured["x"].tolist() for step in record.steps] == [texts[3]] * 4
+    assert record.orders == []

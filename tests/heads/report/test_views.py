@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import regard
 from heads import dense
 from heads.dense import random_call
 from heads.made_calls import made_call
@@ -145,3 +146,50 @@ def test_score_parts_of_biased_scores_are_refused():
         ValueError, match=r"score_parts\(\) needs one call whose scores are q · k alone.*weights\(rows, cols\)"
     ):
         seen_of(call)[0, 0].score_parts()
+
+
+def watched(mask=None, window=None, T=7):
+    torch.manual_seed(3)
+    layer = regard.MultiHeadAttention(6, 6, None, dropout=0.0, num_heads=2, window=window)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(2, T, 6), mask=mask)
+    return seen[0]
+
+
+def test_visible_keys_are_those_of_the_mask():
+    allowed = (regard.causal() & regard.window(3)).dense(7, 7, torch.device("cpu")).expand(2, 2, 7, 7)
+    assert torch.equal(watched(window=3).visible(), allowed)
+    assert torch.equal(watched(window=3)[1].visible([5, 2]), allowed[:, 1, [5, 2]])
+
+
+def test_a_visible_key_is_one_that_may_have_weight():
+    one = watched(mask=torch.tensor([7, 4]))
+    weights = one[1].weights()
+    assert torch.equal(one.visible()[:, 1] & (weights > 0), weights > 0)
+
+
+@pytest.mark.parametrize("n", [1, 3, 7, 11])
+def test_a_cell_is_visible_where_a_key_in_it_is(n):
+    one = watched(window=2)
+    keys, size = one.visible(), min(n, 7)
+    cells = one.visible_cells(n)
+    edges = [i * 7 // size for i in range(size + 1)]
+    for i in range(size):
+        for j in range(size):
+            block = keys[:, :, edges[i] : edges[i + 1], edges[j] : edges[j + 1]]
+            assert torch.equal(cells[:, :, i, j], block.flatten(2).any(-1))
+
+
+def test_one_text_of_a_batch_is_its_part_of_all():
+    one = watched(mask=torch.tensor([7, 4]))
+    assert torch.equal(one.visible(text=1), one.visible()[1:])
+    assert torch.equal(one.weights([5, 2], text=1), one.weights([5, 2])[1:])
+
+
+def test_a_causal_mask_hides_the_future_and_a_dense_one_is_not_looked_at():
+    assert watched().hides_future
+    assert watched(mask=torch.tensor([7, 4]), window=3).hides_future
+    layer = regard.MultiHeadAttention(6, 6, None, dropout=0.0, num_heads=2, causal=False)
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(2, 7, 6), mask=torch.ones(7, 7, dtype=torch.bool).tril())
+    assert not seen[0].hides_future

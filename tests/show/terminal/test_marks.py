@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.heads.report.compare import HeadSummary
+from regard.heads.report.listings import HeadSummary
 from regard.heads.report.roles import Role
 from regard.show.terminal.marks import mark_notes, marked_layers
 

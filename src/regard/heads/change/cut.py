@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from operator import index
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from regard.heads.calls.edits import LayerEdit, Value
-from regard.heads.change.cut_edges import CutEdges, Token
-from regard.heads.inputs.pieces import reader_of
+from regard.heads.calls.call import TextIds, WatchedCall
+from regard.heads.calls.edits import LayerEdit, Positions, Value
+from regard.heads.calls.visibility import visible_tile
+from regard.heads.inputs.pieces import TextReader, reader_of
 from regard.heads.intercept.intercept import intercept
 from regard.heads.report.report import Seen
+from regard.heads.report.texts import read_texts, span_of
 from regard.heads.report.views import Head
 from regard.support.super_init import check_initialised, missing_init_explained
+from regard.support.tokens import TextTokens
 
 HeadNumber = tuple[int, int]  # (layer, head)
+Token = int | str
+Edges = Sequence[tuple[Token, Token]] | None
+Layers = Sequence[int] | int | None
+Pair = tuple[int | None, int, int]  # (text, query, key); text None: all texts
 Heads = HeadNumber | Head | Sequence[HeadNumber | Head]
 To = int | float | str | Tensor | Mapping[HeadNumber, Tensor] | Seen
 
@@ -27,8 +36,8 @@ def cut(
     model: nn.Module,
     heads: Heads | None = None,
     *,
-    edges: Sequence[tuple[Token, Token]] | None = None,
-    layers: Sequence[int] | int | None = None,
+    edges: Edges = None,
+    layers: Layers = None,
     to: To = 0,
     tokenizer: Any = None,
 ) -> Iterator[None]:
@@ -84,36 +93,129 @@ def cut(
     plan.check_done(len(forwards.layers))
 
 
+class CutEdges:
+    """Edges that are to be removed, and which of them were there. one_text: in a model that reads no second text."""
+
+    def __init__(self, edges: Sequence[tuple[Token, Token]], reader: TextReader | None, one_text: bool = False) -> None:
+        self.edges, self.reader, self.one_text = edges, reader, one_text
+        self.met: set[int] = set()  # edges whose query and key were both in a call
+        self.visible: set[int] = set()  # edges whose query could see the key
+        self.lengths = (0, 0)  # the most queries and keys that a text had
+        self._found: dict[bool, tuple[int, list[list[Pair]]]] = {}  # by across: batch, and the pairs of each edge
+
+    def find(self, call: WatchedCall, positions: Positions) -> list[Pair]:
+        """(text, row, column) of the edges that are in this call."""
+        if self.one_text and call.origin.across:
+            raise ValueError(
+                f"{call.origin.module or 'the model'} is cross-attention, whose queries and keys are different texts; "
+                "name the layers in which edges are cut: layers=[…]"
+            )
+        _, _, T, S = call.sizes
+        self.lengths = max(self.lengths[0], positions.query + T), max(self.lengths[1], positions.key + S)
+        found = []
+        for number, pairs in enumerate(self._pairs(call, positions)):
+            for text, query, key in pairs:
+                row, col = query - positions.query, key - positions.key
+                if 0 <= row < T and 0 <= col < S:
+                    self.met.add(number)
+                    if number not in self.visible and _can_see(call, text, row, col):
+                        self.visible.add(number)
+                    found.append((text, row, col))
+        return found
+
+    def check_met(self) -> None:
+        """Raise ValueError where an edge was never there, or could never be seen."""
+        T, S = self.lengths
+        for number, (query, key) in enumerate(self.edges):
+            beyond = any(isinstance(token, int) and token >= size for token, size in ((query, T), (key, S)))
+            if number not in self.met and beyond:
+                raise ValueError(
+                    f"edge {(query, key)} was not there to cut: the layers concerned had {T} queries and {S} keys; "
+                    "positions count from 0"
+                )
+            if number not in self.visible:
+                raise ValueError(
+                    f"edge {(query, key)} was not there to cut: this query cannot see this key anyway, in any layer "
+                    f"concerned; an edge is (query, key), did you mean {(key, query)}?"
+                )
+
+    def _pairs(self, call: WatchedCall, positions: Positions) -> list[list[Pair]]:
+        """The pairs of positions of each edge."""
+        if not any(isinstance(token, str) for edge in self.edges for token in edge):
+            return [[(None, int(query), int(key))] for query, key in self.edges]
+        B, _, T, S = call.sizes
+        is_continued = (not call.origin.across and T < S) or (call.origin.across and positions.query > 0)
+        batch, pairs = self._found.get(call.origin.across, (0, []))
+        if not is_continued or batch != B:  # words are looked up in the text that a generation starts with
+            queries, keys = self._texts(call)
+            pairs = [
+                [
+                    (text, query, key)
+                    for text in range(B)
+                    for query, key in product(_places(edge[0], queries, text), _places(edge[1], keys, text))
+                ]
+                for edge in self.edges
+            ]
+            self._found[call.origin.across] = B, pairs
+        return pairs
+
+    def _texts(self, call: WatchedCall) -> tuple[list[TextTokens], list[TextTokens]]:
+        """The tokens of queries and keys, for each text."""
+        if self.reader is None:
+            raise ValueError(
+                "edges name words, and no tokenizer is known to read the token ids; give it: cut(…, tokenizer=…), or "
+                "use positions"
+            )
+        origin = call.origin
+        queries, keys = origin.query_text, origin.key_text
+        if not origin.across:
+            queries = keys = None if origin.tokens is None else TextIds(origin.tokens, origin.real)
+        if queries is None or keys is None:
+            raise ValueError(
+                "edges name words, and the model was not called with token ids that can be seen; use positions"
+            )
+        return read_texts(self.reader, queries.ids, origin.real), read_texts(self.reader, *keys)
+
+
+def _places(token: Token, texts: Sequence[TextTokens], text: int) -> Sequence[int]:
+    """The positions of a token; a word may be several tokens."""
+    return span_of(token, texts, text) if isinstance(token, str) else [token]
+
+
+def _can_see(call: WatchedCall, text: int | None, row: int, col: int) -> bool:
+    """May the query see the key, in any head?"""
+    tile = visible_tile(call, torch.tensor([row], device=call.device))
+    tile = tile if text is None or tile.shape[0] == 1 else tile[text : text + 1]
+    return bool(tile[..., col].any())
+
+
 class CutPlan:
     """What a cut changes, by layer."""
 
-    def __init__(
-        self,
-        heads: list[HeadNumber] | None,
-        edges: Sequence[tuple[Token, Token]] | None,
-        layers: Sequence[int] | int | None,
-        to: To,
-        reader: Any,
-    ) -> None:
-        _check_named(heads, edges, layers, to)
-        everywhere = heads is None and layers is None
-        self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text=everywhere)
-        self.layers = None if layers is None else sorted({_number(n, "layer") for n in _as_list(layers)})
+    def __init__(self, heads: list[HeadNumber] | None, edges: Edges, layers: Layers, to: To, reader: Any) -> None:
+        if heads is None and edges is None:
+            raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
+        if edges is None and layers is not None:
+            raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
+        if edges is not None and heads is not None and layers is not None:
+            raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
+        if edges is not None and not _is_zero(to):
+            raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+        one_text = heads is None and layers is None
+        self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text)
         self.heads = heads
-        self.values = {} if edges is not None else _values(heads or [], to)
-        self.removes_edges = bool(self.edges is not None and self.edges.edges)
-        self.everywhere = self.removes_edges and everywhere
+        listed: Any = [layers] if _is_number(layers) else layers or ()
+        self.named_layers = {layer for layer, _ in heads or ()} | {_number(one, "layer") for one in listed}
+        self.values = {} if edges is not None else handed_over(heads or [], to)
+        self.removes_edges = self.edges is not None and bool(self.edges.edges)
+        self.everywhere = self.removes_edges and one_text
 
     @property
     def is_empty(self) -> bool:
         """Is nothing to be changed?"""
         if self.edges is None:
             return not self.values
-        return not self.removes_edges or self.heads == [] or self.layers == []
-
-    @property
-    def named_layers(self) -> list[int]:
-        return sorted({layer for layer, _ in self.heads or ()} | set(self.layers or ()))
+        return not (self.removes_edges and (self.everywhere or self.named_layers))
 
     def at(self, layer: int) -> LayerEdit | None:
         """What changes in this layer."""
@@ -126,23 +228,11 @@ class CutPlan:
 
     def check_done(self, count: int) -> None:
         """Raise ValueError where something that was named did not run."""
-        missing = [layer for layer in self.named_layers if layer >= count]
-        if missing:
+        if missing := {layer for layer in self.named_layers if layer >= count}:
             exist = "layer 0 only" if count == 1 else f"layers 0 to {count - 1}"
-            raise ValueError(f"layer {missing[0]} was to be cut, and the model attended in {exist} inside the block")
+            raise ValueError(f"layer {min(missing)} was to be cut, and the model attended in {exist} inside the block")
         if self.edges is not None:
             self.edges.check_met()
-
-
-def _check_named(heads: object, edges: object, layers: object, to: To) -> None:
-    if heads is None and edges is None:
-        raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
-    if edges is None and layers is not None:
-        raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
-    if edges is not None and heads is not None and layers is not None:
-        raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
-    if edges is not None and not _is_zero(to):
-        raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
 
 
 def _is_zero(to: object) -> bool:
@@ -178,10 +268,6 @@ def _is_number(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, (bool, Tensor))
 
 
-def _as_list(layers: Sequence[int] | int) -> Sequence[int]:
-    return [layers] if _is_number(layers) else layers  # type: ignore[list-item, return-value]
-
-
 def _checked_edges(edges: Sequence[tuple[Token, Token]]) -> list[tuple[Token, Token]]:
     if isinstance(edges, str):
         raise ValueError(f"edges are (query, key) pairs and this is {edges!r}; give a list: [('sat', 'cat')]")
@@ -200,7 +286,7 @@ def _position(token: Any, edge: Any) -> int:
     return index(token)
 
 
-def _values(heads: list[HeadNumber], to: To) -> dict[HeadNumber, Value]:
+def handed_over(heads: list[HeadNumber], to: To) -> dict[HeadNumber, Value]:
     """What each head hands over."""
     if isinstance(to, Seen):
         return {(layer, head): to[layer, head].context for layer, head in heads}

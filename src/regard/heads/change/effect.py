@@ -14,17 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.calls.edits import LayerEdit, Value
-from regard.heads.change.cut import CutPlan, HeadNumber, Heads, To, head_numbers
-from regard.heads.change.effect_texts import Sample, Text, choose_tokens, encoder_of, read_samples
+from regard.heads.change.cut import HeadNumber, Heads, To, handed_over, head_numbers
 from regard.heads.change.effects import Effects, Measured, load_effects
-from regard.heads.inputs.pieces import TextReader, reader_of
+from regard.heads.change.samples import Sample, Text, choose_tokens, encoder_of, read_samples
+from regard.heads.inputs.pieces import reader_of
 from regard.heads.intercept.intercept import intercept
 from regard.heads.probe import evaluating, look_ahead
 from regard.heads.report.report import Seen
 from regard.heads.watch import watch
 from regard.support.arguments import check_whole
 from regard.support.super_init import check_initialised, missing_init_explained
-from regard.support.tokens import TextTokens
 
 __all__ = ["Effects", "effect", "load_effects"]
 
@@ -85,75 +84,55 @@ def effect(
     reader = reader_of(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     samples = read_samples(text, encoder_of(model, tokenizer), targets, device)
-    run = _Runner(model, device)
     with evaluating(model), torch.no_grad(), missing_init_explained():
-        seen, losses, vocabulary = run.uncut(samples, tokenizer)
+        seen, losses, vocabulary = _uncut(model, samples, tokenizer)
         sizes = [layer[0][1] for layer in seen.sizes()]
         cuts = _groups(heads, layers, pairs, sizes)
-        plan = CutPlan(list(dict.fromkeys(head for cut in cuts for head in cut)), None, None, to, None)
-        texts = _tokens(samples, reader)
+        values = handed_over(list(dict.fromkeys(chain(*cuts))), to)
+        known = [] if reader is None else [one for sample in samples if (one := sample.read(reader)) is not None]
+        texts = known if len(known) == len(samples) else None
         chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
-        changes = []
+        kind = device.type if device.type in _LOGITS else "cpu"
+        most_logits, most_tokens, changes = _LOGITS[kind], _TOKENS[kind], []
         for number, sample in enumerate(samples):
-            rows = batch or _rows(sample.length, vocabulary, device)
-            values = _values_of_text(plan.values, number, len(samples))
-            cut_losses = []
+            rows = batch or max(1, min(most_logits // (4 * sample.length * vocabulary), most_tokens // sample.length))
+            own = _values_of_text(values, number, len(samples))
+            cut_losses = [losses[number].new_empty(0, sample.length)]
             for at in range(0, len(cuts), rows):
-                cut_losses.append(run.cut(sample, cuts[at : at + rows], values))
+                some = cuts[at : at + rows]
+                with intercept(model, editor=_RowCuts(some, own)):
+                    logits = _logits(model, sample, len(some))
+                cut_losses.append(_losses(logits, sample))
                 if progress is not None:
-                    progress(number * len(cuts) + min(at + rows, len(cuts)), len(samples) * len(cuts))
-            changes.append(
-                torch.cat(cut_losses) - losses[number] if cuts else losses[number].new_empty(0, sample.length)
-            )
+                    progress(number * len(cuts) + at + len(some), len(samples) * len(cuts))
+            changes.append(torch.cat(cut_losses) - losses[number])
+    words = "what they did in another run" if isinstance(to, Seen) else str(to)
+    words = "given values" if isinstance(to, (Tensor, Mapping)) else words
     roles = {key: one.role.name for key, one in seen.portraits().items()}
-    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, _in_words(to)))
+    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, words))
 
 
-class _Runner:
-    """Runs a model on a text, uncut or with another cut in each row of a batch."""
-
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.model, self.device = model, device
-        saves = "use_cache" in inspect.signature(model.forward).parameters
-        self.options = {"use_cache": False} if saves else {}
-
-    def uncut(self, samples: Sequence[Sample], tokenizer: Any) -> tuple[Seen, list[Tensor], int]:
-        """What the heads do with the first texts, the loss at each token of every text, and the width of the logits."""
-        losses = []
-        with watch(self.model, keep=False, tokenizer=tokenizer) as seen:
-            for sample in samples[:_WATCHED]:
-                logits = self._logits(sample, 1)
-                losses.append(_losses(logits, sample)[0])
-        if samples[0].ahead and (where := look_ahead(seen)) is not None:
-            raise ValueError(
-                f"{type(self.model).__name__} is not causal: {where}, so the next token is no prediction; give "
-                "targets=, what each position should predict, with −1 where nothing counts"
-            )
-        for sample in samples[_WATCHED:]:
-            losses.append(_losses(self._logits(sample, 1), sample)[0])
-        for number, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
-            if not bool(loss[sample.targets >= 0].isfinite().all()):
-                at = int(((sample.targets >= 0) & ~loss.isfinite()).nonzero()[0])
-                raise ValueError(
-                    f"the loss of {type(self.model).__name__} is {float(loss[at])} at token {at} of text {number}, "
-                    "without any cut, so no effect can be measured; check the model's weights, its dtype and the "
-                    "padding"
-                )
-        return seen, losses, int(logits.shape[-1])
-
-    def cut(self, sample: Sample, cuts: Sequence[Group], values: Mapping[HeadNumber, Value]) -> Tensor:
-        """(cuts, T): the loss at each token with each of these cuts."""
-        with intercept(self.model, editor=_RowCuts(cuts, values)):
-            logits = self._logits(sample, len(cuts))
-        return _losses(logits, sample)
-
-    def _logits(self, sample: Sample, rows: int) -> Tensor:
-        """(rows, T, V), for this text so many times."""
-        args = [_repeated(one, rows) for one in sample.args]
-        output = self.model(
-            *args, **{name: _repeated(one, rows) for name, one in sample.kwargs.items()}, **self.options
+def _uncut(model: nn.Module, samples: Sequence[Sample], tokenizer: Any) -> tuple[Seen, list[Tensor], int]:
+    """What the heads do with the first texts, the loss at each token of every text, and the width of the logits."""
+    name, losses = type(model).__name__, []
+    with watch(model, keep=False, tokenizer=tokenizer) as seen:
+        for sample in samples[:_WATCHED]:
+            logits = _logits(model, sample, 1)
+            losses.append(_losses(logits, sample)[0])
+    if samples[0].ahead and (where := look_ahead(seen)) is not None:
+        raise ValueError(
+            f"{name} is not causal: {where}, so the next token is no prediction; give targets=, what each position "
+            "should predict, with −1 where nothing counts"
         )
-        return _logits_of(output, rows, sample, type(self.model).__name__)
+    losses += [_losses(_logits(model, sample, 1), sample)[0] for sample in samples[_WATCHED:]]
+    for number, (sample, loss) in enumerate(zip(samples, losses, strict=True)):
+        wrong = ((sample.targets >= 0) & ~loss.isfinite()).nonzero()
+        if len(wrong):
+            raise ValueError(
+                f"the loss of {name} is {float(loss[wrong[0]])} at token {int(wrong[0])} of text {number}, without any "
+                "cut, so no effect can be measured; check the model's weights, its dtype and the padding"
+            )
+    return seen, losses, int(logits.shape[-1])
 
 
 class _RowCuts:
@@ -185,7 +164,13 @@ def _losses(logits: Tensor, sample: Sample) -> Tensor:
     return losses
 
 
-def _logits_of(output: Any, rows: int, sample: Sample, name: str) -> Tensor:
+def _logits(model: nn.Module, sample: Sample, rows: int) -> Tensor:
+    """(rows, T, V), for this text so many times."""
+    name = type(model).__name__
+    inputs = {key: _repeated(one, rows) for key, one in sample.kwargs.items()}
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        inputs["use_cache"] = False
+    output = model(*(_repeated(one, rows) for one in sample.args), **inputs)
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     found = found[0] if isinstance(found, (tuple, list)) and found else found
     if not isinstance(found, Tensor) or not found.is_floating_point():
@@ -212,12 +197,6 @@ def _repeated(value: Any, rows: int) -> Any:
     return value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) and value.dim() else value
 
 
-def _rows(length: int, vocabulary: int, device: torch.device) -> int:
-    """How often a text fits into one forward."""
-    kind = device.type if device.type in _LOGITS else "cpu"
-    return max(1, min(_LOGITS[kind] // (4 * length * vocabulary), _TOKENS[kind] // length))
-
-
 def _groups(
     heads: Heads | None, layers: Any, pairs: Sequence[Sequence[HeadNumber]] | None, sizes: Sequence[int]
 ) -> list[Group]:
@@ -228,16 +207,12 @@ def _groups(
     groups: list[Group] = [(head,) for head in head_numbers(heads) or ()]
     groups += [_heads_of(layer, sizes) for layer in named]
     groups += [tuple(sorted(head_numbers(list(pair)) or ())) for pair in pairs or ()]
-    _check_groups(groups, sizes)
-    return list(dict.fromkeys(groups))
-
-
-def _check_groups(groups: Sequence[Group], sizes: Sequence[int]) -> None:
     for layer, head in chain(*groups):
         if head >= len(_heads_of(layer, sizes)):
             raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
     if not groups or not all(groups):
         raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
+    return list(dict.fromkeys(groups))
 
 
 def _heads_of(layer: Any, sizes: Sequence[int]) -> Group:
@@ -263,17 +238,3 @@ def _values_of_text(values: Mapping[HeadNumber, Value], number: int, texts: int)
             value = value[number]
         mine[head] = value
     return mine
-
-
-def _tokens(samples: Sequence[Sample], reader: TextReader | None) -> list[TextTokens] | None:
-    """The tokens of each text, where all are known."""
-    texts = [] if reader is None else [one for sample in samples if (one := sample.read(reader)) is not None]
-    return texts if len(texts) == len(samples) else None
-
-
-def _in_words(to: To) -> str:
-    if isinstance(to, Seen):
-        return "what they did in another run"
-    if isinstance(to, (Tensor, Mapping)):
-        return "given values"
-    return str(to)

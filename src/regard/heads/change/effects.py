@@ -13,19 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.heads.report.file_checks import (
-    MOST_HEADS,
-    Unfit,
-    check_range,
-    damage_refused,
-    file_named,
-    plain_text,
-    require,
-    short_text,
-    text_of_plain,
-    whole_number,
-)
-from regard.heads.report.listing import ShownAsTable
+from regard.heads.report import file_checks as checks
+from regard.heads.report.file_checks import Unfit, require, whole_number
+from regard.heads.report.listings import ShownAsTable
 from regard.support.drawing import as_figure, as_text
 from regard.support.files import atomically
 from regard.support.printable import printable_errors, readable
@@ -83,13 +73,12 @@ class Effect:
 
     def worst(self, text: int | None = None) -> tuple[int, int, float] | None:
         """(text, token, growth of its loss): the token that the cut costs most; None where none is predicted."""
-        best = None
+        worst = []
         for number, values in enumerate(self.per_token):
             if text in (None, number) and not bool(values.isnan().all()):
                 at = int(values.nan_to_num(-math.inf).argmax())
-                if best is None or float(values[at]) > best[2]:
-                    best = number, at, float(values[at])
-        return best
+                worst.append((number, at, float(values[at])))
+        return max(worst, key=lambda one: one[2], default=None)
 
 
 class Effects(ShownAsTable):
@@ -101,20 +90,18 @@ class Effects(ShownAsTable):
 
     def __init__(self, measured: Measured) -> None:
         self.measured = measured
-        self._places = {heads: place for place, heads in enumerate(measured.cuts)}
 
     @cached_property
-    def _effects(self) -> list[Effect]:
-        return [self._effect(place) for place in range(len(self.measured.cuts))]
-
-    def _effect(self, place: int) -> Effect:
-        heads, measured = self.measured.cuts[place], self.measured
-        per_token = [changes[place] for changes in measured.changes]
-        chosen = [] if measured.chosen is None else zip(per_token, measured.chosen, strict=True)
-        loss, noise = _mean_and_noise([float(one[~one.isnan()].mean()) for one in per_token])
-        logprob, logprob_noise = _mean_and_noise([-float(one[list(places)].mean()) for one, places in chosen])
-        role = measured.roles.get(heads[0], "") if len(heads) == 1 else ""
-        return Effect(self._name(heads), heads, role, loss, noise, logprob, logprob_noise, per_token)
+    def _effects(self) -> dict[tuple[HeadNumber, ...], Effect]:
+        measured, result = self.measured, {}
+        for place, heads in enumerate(measured.cuts):
+            per_token = [changes[place] for changes in measured.changes]
+            chosen = [] if measured.chosen is None else zip(per_token, measured.chosen, strict=True)
+            loss = _mean_and_noise([float(one[~one.isnan()].mean()) for one in per_token])
+            logprob = _mean_and_noise([-float(one[list(places)].mean()) for one, places in chosen])
+            role = measured.roles.get(heads[0], "") if len(heads) == 1 else ""
+            result[heads] = Effect(self._name(heads), heads, role, *loss, *logprob, per_token)
+        return result
 
     def _name(self, heads: Sequence[HeadNumber]) -> str:
         layers = sorted({layer for layer, _ in heads})
@@ -125,28 +112,23 @@ class Effects(ShownAsTable):
         return len(self.measured.cuts)
 
     def __iter__(self) -> Iterator[Effect]:
-        return iter(self._effects)
+        return iter(self._effects.values())
 
     def __getitem__(self, key: int | HeadNumber | tuple[HeadNumber, ...]) -> Effect:
         """The effect of cutting a head, (layer, head); a whole layer; or several heads, a tuple of them."""
         heads: tuple[Any, ...]
         if isinstance(key, int):
-            heads = tuple((key, head) for head in range(self._heads(key)))
-        elif isinstance(key[0], int):
-            heads = (key,)
+            count = len(self.measured.heads)
+            if not 0 <= key < count:
+                raise KeyError(f"there is no layer {key}; the model has layers 0 to {count - 1}")
+            heads = tuple((key, head) for head in range(self.measured.heads[key]))
         else:
-            heads = tuple(sorted(key))
-        if heads not in self._places:
+            heads = (key,) if isinstance(key[0], int) else tuple(sorted(key))
+        if heads not in self._effects:
             names = [one.name for one in self]
             few = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
             raise KeyError(f"the effect of cutting {self._name(heads) or key} was not measured; measured are {few}")
-        return self._effects[self._places[heads]]
-
-    def _heads(self, layer: int) -> int:
-        count = len(self.measured.heads)
-        if not 0 <= layer < count:
-            raise KeyError(f"there is no layer {layer}; the model has layers 0 to {count - 1}")
-        return self.measured.heads[layer]
+        return self._effects[heads]
 
     def order(self) -> list[Effect]:
         """The effects, the largest cost first: by the log-probability of chosen tokens, or else by the loss."""
@@ -157,26 +139,30 @@ class Effects(ShownAsTable):
         """The loss per token of the uncut model, in nats; the mean over the texts."""
         return _mean_and_noise([float(one[~one.isnan()].mean()) for one in self.measured.losses])[0]
 
-    @property
-    def to(self) -> str:
-        """What cut heads handed over, in words."""
-        return self.measured.to
-
     def summary(self) -> dict[str, Any]:
         """All numbers but those of single tokens, ready for JSON; None where there is none."""
-        tokens = [len(one) for one in self.measured.losses]
-        first = {"loss": self.loss, "to": self.to, "texts": len(tokens), "tokens": tokens, "chosen": self._chosen()}
+        measured, tokens = self.measured, [len(one) for one in self.measured.losses]
+        first = {
+            "loss": self.loss,
+            "to": measured.to,
+            "texts": len(tokens),
+            "tokens": tokens,
+            "chosen": measured.chosen,
+        }
         return first | {"effects": [self._as_plain(one) for one in self.order()]}
 
     def _as_plain(self, one: Effect) -> dict[str, Any]:
         numbers = {name: getattr(one, name) for name in ("loss", "noise", "logprob", "logprob_noise")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        heads = [list(head) for head in one.heads]
-        worst = None if (place := one.worst()) is None else {"text": place[0], "token": place[1], "loss": place[2]}
-        return {"name": one.name, "heads": heads, "role": one.role, **plain, "is_noise": one.is_noise, "worst": worst}
-
-    def _chosen(self) -> list[list[int]] | None:
-        return None if self.measured.chosen is None else [list(one) for one in self.measured.chosen]
+        worst = None if (place := one.worst()) is None else dict(zip(("text", "token", "loss"), place, strict=True))
+        return {
+            "name": one.name,
+            "heads": one.heads,
+            "role": one.role,
+            **plain,
+            "is_noise": one.is_noise,
+            "worst": worst,
+        }
 
     def to_json(self) -> str:
         """The summary as JSON."""
@@ -201,15 +187,11 @@ class Effects(ShownAsTable):
     def save(self, path: str | Path) -> None:
         """Write everything to one JSON file, completely or not at all; regard.load_effects reads it."""
         measured = self.measured
-        document = {
+        document = vars(measured) | {
             "format": FORMAT,
             "version": VERSION,
-            "to": measured.to,
-            "heads": list(measured.heads),
-            "cuts": measured.cuts,
-            "chosen": self._chosen(),
             "roles": [[*head, role] for head, role in measured.roles.items()],
-            "texts": None if measured.texts is None else [plain_text(text) for text in measured.texts],
+            "texts": None if measured.texts is None else [checks.plain_text(text) for text in measured.texts],
             "losses": [_plain_numbers(one) for one in measured.losses],
             "changes": [[_plain_numbers(row) for row in one] for one in measured.changes],
         }
@@ -235,7 +217,7 @@ def load_effects(path: str | Path) -> Effects:
     if not path.is_file():
         raise ValueError(f"{path} is not a file; effects.save({str(path)!r}) writes one")
     raw = path.read_bytes()
-    with file_named(path), damage_refused("this is no JSON text that describes effects"):
+    with checks.file_named(path), checks.damage_refused("this is no JSON text that describes effects"):
         if FORMAT.encode() in raw and raw[8:9] == b"{":  # after the length of a safetensors header
             raise Unfit("an earlier regard wrote these effects, as safetensors; measure them again and save them")
         document = parse_json(raw, MOST + len(raw) // 4)
@@ -246,34 +228,28 @@ def load_effects(path: str | Path) -> Effects:
 
 
 def _checked(document: dict[str, Any]) -> Measured:
-    heads = [whole_number(one, "heads", most=MOST_HEADS) for one in document["heads"]]
+    heads = [whole_number(one, "heads", most=checks.MOST_HEADS) for one in document["heads"]]
     cuts = [tuple(_head(one, heads) for one in cut) for cut in document["cuts"]]
     require(bool(cuts) and all(cuts), "there are no cuts, or one has no heads")
     pairs = zip(document["losses"], document["changes"], strict=True)
     numbers = [_numbers([losses, *changes], len(cuts), f"text {i}") for i, (losses, changes) in enumerate(pairs)]
     require(bool(heads and numbers), "there are no layers or no texts")
-    chosen, texts = _checked_texts(document, [one.shape[1] for one in numbers])
-    roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
-    to = document["to"]
-    require(all(map(short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
-    return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
-
-
-def _checked_texts(document: dict[str, Any], sizes: list[int]) -> tuple[Any, list[TextTokens] | None]:
-    """The chosen tokens and the tokens of each text, which have these sizes."""
-    chosen = document["chosen"]
+    chosen, sizes = document["chosen"], [one.shape[1] for one in numbers]
     for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
         require(all(whole_number(at, "chosen") < size for at in places), "no such token")
-    texts = None if document["texts"] is None else [text_of_plain(one) for one in document["texts"]]
+    texts = None if document["texts"] is None else [checks.text_of_plain(one) for one in document["texts"]]
     require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
-    return chosen, texts
+    roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
+    to = document["to"]
+    require(all(map(checks.short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
+    return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
 
 
 def _numbers(rows: Sequence[Sequence[float | None]], cuts: int, what: str) -> Tensor:
     """(1 + cuts, T): the losses of a text, and how each cut changes them."""
     require(len(rows) == 1 + cuts, f"{what} has changes for {len(rows) - 1} of {cuts} cuts")
     tensor = torch.tensor([[math.nan if one is None else one for one in row] for row in rows], dtype=torch.float64)
-    check_range(what, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
+    checks.check_range(what, tensor.nan_to_num(0.0, 0.0, 0.0), -LARGEST_LOSS, LARGEST_LOSS, {})
     return tensor
 
 

@@ -33,14 +33,13 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
     low, high = int(cols.min()), int(cols.max()) + 1
     every = len(cols) == high - low and bool((cols[1:] > cols[:-1]).all())  # then nothing is to be chosen
     size = 256 if call.device.type == "cpu" else 4096
-    texts_of_head = {b: HeadWeights(call.attention, b, slice(head, head + 1), lse, counts) for b in texts}
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        for first, last in _consecutive(part):
-            for i, (b, one) in enumerate(texts_of_head.items()):
-                tile = Tile(b, head, int(part[first]), int(part[last - 1]) + 1, low, high)
-                p = one.tile(tile)[0]
-                result[i, start + first : start + last] = p if every else p[:, cols - low]
+    breaks = (torch.nonzero(rows[1:] != rows[:-1] + 1)[:, 0] + 1).tolist()
+    runs = list(pairwise(sorted({*range(0, len(rows), size), *breaks, len(rows)})))  # of consecutive rows
+    for i, b in enumerate(texts):
+        one = HeadWeights(call.attention, b, slice(head, head + 1), lse, counts)
+        for first, last in runs:
+            p = one.tile(Tile(b, head, int(rows[first]), int(rows[last - 1]) + 1, low, high))[0]
+            result[i, first:last] = p if every else p[:, cols - low]
     return result
 
 
@@ -141,7 +140,7 @@ def result_dtype(call: WatchedCall) -> torch.dtype:
     """float64 for a float64 model, else float32."""
     attention = call.attention
     source = attention.weights if isinstance(attention, OwnWeights) else attention.q
-    return torch.float64 if source.dtype is torch.float64 else torch.float32
+    return torch.promote_types(source.dtype, torch.float32)
 
 
 def cells(index: Tensor, size: int, n: int) -> Tensor:
@@ -152,9 +151,3 @@ def cells(index: Tensor, size: int, n: int) -> Tensor:
     """
     edges = torch.arange(1, n + 1, device=index.device) * size // max(n, 1)
     return torch.bucketize(index, edges, right=True)
-
-
-def _consecutive(rows: Tensor) -> list[tuple[int, int]]:
-    """Runs of consecutive rows, as [first, last) indices of `rows`."""
-    breaks = (torch.nonzero(rows[1:] != rows[:-1] + 1)[:, 0] + 1).tolist()
-    return list(pairwise([0, *breaks, len(rows)])) if len(rows) else []

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROW, KEY = ("B", "H", "T"), ("B", "H", "S")
 
@@ -79,6 +79,13 @@ class Statistic:
         return self.tensors or (self.name,)
 
 
+def _weight_on(name: str, target: Target, formula: str, about: str, legend: str, **options: Any) -> Statistic:
+    """The weight on one key of each query."""
+    join = Join.ROWS if target.start is Start.EARLIER else Join.TARGET
+    kind: Any = {"target": target, "join": join, "positional": target.start is Start.OWN, "averaged": True}
+    return Statistic(name, formula, "weight", about, legend=legend, **kind, **options)
+
+
 STATISTICS = (
     Statistic(
         "lse",
@@ -114,77 +121,58 @@ STATISTICS = (
         legend="how far away it looks, in tokens",
         compared=True,
     ),
-    Statistic(
+    _weight_on(
         "sink",
+        Target(Start.FIRST),
         "p on the first key that any query may see",
-        "weight",
         "The weight on the first key.",
+        "weight on the first token; in Python: .sink",
         default=True,
-        join=Join.TARGET,
-        target=Target(Start.FIRST),
-        averaged=True,
         heading="first",
-        legend="weight on the first token; in Python: .sink",
         compared=True,
     ),
-    Statistic(
+    _weight_on(
         "previous",
+        Target(Start.OWN, -1),
         "pᵢⱼ at j = at − 1",
-        "weight",
         "The weight on the previous token; NaN for the first, which has none.",
+        "weight on the token before",
         default=True,
-        join=Join.TARGET,
-        target=Target(Start.OWN, -1),
-        positional=True,
-        averaged=True,
         heading="previous",
-        legend="weight on the token before",
         compared=True,
     ),
-    Statistic(
+    _weight_on(
         "self",
+        Target(Start.OWN),
         "pᵢⱼ at j = at",
-        "weight",
         "The weight on the query's own token.",
+        "weight on the token itself",
         default=True,
-        join=Join.TARGET,
-        target=Target(Start.OWN),
-        positional=True,
-        averaged=True,
         heading="self",
-        legend="weight on the token itself",
         compared=True,
     ),
-    Statistic(
+    _weight_on(
         "next",
+        Target(Start.OWN, +1),
         "pᵢⱼ at j = at + 1",
-        "weight",
         "The weight on the following token; NaN for the last, which has none.",
+        "weight on the token after",
         default=True,
-        join=Join.TARGET,
-        target=Target(Start.OWN, +1),
-        positional=True,
-        averaged=True,
-        legend="weight on the token after",
     ),
-    Statistic(
+    _weight_on(
         "induction",
+        Target(Start.EARLIER, +1),
         "p on the key after the last earlier occurrence of the current token",
-        "weight",
         "The weight on the token after the last earlier occurrence of the current one; NaN where there is none.",
-        target=Target(Start.EARLIER, +1),
-        averaged=True,
+        "weight on the token after the last occurrence of this one",
         heading="induction",
-        legend="weight on the token after the last occurrence of this one",
     ),
-    Statistic(
+    _weight_on(
         "duplicate",
+        Target(Start.EARLIER),
         "p on the last earlier occurrence of the current token",
-        "weight",
         "The weight on the last earlier occurrence of the current token; NaN where there is none.",
-        target=Target(Start.EARLIER),
-        averaged=True,
-        legend="weight on the last occurrence of this token",
+        "weight on the last occurrence of this token",
     ),
     Statistic(
         "largest",

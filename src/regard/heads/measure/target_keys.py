@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,10 +34,9 @@ def locate(target: Target, first: Tensor, at: Tensor, earlier: Tensor | None, si
     tensor([[-1,  0,  1,  2,  3],
             [-1, -1, -1,  2,  3]])
     """
-    B, T = first.shape[0], at.shape[-1]
-    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
-        return (first + target.step).clamp(min=-1).expand(B, T)
     key = _unlimited(target, first, at, earlier)
+    if target.start is Start.FIRST:  # it may be a key after those of the text, so size is no limit
+        return key.clamp(min=-1)
     exists = key >= first.clamp(min=0)
     if target.step > 0:  # no start is after the text
         exists = exists & (key < size)
@@ -72,10 +69,14 @@ def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
         return call.origin.first.to(call.device)
     B, _, T, S = call.sizes
     parts = call.attention.mask.parts()
-    if not is_counted_by_mask(call.attention) or not S or not T:
-        return _first_of_tiles(call, counted)
-    if parts.keys is None and parts.window is None:
+    by_mask = is_counted_by_mask(call.attention)
+    if not S or not T or (by_mask and parts.keys is None and parts.window is None):
         return torch.zeros(B, dtype=torch.long, device=call.device)
+    if not by_mask:  # from all rows of the mask, a few at a time
+        seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
+        for rows in row_tiles(call):
+            seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
+        return seen.int().argmax(-1)
     at = torch.arange(S - T, S, device=call.device)
     low = torch.zeros_like(at) if parts.window is None else (at - parts.window + 1).clamp(min=0)
     if parts.keys is None:
@@ -85,17 +86,6 @@ def first_visible(call: WatchedCall, counted: Tensor) -> Tensor:
         nearest = places.flip(-1).cummin(-1).values.flip(-1)[:, low.clamp(max=S - 1)]
     first = torch.where(counted.any(1), nearest, S).amin(-1)
     return torch.where(first < S, first, 0)
-
-
-def _first_of_tiles(call: WatchedCall, counted: Tensor) -> Tensor:
-    """The same for any mask, from all of its rows, a few at a time."""
-    B, _, _, S = call.sizes
-    if not S:
-        return torch.zeros(B, dtype=torch.long, device=call.device)
-    seen = torch.zeros(B, S, dtype=torch.bool, device=call.device)
-    for rows in row_tiles(call):
-        seen |= (visible_tile(call, rows) & counted[:, :, rows, None]).any(2).any(1)
-    return seen.int().argmax(-1)
 
 
 def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
@@ -110,54 +100,31 @@ def earlier_occurrence(call: WatchedCall, first: Tensor | int) -> Tensor:
     if call.origin.dropped is not None:
         dropped = call.origin.dropped.shape[1]
         tokens = torch.cat([call.origin.dropped.to(call.device), tokens], 1)
-    last = _remembered(tokens).last.expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
+    known = _known(tokens)
+    if "last" not in known:  # once for texts that are all the same row
+        known["last"] = _last_occurrence(tokens[:1] if tokens.stride(0) == 0 else tokens)
+    last = known["last"].expand(B, dropped + S).gather(1, dropped + at.clamp(min=0)) - dropped
     return torch.where((last >= first) & (last >= -dropped) & (at >= 0), last, NONE)
 
 
 def earlier_from_first_key(call: WatchedCall) -> Tensor:
     """earlier_occurrence() with key 0 as the first, int32, computed once for all layers of a forward."""
     assert call.origin.tokens is not None
-    if call.origin.tokens.device != call.device or call.origin.dropped is not None or call.origin.tokens.is_inference():
-        return earlier_occurrence(call, 0).int()
-    text, sizes = _remembered(call.origin.tokens), (call.sizes, call.origin.extra)
-    if (
-        sizes not in text.earlier and call.sizes[2] == call.sizes[3] and not call.origin.extra
-    ):  # each query is at its own key
-        text.earlier[sizes] = torch.where(text.last < 0, NONE, text.last).int().expand(call.sizes[0], -1)
-    elif sizes not in text.earlier:
-        text.earlier[sizes] = earlier_occurrence(call, 0).int()
-    return text.earlier[sizes]
+    known = _known(call.origin.tokens) if call.origin.dropped is None else {}
+    place = (call.device, call.sizes, call.origin.extra)
+    if place not in known:
+        known[place] = earlier_occurrence(call, 0).int()
+    return known[place]
 
 
-class RememberedText(NamedTuple):
-    """The text that was read last, and what was computed from it. Holding the ids keeps their memory from reuse."""
-
-    tokens: Tensor
-    version: int
-    last: Tensor  # _last_occurrence()
-    earlier: dict[tuple[tuple[int, ...], int], Tensor]  # earlier_from_first_key(), by sizes
-
-
-class _Latest(threading.local):
-    text: RememberedText | None = None  # each thread's own: models may be watched side by side
-
-
-_latest = _Latest()
-
-
-def _remembered(tokens: Tensor) -> RememberedText:
-    """What is computed from these ids, once for all layers of a forward, once for texts that are all the same row."""
-    tokens = tokens[:1] if tokens.stride(0) == 0 else tokens
+def _known(tokens: Tensor) -> dict[object, Tensor]:
+    """What was computed from these ids: all layers of a forward have one tensor. Forgotten where its values change."""
     if tokens.is_inference():  # which counts no versions
-        return RememberedText(tokens, 0, _last_occurrence(tokens), {})
-    if _latest.text is None or _place(_latest.text.tokens, _latest.text.version) != _place(tokens, tokens._version):
-        _latest.text = RememberedText(tokens, tokens._version, _last_occurrence(tokens), {})
-    return _latest.text
-
-
-def _place(tokens: Tensor, version: int) -> tuple[object, ...]:
-    """Equal for the same values in the same memory."""
-    return tokens.data_ptr(), tokens.shape, tokens.stride(), tokens.device, version
+        return {}
+    made: tuple[int, dict[object, Tensor]] | None = vars(tokens).get("_regard_known")
+    if made is None or made[0] != tokens._version:
+        made = vars(tokens)["_regard_known"] = tokens._version, {}
+    return made[1]
 
 
 def _last_occurrence(tokens: Tensor) -> Tensor:

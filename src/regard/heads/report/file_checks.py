@@ -19,11 +19,7 @@ MOST_HEADS = 65_536  # of a layer
 _LONGEST = 500  # characters of a name
 _UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
 _AT_A_TIME = 1 << 20  # numbers that are checked
-_TYPES = {  # of the tensors of a call
-    **dict.fromkeys(("q", "k", "bias", "alibi", "weights"), "numbers"),
-    "real": "true or false",
-    "tokens": "whole numbers",
-}
+_TYPES = {"real": "true or false", "tokens": "whole numbers"}  # of the tensors of a call; of all others, numbers
 
 
 class Unfit(Exception):
@@ -88,7 +84,7 @@ Extremes = dict[int, tuple[float, float]]  # the least and the largest number of
 def check_parts(name: str, parts: Mapping[str, Tensor], known: Extremes) -> None:
     """The tensors of a call have the types and values that they should have."""
     for part, tensor in parts.items():
-        check_dtype(f"{name}: {part}", tensor, _TYPES[part])
+        check_dtype(f"{name}: {part}", tensor, _TYPES.get(part, "numbers"))
     if "weights" in parts:
         check_range(f"{name}: weights", parts["weights"], -0.1, 1.1, known)
     if "tokens" in parts:

@@ -17,7 +17,7 @@ from regard.heads.calls.same_keys import texts_of_before
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import DEFAULT, check_collected
-from regard.heads.measure.together import WaitingCalls
+from regard.heads.measure.statistics import WaitingCalls
 from regard.heads.report.record import Record, RecordedCall, record_call
 
 RECENT = 16  # how many of the latest forwards may be continued
@@ -112,15 +112,8 @@ class Collection:
         self._waiting = WaitingCalls()
         self._weights_kept = 0
 
-    @classmethod
-    def of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Collection:
-        """Forwards that were collected before."""
-        collection = cls(collect, keep)
-        collection._past = list(forwards)
-        return collection
-
     @property
-    def forwards(self) -> list[Forward]:
+    def _forwards(self) -> list[Forward]:
         """Everything that ran so far."""
         self._close()
         for forward in self._past:
@@ -177,15 +170,12 @@ class Collection:
         last = self._past[-1] if self._past else None
         if last and last.number == done.number and last.records.keys().isdisjoint(done.records):
             last.records.update(done.records)  # the report was read while it ran
-        elif not any(self._continues(done, earlier) for earlier in self._past[: -RECENT - 1 : -1]):
-            self._past.append(done)
-
-    def _continues(self, done: Forward, earlier: Forward) -> bool:
-        """Join the forward that is over to an earlier one, if it continues that."""
-        rows = done.rows_in(earlier)
-        if rows is not None:
-            earlier.append(done, rows)
-        return rows is not None
+            return
+        for earlier in self._past[: -RECENT - 1 : -1]:
+            if (rows := done.rows_in(earlier)) is not None:
+                earlier.append(done, rows)
+                return
+        self._past.append(done)
 
 
 def _same_weights(before: RecordedCall, call: WatchedCall, measured: Mapping[str, Tensor]) -> bool:
@@ -205,8 +195,10 @@ def _collected(collect: Iterable[str] | None) -> frozenset[str]:
     """The names of the statistics to collect; an unknown name is refused."""
     if collect is None:
         return frozenset(DEFAULT)
-    names = frozenset([collect] if isinstance(collect, str) else collect)
-    check_collected(names)
-    names = names - {"default"} | (frozenset(DEFAULT) if "default" in names else frozenset())
-    # Over the steps of a generation, the mean is joined from the sum.
-    return names | ({"received"} if "received_mean" in names else frozenset())
+    names = {collect} if isinstance(collect, str) else set(collect)
+    check_collected(frozenset(names))
+    if "default" in names:
+        names |= {*DEFAULT}
+    if "received_mean" in names:  # over the steps of a generation, the mean is joined from the sum
+        names.add("received")
+    return frozenset(names - {"default"})

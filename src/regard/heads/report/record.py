@@ -7,21 +7,20 @@ any slice) is computed on demand from the queries and keys that were kept, never
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, take_texts
-from regard.heads.calls.call import WatchedCall, changed
+from regard.heads.calls.call import TextIds, WatchedCall, changed
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.calls.visibility import is_counted_by_mask, queries_per_key, visible_key_counts
 from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure import on_demand, statistics
 from regard.heads.measure.registry import NEED_TOKENS, STORED, Join, Target
 from regard.heads.measure.target_keys import locate
-from regard.heads.report.text_order import call_in_order, latest_orders
 from regard.support.tokens import TextTokens
 
 _ROWS = 256  # rows of exact weights at a time where a map spans several steps
@@ -64,14 +63,14 @@ class Record:
     texts: RecordTexts | None = None  # read from the ids when they are asked for, or from a file
     orders: list[tuple[int, Tensor]] = field(default_factory=list)  # number of a step, rows that its texts had before
     _joined: dict[str, Tensor] = field(default_factory=dict)
-    _spans: list[tuple[int, int, int]] = field(default_factory=list)
+    _spans: list[tuple[slice, slice]] = field(default_factory=list)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """(B, H, T, S) of all steps together."""
         B, H, _, _ = self.steps[0].call.sizes
         spans = self.spans()
-        return B, H, spans[-1][1], max(span[2] + step.keys for span, step in zip(spans, self.steps, strict=True))
+        return B, H, spans[-1][0].stop, max(keys.stop for _, keys in spans)
 
     @property
     def kept(self) -> bool:
@@ -96,33 +95,32 @@ class Record:
             return False
         return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
 
-    def spans(self) -> list[tuple[int, int, int]]:
-        """For each step: its first row, the row after its last, and the position of its first key in the whole text.
+    def spans(self) -> list[tuple[slice, slice]]:
+        """The rows of each step, and the positions of its keys in the whole text.
 
-        That position is above 0 where a sliding-window cache has dropped older keys.
+        The first of these is above 0 where a sliding-window cache has dropped older keys.
         """
         if len(self._spans) != len(self.steps):
             first, moves = self.steps[0], len(self.steps) > 1 and self.attends_to_itself
             self._spans, rows = [], 0
             for step in self.steps:
                 rows += step.rows
-                offset = first.keys - first.rows + rows - step.keys if moves else 0
-                self._spans.append((rows - step.rows, rows, offset))
+                start = first.keys - first.rows + rows - step.keys if moves else 0
+                self._spans.append((slice(rows - step.rows, rows), slice(start, start + step.keys)))
         return self._spans
-
-    def offset(self, index: int) -> int:
-        """The position of the step's first key."""
-        return self.spans()[index][2]
 
     def append(self, step: RecordedCall, order: Tensor | None = None) -> None:
         """Add the next step of a generation; keys that only grew are kept once. order: the rows of its texts so far."""
         newest = self.steps[-1]
-        if not self._continues_keys(newest, step, order):
-            self._stop_sharing()
-        elif isinstance(step.call.attention, QK):
-            self.shared = new = step.call.attention.k
+        if self._continues_keys(newest, step, order):
+            self.shared = new = step.call.attention.k  # type: ignore[union-attr]
             for one in (newest, step):
                 one.call, one.shares_keys = one.call.with_attention(k=new.new_empty(*new.shape[:2], one.keys, 0)), True
+        elif self.shared is not None:  # each step gets its own keys back; later ones may share again
+            self.settle()  # shared keys are in the order of the newest step
+            for index, one in enumerate(self.steps):
+                one.call, one.shares_keys = self.call(index), False
+            self.shared = None
         if order is not None:
             self.orders.append((len(self.steps), order))
         self.steps.append(step)
@@ -134,28 +132,21 @@ class Record:
         one, other = step.call.attention, newest.call.attention
         if not (step.kept and newest.kept and isinstance(one, QK) and isinstance(other, QK)):
             return False
-        new, old = one.k, other.k
-        if newest.shares_keys and self.shared is not None:
-            old = self.shared
+        old = self.shared if newest.shares_keys and self.shared is not None else other.k
         old = old if order is None else take_texts(old, order)
-        return torch.equal(new[:, :, : old.shape[2]], old)  # False where the shapes differ
+        return torch.equal(one.k[:, :, : old.shape[2]], old)  # False where the shapes differ
 
     def settle(self) -> None:
-        """Put the texts of every step into the order that the last one has."""
-        for number, order in latest_orders(len(self.steps), self.orders):
-            step = self.steps[number]
-            measured = {name: take_texts(t, order) for name, t in step.measured.items()}
-            self.steps[number] = replace(step, call=call_in_order(step.call, order), measured=measured)
-        self.orders.clear()
-
-    def _stop_sharing(self) -> None:
-        """Give each step its own keys back; later ones may share again."""
-        if self.shared is None:
-            return
-        self.settle()  # shared keys are in the order of the newest step
-        for index, step in enumerate(self.steps):
-            step.call, step.shares_keys = self.call(index), False
-        self.shared = None
+        """Put the texts of every step into the order that the last one has, as beam search reorders them."""
+        latest: Tensor | None = None
+        for number in reversed(range(len(self.steps))):
+            while self.orders and self.orders[-1][0] > number:
+                before = self.orders.pop()[1]
+                latest = before if latest is None else before[latest]
+            if latest is not None:
+                step = self.steps[number]
+                measured = {name: take_texts(t, latest) for name, t in step.measured.items()}
+                self.steps[number] = replace(step, call=call_in_order(step.call, latest), measured=measured)
 
     def call(self, index: int) -> WatchedCall:
         """The call of a step, including its keys."""
@@ -165,15 +156,14 @@ class Record:
         assert self.shared is not None
         return step.call.with_attention(k=self.shared[:, :, : step.keys])
 
-    def calls(self) -> list[tuple[WatchedCall, Tensor]]:
-        """The call of each step, and its lse."""
-        return [(self.call(i), self.lse(i)) for i in range(len(self.steps))]
+    def calls(self) -> list[tuple[slice, slice, WatchedCall, Tensor]]:
+        """The rows of each step, the positions of its keys, its call and its lse."""
+        return [(*span, self.call(i), self.lse(i)) for i, span in enumerate(self.spans())]
 
     def positions(self) -> Tensor:
         """(T,): the position of each query in the text."""
-        return torch.cat(
-            [torch.arange(step.rows) + step.call.shift + self.offset(i) for i, step in enumerate(self.steps)]
-        )
+        placed = zip(self.spans(), self.steps, strict=True)
+        return torch.cat([torch.arange(step.rows) + step.call.shift + keys.start for (_, keys), step in placed])
 
     def has(self, *names: str) -> bool:
         """Were these collected in every step?"""
@@ -182,17 +172,15 @@ class Record:
     def read(self, name: str) -> Tensor:
         """A collected statistic of all steps together, (B, H, T …) or (B, H, S)."""
         if not self.has(name):
-            raise ValueError(f'"{name}" was not collected in {self.name or "this layer"}; {self._how_to_collect(name)}')
+            how = f'watch with collect=("default", "{name}")'
+            if name in NEED_TOKENS and all(step.call.origin.tokens is None for step in self.steps):
+                how = "it needs the token ids: watch(model, tokens=input_ids)"
+            raise ValueError(f'"{name}" was not collected in {self.name or "this layer"}; {how}')
         if len(self.steps) == 1:
             return self.steps[0].measured[name]
         if name not in self._joined:
             self._joined[name] = self._join(name)
         return self._joined[name]
-
-    def _how_to_collect(self, name: str) -> str:
-        if name in NEED_TOKENS and all(step.call.origin.tokens is None for step in self.steps):
-            return "it needs the token ids: watch(model, tokens=input_ids)"
-        return f'watch with collect=("default", "{name}")'
 
     def _join(self, name: str) -> Tensor:
         statistic, parts = STORED[name], [step.measured[name] for step in self.steps]
@@ -216,7 +204,8 @@ class Record:
 
     def _in_the_text(self, parts: list[Tensor]) -> list[Tensor]:
         """Key numbers of each step as positions in the whole text; −1 stays."""
-        return [torch.where(part < 0, part, part + self.offset(i)) for i, part in enumerate(parts)]
+        spans = zip(parts, self.spans(), strict=True)
+        return [torch.where(part < 0, part, part + keys.start) for part, (_, keys) in spans]
 
     def _with_absent_targets(self, target: Target, parts: list[Tensor]) -> list[Tensor]:
         """0 where the target is a key of the text that its step did not have: it had been dropped, or came later."""
@@ -225,21 +214,19 @@ class Record:
         real, device = self.steps[0].call.origin.real, parts[0].device
         first = torch.zeros(1, 1, dtype=torch.long) if real is None else (~real).cumprod(1).sum(1, keepdim=True)
         keys = locate(target, first.to(device), self.positions().to(device), None, self.sizes[3])[:, None]
-        absent = []
-        for (start, end, offset), step in zip(self.spans(), self.steps, strict=True):
-            key = keys[:, :, start:end]
-            absent.append((key >= 0) & ((key < offset) | (key >= offset + step.keys)))
-        if not any(bool(one.any()) for one in absent):
-            return parts
-        counts = (~self.visible()[0].isnan()).split([step.rows for step in self.steps], dim=2)
-        return [torch.where(a & c, 0.0, part) for a, c, part in zip(absent, counts, parts, strict=True)]
+        counts, result = ~self.visible()[0].isnan(), []
+        for part, (rows, own) in zip(parts, self.spans(), strict=True):
+            key = keys[:, :, rows]
+            absent = (key >= 0) & ((key < own.start) | (key >= own.stop))
+            result.append(torch.where(absent & counts[:, :, rows], 0.0, part))
+        return result
 
     def _sum_over_steps(self, parts: list[Tensor]) -> Tensor:
         """What belongs to keys, (B, H, S of the step), added up at the position of each key."""
         B, H, _, S = self.sizes
         total = parts[0].new_zeros(B, H, S)
-        for i, part in enumerate(parts):
-            total[:, :, self.offset(i) : self.offset(i) + part.shape[2]] += part
+        for part, (_, keys) in zip(parts, self.spans(), strict=True):
+            total[:, :, keys] += part
         return total
 
     def queries_per_key(self) -> Tensor:
@@ -254,11 +241,8 @@ class Record:
         for step in self.steps:
             if "visible" not in step.measured:
                 step.measured["visible"], step.measured["even_distance"] = visible_key_counts(step.call)
-        count, distance = (
-            torch.cat([step.measured[name].expand(B, H, -1) for step in self.steps], -1)
-            for name in ("visible", "even_distance")
-        )
-        return count, distance
+        each = [[step.measured[n].expand(B, H, -1) for step in self.steps] for n in ("visible", "even_distance")]
+        return torch.cat(each[0], -1), torch.cat(each[1], -1)
 
     def lse(self, index: int) -> Tensor:
         """The log of each row's sum, from which any weight follows; measured now where it was not collected."""
@@ -283,19 +267,14 @@ class Record:
         self.need("weights()")
         calls = self.calls()
         if len(calls) == 1:
-            return on_demand.weights(*calls[0], head, rows, cols, text)
-        parts = []
-        for (start, end, offset), (call, lse) in zip(self.spans(), calls, strict=True):
-            mine = ((rows >= start) & (rows < end)).nonzero()[:, 0]
-            there = ((cols >= offset) & (cols < offset + call.sizes[3])).nonzero()[:, 0]
-            if len(mine):
-                exact = on_demand.weights(call, lse, head, rows[mine] - start, cols[there] - offset, text)
-                parts.append((mine, there, exact))
-        dtype = parts[0][2].dtype if parts else None
+            return on_demand.weights(*calls[0][2:], head, rows, cols, text)
         texts = self.sizes[0] if text is None else 1
-        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=dtype)
-        for mine, there, exact in parts:
-            result[:, mine[:, None], there] = exact
+        result = torch.zeros(texts, len(rows), len(cols), device=rows.device, dtype=self.lse(0).dtype)
+        for own_rows, own_keys, call, lse in calls:
+            mine, there = inside(own_rows, rows), inside(own_keys, cols)
+            if len(mine):
+                chosen = rows[mine] - own_rows.start, cols[there] - own_keys.start
+                result[:, mine[:, None], there] = on_demand.weights(call, lse, head, *chosen, text)
         return result
 
     def top(self, head: int, n: int) -> tuple[Tensor, Tensor]:
@@ -303,7 +282,7 @@ class Record:
         if self.has("top_keys") and all(n <= step.measured["top_keys"].shape[-1] for step in self.steps):
             return self.read("top_keys")[:, head, :, :n], self.read("top_weights")[:, head, :, :n]
         self.need(f"top({n})")
-        keys, weights = zip(*(on_demand.top(call, lse, head, n) for call, lse in self.calls()), strict=True)
+        keys, weights = zip(*(on_demand.top(call, lse, head, n) for _, _, call, lse in self.calls()), strict=True)
         return torch.cat(self._in_the_text(list(keys)), 1), torch.cat(weights, 1)
 
     def map(self, head: int, n: int) -> Tensor:
@@ -319,29 +298,23 @@ class Record:
         """The map of several steps, from a few rows of exact weights at a time."""
         B, _, T, S = self.sizes
         down, across = min(n, T), min(n, S)
-        device = self.steps[0].call.device
-        cols = torch.arange(S, device=device)
+        cols = torch.arange(S, device=self.steps[0].call.device)
         columns = on_demand.cells(cols, S, across)
-        total = torch.zeros(B, down, across, dtype=torch.float64, device=device)
-        rows_in = torch.zeros(B, down, dtype=torch.float64, device=device)
-        real = self.real()
-        for rows in torch.arange(T, device=device).split(_ROWS):
+        total = torch.zeros(B, down, across, dtype=torch.float64, device=cols.device)
+        rows_in = torch.zeros(B, down, dtype=torch.float64, device=cols.device)
+        for rows in torch.arange(T, device=cols.device).split(_ROWS):
             exact = self.weights(head, rows, cols).nan_to_num(0.0).double()
-            counts = (exact.sum(-1) > 0) & real[:, rows]  # a row that sees nothing has no weights at all
-            exact = exact * counts[..., None]
-            narrow = exact.new_zeros(B, len(rows), across).index_add_(2, columns, exact)
             lines = on_demand.cells(rows, T, down)
-            total.index_add_(1, lines, narrow)
-            rows_in.index_add_(1, lines, counts.double())
+            total.index_add_(1, lines, exact.new_zeros(B, len(rows), across).index_add_(2, columns, exact))
+            rows_in.index_add_(1, lines, (exact.sum(-1) > 0).double())  # the others see nothing, or are padding
         width = torch.bincount(columns, minlength=across)
         return (total / (rows_in[..., None] * width)).to(self.lse(0).dtype)
 
     def real(self) -> Tensor:
         """(B, T) bool: which queries are real tokens."""
-        everyone = [torch.ones(self.sizes[0], step.rows, dtype=torch.bool) for step in self.steps]
-        known = [step.call.origin.real for step in self.steps]
-        device = self.steps[0].call.device
-        return torch.cat([(e if r is None else r).to(device) for e, r in zip(everyone, known, strict=True)], 1)
+        B, device = self.sizes[0], self.steps[0].call.device
+        known = [(step.call.origin.real, torch.ones(B, step.rows, dtype=torch.bool)) for step in self.steps]
+        return torch.cat([(everyone if real is None else real).to(device) for real, everyone in known], 1)
 
     def context(self) -> Tensor:
         """(B, H, T, D): what each head handed over."""
@@ -356,18 +329,40 @@ class Record:
         if self.has("histogram"):
             return self.read("histogram")[:, head]
         self.need("histogram")
-        return torch.cat(
-            on_demand.with_equal_bins([on_demand.histogram(call, lse, head) for call, lse in self.calls()]), 1
-        )
+        parts = [on_demand.histogram(call, lse, head) for _, _, call, lse in self.calls()]
+        return torch.cat(on_demand.with_equal_bins(parts), 1)
 
     def carry(self, amounts: Tensor) -> Tensor:
         """amounts (B, n, T) @ the mean weights of all heads: (B, n, S)."""
         self.need("rollout()")
         out = amounts.new_zeros(*amounts.shape[:2], self.sizes[3])
-        for (start, end, offset), (call, lse) in zip(self.spans(), self.calls(), strict=True):
-            part = on_demand.carry(call, lse, amounts[:, :, start:end].contiguous())
-            out[:, :, offset : offset + part.shape[2]] += part.to(out.dtype)
+        for rows, keys, call, lse in self.calls():
+            out[:, :, keys] += on_demand.carry(call, lse, amounts[:, :, rows].contiguous()).to(out.dtype)
         return out
+
+
+def inside(span: slice, numbers: Tensor) -> Tensor:
+    """The places of those numbers that are in this range."""
+    is_inside: Tensor = (numbers >= span.start) & (numbers < span.stop)
+    return is_inside.nonzero()[:, 0]
+
+
+def call_in_order(call: WatchedCall, order: Tensor) -> WatchedCall:
+    """The call with its texts in this order: text i is what text order[i] was."""
+
+    def take(value: Any, *names: str) -> dict[str, Any]:
+        return {name: take_texts(t, order) for name in names if (t := getattr(value, name, None)) is not None}
+
+    numbers = take(call.attention, "q", "k", "weights")
+    numbers["mask"] = call.attention.mask.in_order(order.to(call.device), *call.sizes[2:])
+    if getattr(call.attention, "bias", None) is not None and call.attention.bias.dim() == 4:  # type: ignore[union-attr]
+        numbers |= take(call.attention, "bias")
+    known = take(call.origin, "real", "tokens", "fingerprint")
+    for name in ("query_text", "key_text"):
+        if (text := getattr(call.origin, name)) is not None:
+            known[name] = TextIds(**take(text, "ids", "real"))
+    attention, origin = changed(call.attention, **numbers), changed(call.origin, **known)
+    return changed(call, attention=attention, origin=origin, **take(call, "lse", "context"))
 
 
 def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> RecordedCall:
@@ -384,8 +379,5 @@ def record_call(call: WatchedCall, measured: dict[str, Tensor], keep: bool) -> R
         if "received_mean" in measured:
             measured["queries"] = queries_per_key(call)
         mask = EVERYTHING
-    scale = call.attention.scale if isinstance(call.attention, QK) else 1.0
-    empty = QK(
-        q=torch.empty(B, H, T, 0, device=device), k=torch.empty(B, 1, S, 0, device=device), mask=mask, scale=scale
-    )
+    empty = QK(q=torch.empty(B, H, T, 0, device=device), k=torch.empty(B, 1, S, 0, device=device), mask=mask)
     return RecordedCall(changed(call, attention=empty, origin=origin, lse=None), False, measured)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -15,22 +14,22 @@ from torch import Tensor
 
 from regard.heads.calls.call import WatchedCall, names_in_short
 from regard.heads.inputs.pieces import TextReader
-from regard.heads.report.compare import Comparison, HeadSummary, compare
-from regard.heads.report.files import SavedReport, load_report, save_report
+from regard.heads.measure.registry import AVERAGED
+from regard.heads.report.files import load_report, save_report
 from regard.heads.report.forwards import Collection, Forward, Slot
-from regard.heads.report.head_list import HeadList, choose_heads
-from regard.heads.report.one_token import TokenInHeads, common_texts
+from regard.heads.report.listings import Comparison, HeadList, HeadSummary, TokenInHeads, compare
 from regard.heads.report.record import Record
 from regard.heads.report.roles import NAMES, Role, Tally
-from regard.heads.report.rollout import roll_out
 from regard.heads.report.texts import find_word, texts_of
-from regard.heads.report.views import Head, Index, SeenLayer, basis_of, place
+from regard.heads.report.views import Head, Index, SeenLayer, basis_of, numbers_of, place
 from regard.support.drawing import ShownAsWidget, as_figure, as_html, as_page, as_text, as_widget
 from regard.support.files import atomically
 from regard.support.tokens import TextTokens
 
+Layers = int | str | Sequence[int | str] | None  # numbers or names
 
-class Seen(ShownAsWidget):
+
+class Seen(Collection, ShownAsWidget):
     """Every head of a model, measured while it ran.
 
     >>> from regard.attention.masks import causal
@@ -56,45 +55,28 @@ class Seen(ShownAsWidget):
     def __init__(
         self, collect: Iterable[str] | None = None, keep: bool | None = None, reader: TextReader | None = None
     ) -> None:
-        self._collection = Collection(collect, keep, reader)
+        super().__init__(collect, keep, reader)
         self.on_call: Callable[[int, int], None] | None = None  # called with forward and layer after each call
         self._tallies: dict[int, Tally] = {}
 
     @classmethod
-    def _of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
-        seen = cls()
-        seen._collection = Collection.of(forwards, collect, keep)
+    def of(cls, forwards: Sequence[Forward], collect: frozenset[str], keep: bool | None) -> Seen:
+        """A report of forwards that were collected before."""
+        seen = cls(collect, keep)
+        seen._past = list(forwards)
         return seen
 
     def add(self, forward: int, layer: int, call: WatchedCall) -> None:
         """Keep of a call what was asked for, and measure it: now, or soon, together with others."""
-        self._collection.add(forward, layer, call)
+        super().add(forward, layer, call)
         self._tallies.clear()
         if self.on_call is not None:
             self.on_call(forward, layer)
 
-    def measure(self) -> None:
-        """Measure the calls that wait for others of their form; reading the report does that, too."""
-        self._collection.measure()
-
-    @property
-    def collect(self) -> frozenset[str]:
-        """The names of the statistics that are collected."""
-        return self._collection.collect
-
-    @property
-    def keep(self) -> bool | None:
-        """Are queries and keys kept? None is the default: up to a limit where a model computes weights itself."""
-        return self._collection.keep
-
-    @property
-    def _forwards(self) -> list[Forward]:
-        return self._collection.forwards
-
     @property
     def forwards(self) -> list[Seen]:
         """The runs of the model, each a report of its own."""
-        return [Seen._of([forward], self.collect, self.keep) for forward in self._forwards]
+        return [Seen.of([forward], self.collect, self.keep) for forward in self._forwards]
 
     @property
     def tokens(self) -> list[TextTokens] | None:
@@ -150,7 +132,7 @@ class Seen(ShownAsWidget):
             there = layer if isinstance(layer, str) else list(self._forwards[first].records.values()).index(records[0])
             how = f"seen.forwards[{first}][{there!r}{'' if head is None else f', {head}'}]"
             raise ValueError(f"{len(self._forwards)} forwards were seen; choose one: {how}")
-        view = SeenLayer(records[0], number, partial(self._tally, number), self)
+        view = SeenLayer(records[0], number, self)
         return view if head is None else view[head]
 
     def _find(self, layer: int | str) -> tuple[int, list[Record]]:
@@ -166,7 +148,8 @@ class Seen(ShownAsWidget):
             number = place(layer, len(layers), "layer", f"this report has {len(layers)} layers")
         return number, layers[number]
 
-    def _tally(self, number: int) -> Tally:
+    def tally(self, number: int) -> Tally:
+        """The means and roles of a layer."""
         if number not in self._tallies:
             self._tallies[number] = Tally(self._records()[number])
         return self._tallies[number]
@@ -175,7 +158,7 @@ class Seen(ShownAsWidget):
         """The role and the means of every head, by (layer, head)."""
         portraits = {}
         for number, records in enumerate(self._records()):
-            tally, keys = self._tally(number), max(record.sizes[3] for record in records)
+            tally, keys = self.tally(number), max(record.sizes[3] for record in records)
             marks = tuple(dict.fromkeys(mark for one in records for mark in basis_of(one).marks))
             for head in range(records[0].sizes[1]):
                 portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys, marks)
@@ -190,7 +173,7 @@ class Seen(ShownAsWidget):
     def heads(
         self,
         role: str | Iterable[str] | None = None,
-        layer: int | str | Sequence[int | str] | None = None,
+        layer: Layers = None,
         by: str | None = None,
         descending: bool | None = None,
     ) -> HeadList:
@@ -202,39 +185,61 @@ class Seen(ShownAsWidget):
         descending: the largest first. [default: yes]
         """
         self._need_one_forward("heads(…)")
-        portraits = self.portraits()
-        keys = choose_heads(portraits, self.order(), role, self._numbers(layer), by, descending)
+        portraits, layers = self.portraits(), self._numbers(layer)
+        roles = NAMES if role is None else [role] if isinstance(role, str) else list(role)
+        if unknown := [one for one in roles if one not in NAMES]:
+            raise ValueError(f"no role is called {unknown[0]!r}; roles are {', '.join(NAMES)}")
+        if by is None and descending is not None:
+            raise ValueError(f"descending={descending} needs a statistic to sort by, such as by='entropy'")
+        if by is not None and by not in (*AVERAGED, "score"):
+            raise ValueError(f"heads cannot be sorted by {by!r}; by is one of {', '.join((*AVERAGED, 'score'))}")
+        keys = [key for key in self.order() if portraits[key].role.name in roles and key[0] in layers]
+        if by is not None:
+            values = {
+                key: {**portraits[key].means, "score": portraits[key].role.score}.get(by, math.nan) for key in keys
+            }
+            known = [key for key in keys if not math.isnan(values[key])]
+            if keys and not known:
+                raise ValueError(
+                    f'"{by}" has no value in these heads, so they cannot be sorted by it; '
+                    "it was not collected, or no row has one"
+                )
+            known.sort(key=values.__getitem__, reverse=descending is not False)
+            keys = known + [key for key in keys if math.isnan(values[key])]
         return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
 
-    def at(
-        self, token: int | str, text: int | None = None, layers: int | str | Sequence[int | str] | None = None
-    ) -> TokenInHeads:
+    def at(self, token: int | str, text: int | None = None, layers: Layers = None) -> TokenInHeads:
         """One token in every head: where it looks and who looks at it, the most telling head first.
 
         token: a word, "sat" or "the@4", or a position. text: the text of the batch, where there are several. layers:
         number or name, or several, for models that read several texts. [default: all]
         """
         self._need_one_forward(f"at({token!r})")
-        numbers = self._numbers(layers)
-        chosen = [self[number] for number in (range(len(self)) if numbers is None else numbers)]
+        chosen = [self[number] for number in self._numbers(layers)]
         if not chosen:
             raise ValueError(f"a token needs at least one layer; {len(self)} were seen and 0 chosen")
-        texts = common_texts(chosen, token)
-        B, _, T, _ = chosen[0].record.sizes
+        first, texts = chosen[0], chosen[0].query_tokens
+        if other := [
+            one for one in chosen if (one.query_tokens, one.record.sizes[2]) != (texts, first.record.sizes[2])
+        ]:
+            raise ValueError(
+                f"layers {first.layer} ({first.name}) and {other[0].layer} ({other[0].name}) have other queries, so "
+                f"{token!r} is not one token; choose layers of one text: seen.at({token!r}, layers=[…])"
+            )
+        B, _, T, _ = first.record.sizes
         if text is None and B > 1:
             raise ValueError(f"{B} texts were seen; choose one: seen.at({token!r}, text=0)")
         number = 0 if text is None else place(text, B, "text", f"there are {B}")
         if isinstance(token, str):
-            unknown = texts_of(chosen[0].record).unknown
-            row = texts[number].find(token) if texts else find_word(token, None, unknown).start
+            row = texts[number].find(token) if texts else find_word(token, None, texts_of(first.record).unknown).start
         else:
             row = place(token, T, "token", f"there are {T}")
         return TokenInHeads(chosen, row, number)
 
-    def _numbers(self, layers: int | str | Sequence[int | str] | None) -> list[int] | None:
-        """The numbers of layers that were chosen by number or name."""
+    def _numbers(self, layers: Layers) -> Sequence[int]:
+        """The numbers of layers that were chosen by number or name; None is all of them."""
         layers = [layers] if isinstance(layers, (int, str)) else layers
-        return None if layers is None else [self._find(layer)[0] for layer in layers]
+        return range(len(self)) if layers is None else [self._find(layer)[0] for layer in layers]
 
     def summary(self) -> dict[str, Any]:
         """All means as plain numbers, ready for JSON; None where no row has a value.
@@ -267,27 +272,39 @@ class Seen(ShownAsWidget):
         """Which heads changed from this report to the other: between checkpoints, or between prompts."""
         return compare(self.portraits(), other.portraits())
 
-    def rollout(
-        self, tokens: Index, layers: int | str | Sequence[int | str] | None = None, text: int | None = None
-    ) -> Float[Tensor, "B n S"]:
+    @torch.no_grad()
+    def rollout(self, tokens: Index, layers: Layers = None, text: int | None = None) -> Float[Tensor, "B n S"]:
         """How much of each input token is in these tokens after all layers, (B, n, S), without a T × T matrix.
 
         The product over layers of ½ · (mean of the heads' weights) + ½ · identity, only the rows of `tokens`
         (attention rollout, arXiv:2005.00928). `tokens` are positions or words. `layers` chooses the layers, for models
         that have several stacks; `text` one text of the batch, (1, n, S).
         """
-        of_layers = self._numbers(layers)
-        numbers = range(len(self)) if of_layers is None else of_layers
-        found = [self._find(number) for number in numbers]
-        if any(len(records) > 1 for _, records in found):
+        chosen = [self._find(number) for number in self._numbers(layers)]
+        if any(len(records) > 1 for _, records in chosen):
             self._need_one_forward("rollout(…)")
-        if not found:
+        if not chosen:
             raise ValueError(f"a rollout needs at least one layer; {len(self)} were seen and 0 chosen")
-        return roll_out([(number, records[0]) for number, records in found], tokens, text)
+        first = chosen[0][1][0]
+        B, _, T, _ = first.sizes
+        sizes = [records[0].sizes[2:] for _, records in chosen]
+        if set(sizes) != {(T, T)}:
+            listed = ", ".join(f"{n}: {T} × {S}" for (n, _), (T, S) in zip(chosen, sizes, strict=True))
+            raise ValueError(
+                f"a rollout needs layers in which one text attends to itself, all of one length; these are {listed} "
+                "(queries × keys); choose some with layers=[…]"
+            )
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        rows = numbers_of(first, tokens, "token", text)
+        amounts = torch.zeros(B, len(rows), T, device=rows.device)
+        amounts[:, torch.arange(len(rows), device=rows.device), rows] = 1.0
+        for _, records in reversed(chosen):
+            amounts = amounts / 2 + records[0].carry(amounts) / 2
+        return amounts if text is None else amounts[text : text + 1]
 
     def save(self, path: str | Path, keep: bool | None = None) -> None:
         """Write the report to one safetensors file; keep=False leaves out queries and keys, which are most of it."""
-        save_report(path, SavedReport(self._forwards, self.collect, self.keep), keep)
+        save_report(path, (self._forwards, self.collect, self.keep), keep)
 
     def table(
         self, width: int = 80, all: bool = False, layer: int | str | None = None, more: str = "seen.table(all=True)"
@@ -339,4 +356,4 @@ def load_seen(path: str | Path, device: torch.device | str = "cpu") -> Seen:
     ...     load_seen(f"{folder}/empty.safetensors")
       nothing was seen yet
     """
-    return Seen._of(*load_report(path, device))
+    return Seen.of(*load_report(path, device))

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.heads.measure.registry import AVERAGED, BY_NAME, TARGETS, Start
+from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.record import Record
 
 PATTERN = 0.4  # of the range from chance to 1
@@ -72,94 +72,82 @@ class Role:
 
 
 class Tally:
-    """The sums over all rows of one layer, in one forward or several, that means and roles are computed from."""
+    """Means over all rows of one layer, in one forward or several, from which roles are computed."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self._heads = records[0].sizes[1]
-        self._sums: dict[str, Tensor] = {}
-        self._rows: dict[str, Tensor] = {}
-        self._chance: dict[str, Tensor] = {}
-        self._uniform = {name: torch.zeros(self._heads, dtype=torch.float64) for name in ("entropy", "distance")}
-        reach = max(max(record.sizes[2:]) for record in records)
-        self._steps = torch.zeros(self._heads, 2 * reach + 1, dtype=torch.float64)  # weight by steps back, from −reach
-        self._places = torch.zeros(self._heads, reach + 1, dtype=torch.float64)
-        self._reach = reach
+        heads, self._reach = records[0].sizes[1], max(max(record.sizes[2:]) for record in records)
+        # By statistic, (4, H): its mean, the number of rows, the means of 1 / visible keys and of uniform attention.
+        self._means: dict[str, Tensor] = {}
+        # The largest weights by steps back, from −reach, and by the position of their key.
+        self._steps = torch.zeros(heads, 2 * self._reach + 1, dtype=torch.float64)
+        self._places = torch.zeros(heads, self._reach + 1, dtype=torch.float64)
         for record in records:
             self._add(record)
+        for name, sums in self._means.items():
+            total, rows, chance, uniform = sums
+            self._means[name] = torch.stack([total / rows, rows, chance / rows, uniform / rows])
 
     def _add(self, record: Record) -> None:
         visible, distance = (x.cpu().double() for x in record.visible())
         uniform = {"entropy": visible.log(), "distance": distance}
-        for name in AVERAGED:
-            if not record.has(name):
-                continue
+        for name in filter(record.has, AVERAGED):
             rows = record.read(name).cpu().double()  # (B, H, T)
-            known = ~rows.isnan()
-            for sums, value in ((self._sums, rows), (self._rows, known.double()), (self._chance, 1 / visible)):
-                total = torch.where(known, value, 0.0).nansum((0, 2))
-                sums[name] = sums[name] + total if name in sums else total
-            if name in uniform:
-                self._uniform[name] += torch.where(known, uniform[name], 0.0).nansum((0, 2))
+            each = torch.stack([rows, torch.ones_like(rows), 1 / visible, uniform.get(name, rows)])
+            sums = torch.where(rows.isnan(), 0.0, each).nansum((1, 3))
+            self._means[name] = self._means.get(name, 0) + sums
         if record.has("largest", "largest_key"):
-            self._add_places(record)
-
-    def _add_places(self, record: Record) -> None:
-        """Sum the largest weights by the position of their key, and by its distance."""
-        key = record.read("largest_key").cpu().long()  # (B, H, T)
-        weight = record.read("largest").cpu().double()
-        weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
-        self._places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
-        if record.has_positions:  # no distance is defined otherwise, as in cross-attention
-            back = torch.where(key < 0, 0, record.positions() - key) + self._reach
-            self._steps.scatter_add_(1, _by_head(back), _by_head(weight))
-
-    def mean(self, name: str, head: int) -> float:
-        """The mean over the rows that have a value; NaN where none has, or the statistic was not collected."""
-        if name not in self._sums or not float(self._rows[name][head]):
-            return math.nan
-        return float(self._sums[name][head] / self._rows[name][head])
+            key = record.read("largest_key").cpu().long()  # (B, H, T)
+            weight = record.read("largest").cpu().double()
+            weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
+            self._places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
+            if record.has_positions:  # no distance is defined otherwise, as in cross-attention
+                back = torch.where(key < 0, 0, record.positions() - key) + self._reach
+                self._steps.scatter_add_(1, _by_head(back), _by_head(weight))
 
     def means(self, head: int) -> dict[str, float]:
-        """All means of one head, by name."""
-        return {name: self.mean(name, head) for name in AVERAGED if name in self._sums}
+        """The mean of each statistic that was collected, over the rows that have a value; NaN where none has."""
+        return {name: float(self._means[name][0, head]) for name in AVERAGED if name in self._means}
 
     def role(self, head: int) -> Role:
         """The role of one head."""
         patterns = [(kind, role) for kind in ROLES.values() if kind.statistic and (role := self._pattern(kind, head))]
         passed = [(kind, role) for kind, role in patterns if role.score >= role.threshold]
-        simpler = max((role.score for kind, role in patterns if kind.start is Start.OWN), default=0.0)
+        simpler = max((role.score for kind, role in patterns if BY_NAME[kind.statistic].positional), default=0.0)
         for repeated, more_than in ((True, simpler), (False, 0.0)):
             able = [role for kind, role in passed if kind.repeated is repeated and role.score > more_than]
             if able:
                 return max(able, key=lambda role: role.score)
         others = [role for kind in ROLES.values() if kind.compute and (role := kind.compute(self, head))]
         for role in others:
-            near = role.name != "local" or self.mean("distance", head) <= LOCAL_TOKENS
+            near = role.name != "local" or float(self._means["distance"][0, head]) <= LOCAL_TOKENS
             if role.score >= role.threshold and near:
                 return role
-        return _mixed([*(role for _, role in patterns), *others])
+        near_misses = [*(role for _, role in patterns), *others]
+        if not near_misses:
+            why = f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
+            return Role("mixed", math.nan, math.nan, why)
+        nearest = max(near_misses, key=lambda role: role.score - role.threshold)
+        return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 
-    def _enough(self, statistic: str, head: int) -> bool:
-        return statistic in self._rows and float(self._rows[statistic][head]) >= ENOUGH
+    def _known(self, statistic: str, head: int) -> tuple[float, int, float, float] | None:
+        """Mean, number of rows, threshold of a pattern, and mean of uniform attention; None where rows are too few."""
+        if statistic not in self._means or float(self._means[statistic][1, head]) < ENOUGH:
+            return None
+        mean, rows, chance, uniform = self._means[statistic][:, head].tolist()
+        return mean, int(rows), chance + PATTERN * (1 - chance), uniform
 
     def _pattern(self, kind: RoleKind, head: int) -> Role | None:
-        statistic = kind.statistic
-        if not self._enough(statistic, head):
+        if (known := self._known(kind.statistic, head)) is None:
             return None
-        score, threshold = self.mean(statistic, head), self._threshold(statistic, head)
-        rows = int(self._rows[statistic][head])
+        score, rows, threshold, _ = known
         over = f" over {rows} repeated tokens" if kind.repeated else " on average"
         evidence = f"weight on {kind.phrase} {score:.2f}{over}, threshold {threshold:.2f}"
         return Role(kind.name, score, threshold, evidence)
 
-    def _threshold(self, statistic: str, head: int) -> float:
-        chance = float(self._chance[statistic][head] / self._rows[statistic][head])
-        return chance + PATTERN * (1 - chance)
-
     def _position(self, head: int) -> Role | None:
-        if not self._enough("largest", head):
+        if (known := self._known("largest", head)) is None:
             return None
-        rows = float(self._rows["largest"][head])
+        _, rows, threshold, _ = known
         back = self._steps[head].clone()
         back[self._reach : self._reach + 2] = 0  # the token itself and the previous one are roles of their own
         steps, key = int(back.argmax()) - self._reach, int(self._places[head].argmax())
@@ -168,15 +156,11 @@ class Tally:
             (float(self._places[head].max()) / rows, f"token {key}"),
             key=lambda scored: scored[0],
         )
-        threshold = self._threshold("largest", head)
         evidence = f"weight on {place} {score:.2f} on average, threshold {threshold:.2f}"
         return Role("position", score, threshold, evidence)
 
     def _local(self, head: int) -> Role | None:
-        if not self._enough("distance", head):
-            return None
-        mean = self.mean("distance", head)
-        uniform = float(self._uniform["distance"][head] / self._rows["distance"][head])
+        mean, _, _, uniform = self._known("distance", head) or (0.0, 0, 0.0, 0.0)
         if not uniform > 0:
             return None
         score = 1 - mean / uniform
@@ -187,19 +171,11 @@ class Tally:
         return Role("local", score, LOCAL, evidence)
 
     def _broad(self, head: int) -> Role | None:
-        if not self._enough("entropy", head) or not float(self._uniform["entropy"][head]) > 0:
+        mean, _, _, uniform = self._known("entropy", head) or (0.0, 0, 0.0, 0.0)
+        if not uniform > 0:
             return None
-        score = float(self._sums["entropy"][head] / self._uniform["entropy"][head])
+        score = mean / uniform
         return Role("broad", score, BROAD, f"entropy {score:.2f} of uniform attention's, threshold {BROAD:.2f}")
-
-
-def _mixed(others: list[Role]) -> Role:
-    if not others:
-        return Role(
-            "mixed", math.nan, math.nan, f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
-        )
-    nearest = max(others, key=lambda role: role.score - role.threshold)
-    return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 
 
 def _by_head(x: Tensor) -> Tensor:
@@ -234,11 +210,6 @@ class RoleKind:
     def short(self) -> str:
         """The name in one word."""
         return self.name.removesuffix(" token")
-
-    @property
-    def start(self) -> Start | None:
-        """Where the key of its statistic is counted from."""
-        return TARGETS[self.statistic].start if self.statistic in TARGETS else None
 
     @property
     def repeated(self) -> bool:

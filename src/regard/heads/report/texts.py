@@ -31,46 +31,25 @@ def texts_of(record: Record) -> RecordTexts:
 
 
 def _read(record: Record) -> RecordTexts:
+    origins = [step.call.origin for step in record.steps]
     if record.reader is None:
-        known = all(
-            (step.call.origin.query_text if record.across else step.call.origin.tokens) is not None
-            for step in record.steps
-        )
+        known = all((one.query_text if record.across else one.tokens) is not None for one in origins)
         return RecordTexts(None, None, NO_TOKENIZER if known else NO_WORDS)
-    if record.across:
-        return _read_both(record, record.reader)
-    ids = _key_ids(record)
-    if ids is None:
-        return RecordTexts(None, None, NO_IDS)
-    positions, real = record.positions(), torch.ones(ids.shape, dtype=torch.bool)
-    real[:, positions] = record.real().cpu()
-    keys = read_texts(record.reader, ids, real)
-    everywhere = positions.tolist()
-    same = everywhere == list(range(ids.shape[1]))
-    return RecordTexts(keys if same else [_some(text, everywhere) for text in keys], keys)
-
-
-def _read_both(record: Record, reader: TextReader) -> RecordTexts:
-    """Cross-attention: queries and keys are different texts."""
-    parts = [step.call.origin.query_text for step in record.steps]
-    known = [part.ids.cpu() for part in parts if part is not None]
-    queries = read_texts(reader, torch.cat(known, 1), record.real().cpu()) if len(known) == len(parts) else None
-    source = record.steps[-1].call.origin.key_text
-    keys = None
-    if source is not None:
-        keys = read_texts(reader, source.ids, source.real)
-    return RecordTexts(queries, keys, NO_IDS)
-
-
-def _key_ids(record: Record) -> Tensor | None:
-    """(B, S): the ids of all keys of a text that attends to itself, over all steps."""
+    if record.across:  # queries and keys are different texts
+        parts = [one.query_text.ids.cpu() for one in origins if one.query_text is not None]
+        real, source = record.real().cpu(), origins[-1].key_text
+        queries = read_texts(record.reader, torch.cat(parts, 1), real) if len(parts) == len(origins) else None
+        return RecordTexts(queries, None if source is None else read_texts(record.reader, *source), NO_IDS)
     B, _, _, S = record.sizes
-    ids = torch.full((B, S), -1)
-    for (_, _, offset), step in zip(record.spans(), record.steps, strict=True):
-        if step.call.origin.tokens is None:
-            return None
-        ids[:, offset : offset + step.keys] = step.call.origin.tokens.cpu()
-    return ids
+    ids, real, positions = torch.full((B, S), -1), torch.ones(B, S, dtype=torch.bool), record.positions()
+    for (_, own), one in zip(record.spans(), origins, strict=True):
+        if one.tokens is None:
+            return RecordTexts(None, None, NO_IDS)
+        ids[:, own] = one.tokens.cpu()
+    real[:, positions] = record.real().cpu()
+    keys, everywhere = read_texts(record.reader, ids, real), positions.tolist()
+    same = everywhere == list(range(S))
+    return RecordTexts(keys if same else [_some(text, everywhere) for text in keys], keys)
 
 
 def read_texts(reader: TextReader, ids: Tensor, real: Tensor | None) -> list[TextTokens]:

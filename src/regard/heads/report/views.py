@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import Basis
+from regard.heads.calls.visibility import row_tiles, visible_tile
+from regard.heads.measure import on_demand
 from regard.heads.measure.on_demand import MAP, TOP
 from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, explain_headings, with_headings
-from regard.heads.report.record import Record
+from regard.heads.report.record import Record, inside
 from regard.heads.report.roles import Role, Tally
 from regard.heads.report.texts import find_word, texts_of
-from regard.heads.report.visible_keys import hides_future, visible_cells, visible_keys
 from regard.support.drawing import ShownAsWidget, as_figure
 from regard.support.tokens import TextTokens
 
@@ -33,16 +35,6 @@ class Top(NamedTuple):
     weights: Tensor
 
 
-class ScoreParts(NamedTuple):
-    """What the weights of a head are computed from: exp(scale · q·k − lse), on the keys that a query may see."""
-
-    q: Float[Tensor, "B T D"]
-    k: Float[Tensor, "B S D"]
-    lse: Float[Tensor, "B T"]
-    scale: float
-    causal: bool  # may a query see the keys up to its own position, or all keys?
-
-
 def basis_of(record: Record) -> Basis:
     """How a layer is known: by its first step of which something must be said."""
     bases = [step.call.origin.basis for step in record.steps]
@@ -50,18 +42,27 @@ def basis_of(record: Record) -> Basis:
 
 
 class _View(ShownAsWidget):
-    """What a layer and a head have in common: every statistic of the registry that is not wide, by its name."""
+    """What a layer and a head have in common: every statistic of the registry by its name, exact weights on demand.
 
-    def __init__(self, record: Record, seen: Seen) -> None:
-        self.record = record
+    *H in the shapes is the axis of heads, which a head does not have.
+    """
+
+    def __init__(self, record: Record, layer: int, seen: Seen, head: int | None = None) -> None:
+        self.record, self.layer = record, layer
         self.seen = seen  # the report that it is a part of
-
-    def _read(self, name: str) -> Tensor:
-        raise NotImplementedError
+        self._index = slice(None) if head is None else head  # on the axis of heads
+        self._heads = range(record.sizes[1]) if head is None else [head]
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor: ...
+
+    def _joined(self, each: Sequence[Tensor]) -> Tensor:
+        """What was computed for each of its heads."""
+        return torch.stack(list(each), 1) if isinstance(self._index, slice) else each[0]
+
+    def _tally(self) -> Tally:
+        return self.seen.tally(self.layer)
 
     @property
     def basis(self) -> Basis:
@@ -83,9 +84,72 @@ class _View(ShownAsWidget):
         """The tokens of the keys: in self-attention those of the queries, in cross-attention those of another text."""
         return texts_of(self.record).keys
 
+    @property
+    def context(self) -> Float[Tensor, "B *H T D"]:
+        """What each head handed over, weights · values, where it was kept: watch(model, values=True)."""
+        return self.record.context()[:, self._index]
+
+    @property
+    def histogram(self) -> Float[Tensor, "B *H T bins"]:
+        """The weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
+        return self._joined([self.record.histogram(head) for head in self._heads])
+
+    def top(self, n: int = TOP) -> Top:
+        """The n largest weights of each query and their keys, (B, T, n) each, exact; in a layer (B, H, T, n)."""
+        _at_least_one(n, "top")
+        keys, weights = zip(*(self.record.top(head, n) for head in self._heads), strict=True)
+        return Top(self._joined(keys), self._joined(weights))
+
+    def map(self, n: int = MAP) -> Float[Tensor, "B *H rows cols"]:
+        """The T × S weights, mean-pooled to at most n × n cells."""
+        _at_least_one(n, "map")
+        return self._joined([self.record.map(head, n) for head in self._heads])
+
+    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B *H R C"]:
+        """The exact weights of these queries and keys, (B, R, C), computed on demand; in a layer (B, H, R, C).
+
+        Rows and columns are a number, a slice, a list or a tensor of numbers, or words: "sat", "the@4", ["cat", "sat"].
+        A word of several tokens is all of them. None is every row or column, and all rows with all columns are the
+        full T × S matrix.
+        text: only this text of the batch, (1, R, C), for words that are at another position in each. [default: all]
+        """
+        B = self.record.sizes[0]
+        text = None if text is None else place(text, B, "text", f"there are {B}")
+        queries, keys = numbers_of(self.record, rows, "row", text), numbers_of(self.record, cols, "column", text)
+        return self._joined([self.record.weights(head, queries, keys, text) for head in self._heads])
+
+    def _visible_keys(self, rows: Int[Tensor, "R"], text: int | None = None) -> Bool[Tensor, "B *H R S"]:
+        """Which keys these queries may see; none in rows that do not count. text: only this text of the batch."""
+        B, H, _, S = self.record.sizes
+        B, chosen = (B, slice(None)) if text is None else (1, slice(text, text + 1))
+        rows = rows.cpu()
+        result = torch.zeros(B, H, len(rows), S, dtype=torch.bool)
+        for own_rows, keys, call, lse in self.record.calls():
+            mine = inside(own_rows, rows)
+            local = (rows[mine] - own_rows.start).to(call.device)
+            visible = visible_tile(call, local)
+            visible = visible if visible.shape[0] == 1 else visible[chosen]
+            result[:, :, mine, keys] = (visible & on_demand.counted(call, lse)[chosen, :, local, None]).cpu()
+        return result[:, self._index]
+
+    def visible_cells(self, n: int = MAP) -> Bool[Tensor, "B *H rows cols"]:
+        """Which cells of map(n) hold a key that a query of the cell may see."""
+        B, H, T, S = self.record.sizes
+        self.record.need(f"visible_cells({n})")
+        seen = torch.zeros(B, H, min(n, T), min(n, S))
+        for own_rows, keys, call, lse in self.record.calls():
+            lines = on_demand.cells(torch.arange(own_rows.start, own_rows.stop), T, seen.shape[2])
+            columns = on_demand.cells(torch.arange(keys.start, keys.stop), S, seen.shape[3])
+            counts = on_demand.counted(call, lse).cpu()
+            for rows in row_tiles(call):
+                tile, rows = visible_tile(call, rows).cpu().float(), rows.cpu()
+                narrow = tile.new_zeros(*tile.shape[:3], seen.shape[3]).index_add_(3, columns, tile)
+                seen.index_add_(2, lines[rows], narrow.expand(B, H, -1, -1) * counts[:, :, rows, None])
+        return seen[:, self._index] > 0
+
 
 def _property(statistic: Statistic) -> property:
-    return property(lambda view: view._read(statistic.name), doc=statistic.about)
+    return property(lambda view: view.record.read(statistic.name)[:, view._index], doc=statistic.about)
 
 
 for _name in (*ROWS, *COLUMNS):
@@ -95,12 +159,9 @@ for _name in (*ROWS, *COLUMNS):
 class Head(_View):
     """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
 
-    def __init__(self, record: Record, layer: int, head: int, tally: Callable[[], Tally], seen: Seen) -> None:
-        super().__init__(record, seen)
-        self.layer, self.head, self._tally = layer, head, tally
-
-    def _read(self, name: str) -> Tensor:
-        return self.record.read(name)[:, self.head]
+    def __init__(self, record: Record, layer: int, seen: Seen, head: int) -> None:
+        super().__init__(record, layer, seen, head)
+        self.head = head
 
     @property
     def name(self) -> str:
@@ -117,61 +178,28 @@ class Head(_View):
         """The mean of every row statistic; rows without a value are left out."""
         return self._tally().means(self.head)
 
-    @property
-    def context(self) -> Float[Tensor, "B T D"]:
-        """What the head handed over, weights · values, where it was kept: watch(model, values=True)."""
-        return self.record.context()[:, self.head]
-
-    @property
-    def histogram(self) -> Tensor:
-        """(B, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
-        return self.record.histogram(self.head)
-
-    def top(self, n: int = TOP) -> Top:
-        """The n largest weights of each query and their keys, (B, T, n) each, exact."""
-        _at_least_one(n, "top")
-        return Top(*self.record.top(self.head, n))
-
-    def map(self, n: int = MAP) -> Float[Tensor, "B rows cols"]:
-        """The T × S weights, mean-pooled to at most n × n cells."""
-        _at_least_one(n, "map")
-        return self.record.map(self.head, n)
-
-    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B R C"]:
-        """The exact weights of these queries and keys, (B, R, C), computed on demand.
-
-        Rows and columns are a number, a slice, a list or a tensor of numbers, or words: "sat", "the@4", ["cat", "sat"].
-        A word of several tokens is all of them. None is every row or column, and all rows with all columns are the
-        full T × S matrix.
-        text: only this text of the batch, (1, R, C), for words that are at another position in each. [default: all]
-        """
-        B, _, T, S = self.record.sizes
-        text = None if text is None else place(text, B, "text", f"there are {B}")
-        texts, device = texts_of(self.record), self.record.steps[0].call.device
-        chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", device)
-        keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", device)
-        return self.record.weights(self.head, chosen, keys, text)
-
     def visible(self, rows: Index = None) -> Bool[Tensor, "B R S"]:
         """Which keys these queries may see; none in rows that are padding."""
-        chosen = index(rows, self.record.sizes[2], "row", self.record.steps[0].call.device)
-        return visible_keys(self.record, chosen)[:, self.head]
+        return self._visible_keys(numbers_of(self.record, rows, "row"))
 
-    def score_parts(self) -> ScoreParts:
-        """Queries, keys and lse, from which any weight follows; only for one call with a causal mask or none."""
+    def score_parts(self) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B S D"], Float[Tensor, "B T"], float, bool]:
+        """q, k, lse, scale and whether a causal mask hides keys: any weight is exp(scale · q·k − lse).
+
+        Only for one call with a causal mask or none.
+        """
         self.record.need("score_parts()")
-        (call, lse), *others = self.record.calls()
+        (_, _, call, lse), *others = self.record.calls()
         attention, parts = call.attention, call.attention.mask.parts()
-        masked = any(part is not None for part in (parts.rest, parts.window, parts.keys, call.origin.real))
+        masks = (parts.rest, parts.window, parts.keys, call.origin.real)
         plain = isinstance(attention, QK) and attention.bias is None and attention.alibi is None
-        if others or masked or not isinstance(attention, QK) or not plain:
+        if others or not all(part is None for part in masks) or not isinstance(attention, QK) or not plain:
             raise ValueError(
                 f"score_parts() needs one call whose scores are q · k alone, under a causal mask or none; {self.name} "
                 "has another mask, a bias, several steps or weights of its own; ask for weights(rows, cols)"
             )
         shared = attention.q.shape[1] // attention.k.shape[1]
         q, k = attention.q[:, self.head], attention.k[:, self.head // shared]
-        return ScoreParts(q.float(), k.float(), lse[:, self.head].float(), attention.scale, parts.causal)
+        return q.float(), k.float(), lse[:, self.head].float(), attention.scale, parts.causal
 
     def plot(
         self, ax: Any = None, text: int = 0, rows: Index = None, cols: Index = None, width: float | None = None
@@ -186,35 +214,22 @@ class Head(_View):
     def __repr__(self) -> str:
         means = with_headings(self.summary)
         numbers = "  ".join(f"{name} {value:.2f}" for name, value in means.items())
-        lines = [
-            f"{self.layer}.{self.head}  {self.name}",
-            str(self.role),
-            numbers,
-            *explain_headings(means),
-            *self.marks,
-        ]
-        return "\n  ".join(lines)
+        first = f"{self.layer}.{self.head}  {self.name}"
+        return "\n  ".join([first, str(self.role), numbers, *explain_headings(means), *self.marks])
 
 
 class SeenLayer(_View):
     """One layer: `seen[5]`. The same as a head's statistics with an axis of heads: (B, H, T), (B, H, S)."""
 
-    def __init__(self, record: Record, layer: int, tally: Callable[[], Tally], seen: Seen) -> None:
-        super().__init__(record, seen)
-        self.layer, self._tally = layer, tally
-
-    def _read(self, name: str) -> Tensor:
-        return self.record.read(name)
-
     def __len__(self) -> int:
         return self.record.sizes[1]
 
     def __iter__(self) -> Iterator[Head]:
-        return iter(self._heads())
+        return (self[head] for head in range(len(self)))
 
     def __getitem__(self, head: int) -> Head:
         number = place(head, len(self), "head", f"{self.name} has {len(self)} heads")
-        return Head(self.record, self.layer, number, self._tally, self.seen)
+        return Head(self.record, self.layer, self.seen, number)
 
     @property
     def name(self) -> str:
@@ -232,29 +247,6 @@ class SeenLayer(_View):
         return [self._tally().means(head) for head in range(len(self))]
 
     @property
-    def context(self) -> Float[Tensor, "B H T D"]:
-        """What each head handed over, where it was kept: watch(model, values=True)."""
-        return self.record.context()
-
-    @property
-    def histogram(self) -> Tensor:
-        """(B, H, T, bins): the weight at distance 0, 1, 2–3, 4–7, 8–15 and so on."""
-        return torch.stack([head.histogram for head in self._heads()], 1)
-
-    def top(self, n: int = TOP) -> Top:
-        """The n largest weights of each query and their keys, (B, H, T, n) each, exact."""
-        keys, weights = zip(*(head.top(n) for head in self._heads()), strict=True)
-        return Top(torch.stack(keys, 1), torch.stack(weights, 1))
-
-    def map(self, n: int = MAP) -> Float[Tensor, "B H rows cols"]:
-        """The T × S weights of each head, mean-pooled to at most n × n cells."""
-        return torch.stack([head.map(n) for head in self._heads()], 1)
-
-    def weights(self, rows: Index = None, cols: Index = None, text: int | None = None) -> Float[Tensor, "B H R C"]:
-        """The exact weights of these queries and keys, (B, H, R, C), computed on demand."""
-        return torch.stack([head.weights(rows, cols, text) for head in self._heads()], 1)
-
-    @property
     def kv_heads(self) -> int:
         """How many key heads there are; fewer than heads in grouped-query attention."""
         attention = self.record.steps[0].call.attention
@@ -263,22 +255,17 @@ class SeenLayer(_View):
     @property
     def hides_future(self) -> bool:
         """Does a causal mask hide every key after its query? False also where only the cells of a mask could tell."""
-        return hides_future(self.record)
+        _, _, T, S = self.record.sizes
+        steps = self.record.steps
+        return T == S and len(steps) == 1 and steps[0].call.attention.mask.parts().causal
 
-    def visible(self, text: int | None = None) -> Tensor:
-        """(B, H, T, S) bool: which keys each query may see; rows of padding see none. text: only this one."""
-        return visible_keys(self.record, torch.arange(self.record.sizes[2]), text)
-
-    def visible_cells(self, n: int = MAP) -> Tensor:
-        """(B, H, rows, cols) bool: which cells of map(n) hold a key that a query of the cell may see."""
-        return visible_cells(self.record, n)
+    def visible(self, text: int | None = None) -> Bool[Tensor, "B H T S"]:
+        """Which keys each query may see; rows of padding see none. text: only this one."""
+        return self._visible_keys(torch.arange(self.record.sizes[2]), text)
 
     def queries_per_key(self) -> Tensor:
         """(B, H, S): how many queries may see each key. received ÷ this is the mean weight that a key gets."""
         return self.record.queries_per_key()
-
-    def _heads(self) -> list[Head]:
-        return [self[head] for head in range(len(self))]
 
     def __repr__(self) -> str:
         _, H, T, S = self.record.sizes
@@ -288,31 +275,26 @@ class SeenLayer(_View):
 def place(number: object, size: int, what: str, how_many: str) -> int:
     """An index of `size` things from 0; negative ones are counted from the end."""
     try:
-        index: int = number.__index__()  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):
+        index = operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
         raise ValueError(f"a {what} is chosen by a whole number, not by {number!r}") from None
     if not -size <= index < size:
         raise ValueError(f"{what} {index} does not exist: {how_many}, 0 to {size - 1}")
     return index % size
 
 
-def words_to_numbers(chosen: Index, texts: list[TextTokens] | None, unknown: str, text: int | None) -> Index:
-    """What was chosen, with the positions of words in place of the words."""
-    if isinstance(chosen, str):
-        return list(find_word(chosen, texts, unknown, text))
-    if isinstance(chosen, (list, tuple)) and any(isinstance(one, str) for one in chosen):
-        spans = [find_word(one, texts, unknown, text) if isinstance(one, str) else [one] for one in chosen]
-        return [number for span in spans for number in span]
-    return chosen
-
-
-def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
-    """Rows or columns in any accepted form as a tensor of indices."""
+def numbers_of(record: Record, chosen: Index, what: str, text: int | None = None) -> Int[Tensor, "n"]:
+    """Rows or columns of a record in any accepted form, also as words, as a tensor of numbers on its device."""
+    texts, is_column = texts_of(record), what == "column"
+    size, device = record.sizes[2 + is_column], record.steps[0].call.device
     if chosen is None:
         return torch.arange(size, device=device)
     if isinstance(chosen, slice):
         return torch.tensor(range(size)[chosen], dtype=torch.long, device=device)
-    numbers = _numbers(chosen)
+    numbers: list[Any] = []
+    for one in _listed(chosen):
+        known = texts.keys if is_column else texts.queries
+        numbers += find_word(one, known, texts.unknown, text) if isinstance(one, str) else [one]
     if numbers and all(isinstance(number, bool) for number in numbers):
         if len(numbers) != size:
             raise ValueError(f"a choice of {what}s by True and False needs {size} of them; this has {len(numbers)}")
@@ -321,13 +303,13 @@ def index(chosen: Index, size: int, what: str, device: torch.device) -> Tensor:
     return torch.tensor(places, dtype=torch.long, device=device)
 
 
-def _numbers(chosen: Any) -> list[Any]:
-    """A number, or a list, tensor or array of them, as a list."""
+def _listed(chosen: Any) -> list[Any]:
+    """A number or word, or a list, tensor or array of them, as a list."""
     if hasattr(chosen, "tolist"):  # tensors and arrays, also of one number
         chosen = chosen.tolist()
     if isinstance(chosen, str):
         return [chosen]
-    return [number for one in chosen for number in _numbers(one)] if isinstance(chosen, Sequence) else [chosen]
+    return [number for one in chosen for number in _listed(one)] if isinstance(chosen, Sequence) else [chosen]
 
 
 def _at_least_one(n: int, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard.heads.measure.registry import AVERAGED, BY_NAME
-from regard.heads.report.compare import HeadSummary
+from regard.heads.report.listings import HeadSummary
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from regard.heads.calls.call import names_in_short
 from regard.heads.measure.registry import BY_NAME, STATISTICS
-from regard.heads.report.compare import Change, Comparison, HeadSummary
-from regard.heads.report.head_list import HeadList
+from regard.heads.report.listings import Change, Comparison, HeadList, HeadSummary
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.show.terminal.marks import MARK, mark_notes

@@ -101,7 +101,7 @@ def _bar(weight: Tensor, visible: Tensor) -> str:
     """A bar as high as the weight; by weight^0.6, so that small weights differ."""
     if not visible:
         return " "
-    return _LEVELS[min(len(_LEVELS) - 1, round(float(weight) ** 0.6 * (len(_LEVELS) - 1)))]
+    return _LEVELS[round(min(float(weight), 1.0) ** 0.6 * (len(_LEVELS) - 1))]  # a damaged file may have more than 1
 
 
 def _fitting(keys: str, width: int) -> str:

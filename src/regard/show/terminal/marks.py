@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regard.heads.calls.call import names_in_short
-from regard.heads.report.compare import HeadSummary
+from regard.heads.report.listings import HeadSummary
 
 MARK = "*"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.heads.report.one_token import TokenInHead, TokenInHeads
+from regard.heads.report.listings import TokenInHead, TokenInHeads
 from regard.show.terminal.heat_map import marks_below, strongest_in_words, token_labels
 from regard.show.terminal.table import Cell, html_table, terminal_width, text_table, wrapped_lines
 from regard.support.drawing import as_html, as_text

@@ -6,7 +6,7 @@ import torch
 from heads.dense import random_call
 from regard import causal, documents, padding, window
 from regard.attention.masks import key_padding
-from regard.heads.measure.kernels.kernel_mask import KernelMask, mask_for_kernels
+from regard.heads.measure.kernels.kernel_mask import mask_for_kernels
 
 KEEP = torch.tensor([[True, False, True, True, False], [False, True, True, False, True]])
 
@@ -40,11 +40,3 @@ def test_a_bias_gets_four_axes_and_the_rows_of_its_part(shape, rows):
 def test_padding_is_given_as_lengths_or_key_by_key(keys):
     expected = torch.tensor([[True] * 3 + [False] * 2, [False] * 5])
     assert torch.equal(key_padding(keys, 5, torch.device("cpu")), expected)
-
-
-def test_a_mask_is_plain_where_only_the_future_is_hidden():
-    one = torch.ones(1)
-    assert KernelMask(shift=2, causal=True).plain
-    assert KernelMask().plain
-    for other in ({"window": 3}, {"keys": one}, {"dense": one}, {"bias": one}, {"slopes": one}):
-        assert not KernelMask(**other).plain

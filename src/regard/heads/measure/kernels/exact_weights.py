@@ -7,7 +7,8 @@ so that several passes over it cost little; T × S is never in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +23,6 @@ ROWS = 256
 FEW = 1 << 20  # up to so many weights are computed at once: head by head, short texts would be all overhead
 LOG2E = 1.4426950408889634
 HIDDEN = -1.0e4  # log₂ of a hidden weight: exp2 of it is 0, and unlike −∞ it can be multiplied by 0
-
-Place = TypeVar("Place")
 
 
 class Tile(NamedTuple):
@@ -49,12 +48,11 @@ def tiles(
     """All tiles, or those of one head, of one batch element."""
     B, H, T, S = attention.sizes
     rows = rows or rows_of(attention)
-    for b in range(B) if batch is None else (batch,):
-        for h in range(H) if head is None else (head,):
-            for first in range(0, T, rows):
-                last = min(first + rows, T)
-                low, high = attention.mask.span(first + S - T, last - 1 + S - T, S)
-                yield Tile(b, h, first, last, low, max(high, low))
+    texts, heads = range(B) if batch is None else (batch,), range(H) if head is None else (head,)
+    for b, h, first in product(texts, heads, range(0, T, rows)):
+        last = min(first + rows, T)
+        low, high = attention.mask.span(first + S - T, last - 1 + S - T, S)
+        yield Tile(b, h, first, last, low, max(high, low))
 
 
 class HeadScores:
@@ -67,7 +65,7 @@ class HeadScores:
     def __init__(self, attention: QK, b: int, heads: slice, lse: Tensor | None = None) -> None:
         q, k = attention.q, attention.k
         self.attention, self.b, self.heads = attention, b, heads
-        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+        wide = torch.promote_types(q.dtype, torch.float32)
         shared = q.shape[1] // k.shape[1]  # so many heads have the same keys
         q, k = q[b, heads], k[b, heads if shared == 1 else [h // shared for h in range(heads.start, heads.stop)]]
         (G, T, D), S = q.shape, k.shape[1]
@@ -143,8 +141,7 @@ class HeadWeights:
 
     def tile(self, tile: Tile) -> Tensor:
         """The weights of a tile, (G, rows, keys)."""
-        own = self.own
-        return self._counted(tile, self.scores.scores(tile).exp2_() if own is None else self._part(own, tile))
+        return self._counted(tile, self.scores.scores(tile).exp2_() if self.own is None else self._part(self.own, tile))
 
     def logs_and_weights(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """log₂ of the weights of a tile, HIDDEN where a key is, and the weights; the next tile overwrites them."""
@@ -171,8 +168,9 @@ def exact_logsumexp(attention: QK, threads: int | None = None) -> Tensor:
     B, H, T, _ = attention.sizes
     if are_few(attention):
         return (all_scores(attention, -torch.inf) / LOG2E).logsumexp(-1)
-    wide = torch.float64 if attention.q.dtype is torch.float64 else torch.float32
-    lse = torch.full((B, H, T), -torch.inf, device=attention.device, dtype=wide)
+    lse = torch.full(
+        (B, H, T), -torch.inf, device=attention.device, dtype=torch.promote_types(attention.q.dtype, torch.float32)
+    )
 
     def add_head(place: tuple[int, int]) -> None:
         b, h = place
@@ -185,9 +183,7 @@ def exact_logsumexp(attention: QK, threads: int | None = None) -> Tensor:
     return lse
 
 
-def over_heads(
-    attention: Attention, work: Callable[[Place], object], places: Sequence[Place], threads: int | None
-) -> None:
+def over_heads(attention: Attention, work: Callable[[Any], object], places: Sequence[Any], threads: int | None) -> None:
     """Call work(place) for every place, a head or a few heads of a batch element; on a CPU several side by side."""
     if attention.device.type == "cpu":
         run_side_by_side(work, places, threads)
@@ -206,7 +202,7 @@ def all_scores(attention: QK, hidden: float) -> Tensor:
     """The scores ÷ log 2 of all heads, (B, H, T, S)."""
     B, H, T, S = attention.sizes
     q, k = attention.q, attention.k
-    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide) * (attention.scale * LOG2E), k.to(wide)
     with without_autocast(q):  # queries of heads that share keys are rows of one product
         x = (q.reshape(B, k.shape[1], -1, q.shape[3]) @ k.mT).view(B, H, T, S)

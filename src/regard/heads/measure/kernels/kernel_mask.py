@@ -26,11 +26,6 @@ class KernelMask:
     bias: Tensor | None = None  # float, broadcasts to (B, H, T, S)
     slopes: Tensor | None = None  # (H,) of ALiBi
 
-    @property
-    def plain(self) -> bool:
-        """Is nothing hidden but the future, and nothing added?"""
-        return all(t is None for t in (self.window, self.keys, self.dense, self.bias, self.slopes))
-
     def part(self, first: int, last: int, rest: Mask | None, S: int, device: torch.device) -> KernelMask:
         """The mask of queries [first, last), with `rest`, which kernels cannot compute, written out as a tensor."""
         if first == 0 and rest is None and self.bias is None:

@@ -14,17 +14,8 @@ from torch import Tensor
 
 from regard.attention.numerics import without_autocast
 from regard.heads.calls.call import Attention, OwnWeights
-from regard.heads.measure.kernels.exact_weights import (
-    HIDDEN,
-    LOG2E,
-    HeadWeights,
-    Tile,
-    all_scores,
-    are_few,
-    over_heads,
-    rows_of,
-    tiles,
-)
+from regard.heads.measure.kernels import exact_weights as exact
+from regard.heads.measure.kernels.exact_weights import HIDDEN, LOG2E, HeadWeights, Tile
 
 GROUP_ROWS = 128  # the rows of a tile of several heads: with fewer, less of a causal tile is computed and then hidden
 GROUP_WEIGHTS = 1 << 20  # in such a tile; with more, passes over it wait for memory
@@ -45,23 +36,22 @@ def pass_over_tiles(
     shift: query i is at key position i + shift.
     threads: for heads, if not as many as torch uses.
     """
-    if are_few(attention):
+    if exact.are_few(attention):
         return _all_at_once(attention, lse, counted, targets, shift)
     B, H, T, S = attention.sizes
-    wide = torch.float64 if lse.dtype is torch.float64 else torch.float32
-    new: Any = {"device": attention.device, "dtype": wide}
+    new: Any = {"device": attention.device, "dtype": torch.promote_types(lse.dtype, torch.float32)}
     sums = {name: torch.zeros(B, H, T, **new) for name in ("entropy", "distance", "largest")}
     sums["largest_key"] = torch.zeros(B, H, T, device=attention.device, dtype=torch.int64)
     sums["chosen"] = torch.zeros(B, H, T, targets.shape[0], **new)
     sums["received"] = torch.zeros(B, H, S, **new)
     groups = head_groups(attention)
-    rows = GROUP_ROWS if attention.device.type == "cpu" else rows_of(attention)
-    row_tiles = [tile for tile in tiles(attention, 0, 0, rows) if tile.high > tile.low]  # alike for every head
+    rows = GROUP_ROWS if attention.device.type == "cpu" else exact.rows_of(attention)
+    row_tiles = [tile for tile in exact.tiles(attention, 0, 0, rows) if tile.high > tile.low]  # alike for every head
     keys, inside = _columns(targets, row_tiles)
     spare: list[Tensor] = []  # buffers of groups that are done: new memory is slow to use for the first time
 
-    def add_group(place: tuple[int, slice]) -> None:
-        b, heads = place
+    def add_group(group_of: tuple[int, slice]) -> None:
+        b, heads = group_of
         size = 0 if isinstance(attention, OwnWeights) else (groups[0].stop - groups[0].start) * rows * S
         try:
             buffers = spare.pop()
@@ -70,11 +60,19 @@ def pass_over_tiles(
         group = HeadWeights(attention, b, heads, lse, counted, buffers)
         part = {name: values[b, heads] for name, values in sums.items()}
         for tile in row_tiles:
-            _add_tile(part, *group.logs_and_weights(tile), tile, shift, keys[b], columns)
+            x, p = group.logs_and_weights(tile)  # (G, rows, keys)
+            here = (slice(None), slice(tile.first, tile.last))
+            part["distance"][here] = _distance(p, tile, shift)
+            part["largest"][here], place = _largest(x)
+            part["largest_key"][here] = place + tile.low
+            part["chosen"][here] = p.gather(2, keys[b, tile.first : tile.last].expand(p.shape[0], -1, -1))
+            if columns:
+                part["received"][:, tile.low : tile.high] += (p.new_ones(p.shape[0], 1, p.shape[1]) @ p)[:, 0]
+            part["entropy"][here] = x.mul_(p).sum(-1)
         spare.append(buffers)
 
     with without_autocast(lse):
-        over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
+        exact.over_heads(attention, add_group, [(b, heads) for b in range(B) for heads in groups], threads)
     sums["entropy"].div_(-LOG2E).abs_()  # rounding may leave it at −0
     sums["largest"].exp2_()
     sums["chosen"] = sums["chosen"].permute(3, 0, 1, 2).masked_fill(~inside[:, :, None], 0)
@@ -90,21 +88,6 @@ def head_groups(attention: Attention) -> list[slice]:
     most = max(GROUP_WEIGHTS // (GROUP_ROWS * max(S, 1)), 1) if attention.device.type == "cpu" else 1
     size = math.ceil(H / math.ceil(H / most)) if H else 1  # groups of equal size, where that is possible
     return [slice(h, min(h + size, H)) for h in range(0, H, size)]
-
-
-def _add_tile(
-    sums: dict[str, Tensor], x: Tensor, p: Tensor, tile: Tile, shift: int, keys: Tensor, columns: bool
-) -> None:
-    """Add the log₂ weights x and weights p of a tile, (G, rows, keys), to the statistics of its heads; overwrites x."""
-    _, _, first, last, low, high = tile
-    here = (slice(None), slice(first, last))
-    sums["distance"][here] = _distance(p, tile, shift)
-    sums["largest"][here], place = _largest(x)
-    sums["largest_key"][here] = place + low
-    sums["chosen"][here] = p.gather(2, keys[first:last].expand(p.shape[0], -1, -1))
-    if columns:
-        sums["received"][:, low:high] += (p.new_ones(p.shape[0], 1, p.shape[1]) @ p)[:, 0]
-    sums["entropy"][here] = x.mul_(p).sum(-1)
 
 
 def _columns(targets: Tensor, row_tiles: list[Tile]) -> tuple[Tensor, Tensor]:
@@ -124,7 +107,7 @@ def _all_at_once(attention: Attention, lse: Tensor, counted: Tensor, targets: Te
         p = attention.weights.to(torch.promote_types(attention.weights.dtype, torch.float32))
         x = p.log2().clamp_(min=HIDDEN)
     else:
-        x = (all_scores(attention, HIDDEN) - LOG2E * torch.where(counted, lse, 0)[..., None]).clamp_(min=HIDDEN)
+        x = (exact.all_scores(attention, HIDDEN) - LOG2E * torch.where(counted, lse, 0)[..., None]).clamp_(min=HIDDEN)
         p = x.exp2()
     p = p.masked_fill(~counted[..., None], 0)
     most, key = x.max(-1)

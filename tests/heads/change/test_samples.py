@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.heads.change.effect_texts import choose_tokens, encoder_of, read_samples
+from regard.heads.change.samples import choose_tokens, encoder_of, read_samples
 from regard.heads.inputs.pieces import WordReader
 
 CPU = torch.device("cpu")

@@ -12,10 +12,11 @@ from heads.dense import random_call
 from regard.attention.masks import causal, padding, window
 from regard.heads.calls.basis import Basis, unknown
 from regard.heads.calls.call import changed
-from regard.heads.measure import statistics, together
+from regard.heads.measure import statistics
+from regard.heads.measure.kernels import exact_weights
 from regard.heads.measure.kernels.exact_weights import FEW
 from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
-from regard.heads.measure.together import WaitingCalls, form_of
+from regard.heads.measure.statistics import WaitingCalls, form_of
 
 EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS, "histogram", "top", "map"})
 IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 9, 2]])
@@ -84,7 +85,7 @@ def test_a_call_of_another_form_does_not_wait_with_the_others(other):
 
 
 def test_only_so_many_wait_that_a_cpu_computes_them_at_once(monkeypatch):
-    monkeypatch.setattr(together, "FEW", 5 * 2 * 3 * 5 * 5)
+    monkeypatch.setattr(exact_weights, "FEW", 5 * 2 * 3 * 5 * 5)
     waiting = WaitingCalls()
     assert [waiting.add(random_call(mask=causal())) for _ in range(6)] == [True] * 5 + [False]
 

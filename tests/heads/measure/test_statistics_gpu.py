@@ -9,7 +9,7 @@ from heads.made_calls import moved_call
 from regard.attention.masks import causal
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import COLUMNS, DEFAULT, ROWS
-from regard.heads.measure.together import WaitingCalls
+from regard.heads.measure.statistics import WaitingCalls
 
 pytestmark = pytest.mark.gpu
 EVERY = frozenset({*DEFAULT, *ROWS, *COLUMNS})

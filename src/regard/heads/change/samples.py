@@ -15,6 +15,7 @@ from regard.support.tokens import TextTokens
 
 Text = str | Tensor | Sequence[int] | Mapping[str, Any]
 _IDS = ("input_ids", "ids")  # what models call their token ids
+_NO_TARGETS = torch.empty(0, dtype=torch.long)
 
 
 class Sample(NamedTuple):
@@ -23,9 +24,9 @@ class Sample(NamedTuple):
     args: tuple[Tensor, ...]  # each (1, …)
     kwargs: Mapping[str, Any]
     ids: Tensor | None  # (T,), on the CPU
-    real: Tensor | None  # (T,) bool, on the CPU; False is padding
-    targets: Tensor  # (T,), the id that is to be predicted for each position; negative where none is
-    ahead: int  # 1: the logits of a position are about the next one; 0: about its own
+    real: Tensor | None = None  # (T,) bool, on the CPU; False is padding
+    targets: Tensor = _NO_TARGETS  # (T,), the id that is to be predicted for each position; negative where none is
+    ahead: int = 0  # 1: the logits of a position are about the next one; 0: about its own
 
     @property
     def length(self) -> int:
@@ -44,15 +45,20 @@ def read_samples(
     text: Text | Sequence[Text], encode: Callable[[str], list[int]], targets: Any, device: torch.device
 ) -> list[Sample]:
     """The texts, one by one, on the device. targets: one for each text, or None: the next token is the target."""
-    inputs = [one for some in _listed(text) for one in _inputs(some, encode, device)]
-    if not inputs:
+    samples = [one for some in _listed(text) for one in _samples(some, encode, device)]
+    if not samples:
         raise ValueError("there is no text to measure an effect on; give at least one")
     if targets is None:
-        return [_next_token(number, one) for number, one in enumerate(inputs)]
-    wanted = _targets(targets, len(inputs))
-    return [
-        Sample(*one, torch.as_tensor(target).reshape(-1).cpu(), 0) for one, target in zip(inputs, wanted, strict=True)
-    ]
+        return [_with_next_tokens(number, one) for number, one in enumerate(samples)]
+    texts = len(samples)
+    wanted = [targets] if texts == 1 and (isinstance(targets, int) or torch.as_tensor(targets).dim() == 1) else targets
+    count = 1 if isinstance(wanted, int) else len(wanted)
+    if count != texts or isinstance(wanted, int):
+        raise ValueError(f"there are {texts} texts and targets for {count}; give one for each text")
+    flat = [torch.as_tensor(one).reshape(-1).cpu() for one in wanted]
+    if none := [number for number, one in enumerate(flat) if not bool((one >= 0).any())]:
+        raise ValueError(f"the targets of text {none[0]} are all negative, so nothing counts; give token ids")
+    return [one._replace(targets=own) for one, own in zip(samples, flat, strict=True)]
 
 
 def encoder_of(model: nn.Module, tokenizer: Any) -> Callable[[str], list[int]]:
@@ -75,35 +81,29 @@ def choose_tokens(
     wanted = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
     if not wanted:
         raise ValueError("tokens is empty; name at least one, or leave it out")
-    return [_places(wanted, number, one, texts, len(samples) > 1) for number, one in enumerate(samples)]
+    chosen = []
+    for number, sample in enumerate(samples):
+        which = f"text {number}: " if len(samples) > 1 else ""
+        places = {at for token in wanted for at in _places(token, number, sample.length, texts, which)}
+        for at in sorted(places):
+            if sample.targets[at] < 0:
+                name = f"token {at}" if texts is None else repr(texts[number].labels[at])
+                why = "nothing stands before it" if sample.ahead else "it has no target"
+                raise ValueError(f"{which}{name} is not predicted, {why}; choose others")
+        chosen.append(sorted(places))
+    return chosen
 
 
 def _places(
-    wanted: Sequence[int | str], number: int, sample: Sample, texts: Sequence[TextTokens] | None, several: bool
-) -> list[int]:
-    which = f"text {number}: " if several else ""
-    places: list[int] = []
-    for token in wanted:
-        if isinstance(token, str):
-            if texts is None:
-                raise ValueError(
-                    f"{token!r} cannot be looked up: no tokenizer is known; give tokenizer=…, or positions"
-                )
-            places += span_of(token, texts, number)
-            continue
-        at = index(token)
-        if not -sample.length <= at < sample.length:
-            raise ValueError(f"{which}there is no token {at}; the text has tokens 0 to {sample.length - 1}")
-        places.append(at % sample.length)
-    for at in places:
-        if sample.targets[at] < 0:
-            name = f"token {at}" if texts is None else repr(texts[number].labels[at])
-            why = "nothing stands before it" if sample.ahead else "it has no target"
-            raise ValueError(f"{which}{name} is not predicted, {why}; choose others")
-    return sorted(set(places))
-
-
-Inputs = tuple[tuple[Tensor, ...], Mapping[str, Any], Tensor | None, Tensor | None]  # args, kwargs, ids, real
+    token: int | str, number: int, length: int, texts: Sequence[TextTokens] | None, which: str
+) -> Sequence[int]:
+    if not isinstance(token, str):
+        if not -length <= index(token) < length:
+            raise ValueError(f"{which}there is no token {token}; the text has tokens 0 to {length - 1}")
+        return [index(token) % length]
+    if texts is None:
+        raise ValueError(f"{token!r} cannot be looked up: no tokenizer is known; give tokenizer=…, or positions")
+    return span_of(token, texts, number)
 
 
 def _listed(text: Any) -> list[Any]:
@@ -114,7 +114,7 @@ def _listed(text: Any) -> list[Any]:
     return [text] if is_ids else list(text)
 
 
-def _inputs(text: Any, encode: Callable[[str], list[int]], device: torch.device) -> list[Inputs]:
+def _samples(text: Any, encode: Callable[[str], list[int]], device: torch.device) -> list[Sample]:
     if isinstance(text, Mapping):
         return _rows_of(text, device)
     ids = torch.tensor(encode(text)) if isinstance(text, str) else torch.as_tensor(text)
@@ -123,11 +123,10 @@ def _inputs(text: Any, encode: Callable[[str], list[int]], device: torch.device)
             f"a text is a string, token ids (T,), or what the model is called with; "
             f"this is {ids.dtype} {tuple(ids.shape)}"
         )
-    rows = ids.reshape(1, -1) if ids.dim() == 1 else ids
-    return [((row[None].to(device),), {}, row.cpu(), None) for row in rows]
+    return [Sample((row[None].to(device),), {}, row.cpu()) for row in torch.atleast_2d(ids)]
 
 
-def _rows_of(inputs: Mapping[str, Any], device: torch.device) -> list[Inputs]:
+def _rows_of(inputs: Mapping[str, Any], device: torch.device) -> list[Sample]:
     """The texts of a batch, as keyword arguments of the model's forward."""
     tensors = {name: value.to(device) for name, value in inputs.items() if isinstance(value, Tensor) and value.dim()}
     if not tensors:
@@ -136,18 +135,18 @@ def _rows_of(inputs: Mapping[str, Any], device: torch.device) -> list[Inputs]:
     name = next((name for name in _IDS if name in tensors), None)
     B = tensors[name or next(iter(tensors))].shape[0]
     mask = tensors.get("attention_mask")
-    rows: list[Inputs] = []
+    rows = []
     for i in range(B):
         kwargs = others | {key: one[i : i + 1] if one.shape[0] == B else one for key, one in tensors.items()}
         real = None if mask is None or mask.dim() != 2 else mask[i].bool().cpu()
-        rows.append(((), kwargs, None if name is None else tensors[name][i].cpu(), real))
+        rows.append(Sample((), kwargs, None if name is None else tensors[name][i].cpu(), real))
     return rows
 
 
-def _next_token(number: int, inputs: Inputs) -> Sample:
-    args, kwargs, ids, real = inputs
+def _with_next_tokens(number: int, sample: Sample) -> Sample:
+    ids, real = sample.ids, sample.real
     if ids is None:
-        raise ValueError(f"the model is called with {', '.join(kwargs)} and no input_ids; give targets=…")
+        raise ValueError(f"the model is called with {', '.join(sample.kwargs)} and no input_ids; give targets=…")
     targets = ids.long().clone()
     targets[:1] = -1
     if real is not None:
@@ -157,16 +156,4 @@ def _next_token(number: int, inputs: Inputs) -> Sample:
         raise ValueError(
             f"text {number} has {len(ids)} token{'' if len(ids) == 1 else 's'}; a prediction needs 2 or more"
         )
-    return Sample(args, kwargs, ids, real, targets, 1)
-
-
-def _targets(targets: Any, texts: int) -> list[Any]:
-    """The targets of each text."""
-    wanted = [targets] if texts == 1 and (isinstance(targets, int) or torch.as_tensor(targets).dim() == 1) else targets
-    if isinstance(wanted, int) or len(wanted) != texts:
-        count = 1 if isinstance(wanted, int) else len(wanted)
-        raise ValueError(f"there are {texts} texts and targets for {count}; give one for each text")
-    for number, one in enumerate(wanted):
-        if not bool((torch.as_tensor(one) >= 0).any()):
-            raise ValueError(f"the targets of text {number} are all negative, so nothing counts; give token ids")
-    return list(wanted)
+    return sample._replace(targets=targets, ahead=1)
