@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from regard.support.printable import readable
 
@@ -31,10 +31,7 @@ def panics_refused(what: str, hold_stderr: bool = False) -> Iterator[None]:
     panic; it takes a tenth of a millisecond.
     """
     try:
-        if hold_stderr:
-            with _held_stderr():
-                yield
-        else:
+        with _held_stderr() if hold_stderr else nullcontext():
             yield
     except BaseException as error:
         if type(error) is not Exception and not is_panic(error):  # tokenizers raises nothing narrower
