@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Integer
 from torch import Tensor
 
 from regard.gpt.tokenizer.tokenizer import END, Tokenizer
-from regard.gpt.train.hashes import check_types, hash_file
+from regard.gpt.train.hashes import check_types
 from regard.gpt.train.text_files import check_text_file, pieces
 from regard.support.argument_names import assigned
 from regard.support.arguments import check_share, check_whole
@@ -54,10 +55,7 @@ class Tokens:
         ids = ids.to("cpu", torch.int64).contiguous()
         if len(ids) and int(ids.min()) < 0:
             raise ValueError(f"token ids must be at least 0, but one is {int(ids.min())}")
-        digest = hashlib.sha256()
-        for part in ids.split(1 << 16):
-            digest.update(array("q", part.tolist()).tobytes())
-        return Tokens(ids, int(ids.max()) + 1 if len(ids) else 0, digest.hexdigest())
+        return Tokens(ids, int(ids.max()) + 1 if len(ids) else 0, _hash(ids))
 
     def split(self, context_length: int, val_fraction: float) -> tuple[Integer[Tensor, "M"], Integer[Tensor, "K"]]:
         """The training part, and the last `val_fraction` for validation: at least one context, or none."""
@@ -95,14 +93,13 @@ def tokenize_files(
         "vocab_size": tokenizer.vocab_size,
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
         "sources": [_fingerprint(path) for path in paths],
+        "dtype": "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32",
     }
-    description = _read_description(out)
-    reason = _reason_to_write(description, expected, out, verify)
+    reason = _reason_to_write(expected, out, verify)
     if reason:
-        description = _write(paths, tokenizer, out, expected)
-    dtype = torch.uint16 if description["dtype"] == "uint16" else torch.int32
-    ids = torch.from_file(str(out / TOKENS), shared=False, size=description["count"], dtype=dtype)
-    return Tokens(ids, tokenizer.vocab_size, description["sha256"], reason)
+        _write(paths, tokenizer, out, expected)
+    description = json.loads((out / DESCRIPTION).read_bytes())
+    return Tokens(_mapped(out, description), tokenizer.vocab_size, description["sha256"], reason)
 
 
 def train_tokenizer(files: Sequence[Path | str], vocab_size: int) -> Tokenizer:
@@ -111,23 +108,19 @@ def train_tokenizer(files: Sequence[Path | str], vocab_size: int) -> Tokenizer:
     return Tokenizer.train(texts, vocab_size)
 
 
-def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[str, Any]) -> dict[str, Any]:
+def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[str, Any]) -> None:
     """Write tokens.bin, and then tokens.json, which says that it is complete."""
-    dtype = _dtype(tokenizer.vocab_size)
-    code = "H" if dtype == "uint16" else "I"
     count, digest = 0, hashlib.sha256()
     out.mkdir(parents=True, exist_ok=True)
     (out / DESCRIPTION).unlink(missing_ok=True)  # it describes the file that is about to be replaced
     with atomically(out / TOKENS) as temporary, temporary.open("wb") as file:
         for ids in _ids(paths, tokenizer):
-            raw = array(code, ids).tobytes()
+            raw = np.array(ids, expected["dtype"]).tobytes()
             file.write(raw)
             digest.update(raw)
             count += len(ids)
-    description = expected | {"dtype": dtype, "count": count, "sha256": digest.hexdigest()}
     with atomically(out / DESCRIPTION) as temporary:
-        temporary.write_text(json.dumps(description, indent=1))
-    return description
+        temporary.write_text(json.dumps(expected | {"count": count, "sha256": digest.hexdigest()}, indent=1))
 
 
 def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
@@ -136,16 +129,14 @@ def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
         text, has_end = pieces(path), False
         while batch := list(islice(text, PIECES_PER_BATCH)):
             if tokenizer.end is None and any(END in piece for piece in batch):
-                raise ValueError(
-                    f"{path} holds {END}, but this tokenizer has no such token; take it out, or use another"
-                )
+                remedy = "take it out, or use another"
+                raise ValueError(f"{path} holds {END}, but this tokenizer has no such token; {remedy}")
             documents = [piece.split(END) for piece in batch]
             encoded = iter(tokenizer.encode_batch([part for parts in documents for part in parts]))
             ids: list[int] = []
             for parts in documents:
-                for number in range(len(parts)):
-                    ids += [tokenizer.end] if number and tokenizer.end is not None else []
-                    ids += next(encoded)
+                first, *others = islice(encoded, len(parts))
+                ids += first + [i for part in others for i in (tokenizer.end, *part) if i is not None]
             has_end = bool(ids) and ids[-1] == tokenizer.end
             yield ids
         if tokenizer.end is not None and not has_end:
@@ -163,45 +154,38 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     return {"name": path.name, "size": stat.st_size, "time": stat.st_mtime_ns, "ends": digest.hexdigest()}
 
 
-def _read_description(out: Path) -> dict[str, Any]:
-    """What tokens.json says; {} where it is missing, {"form": None} where it is damaged."""
+def _reason_to_write(expected: dict[str, Any], out: Path, verify: bool) -> str:
+    """Why the files must be tokenized again, by what tokens.json says; "" if they need not."""
     check_types(out, [TOKENS, DESCRIPTION])
     if not (out / DESCRIPTION).exists():
-        return {}
-    try:
-        description = json.loads((out / DESCRIPTION).read_bytes())
-        types = {"form": int, "dtype": str, "count": int, "sha256": str, "sources": list, "tokenizer": str}
-        names = [source["name"] for source in description["sources"]]
-        if all(type(description[name]) is kind for name, kind in types.items()) and all(type(n) is str for n in names):
-            return dict(description)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    return {"form": None}
-
-
-def _reason_to_write(description: dict[str, Any], expected: dict[str, Any], out: Path, verify: bool) -> str:
-    """Why the files must be tokenized again; "" if they need not."""
-    if not description:
         return NEW
-    if description["form"] is None:
+    try:
+        found = json.loads((out / DESCRIPTION).read_bytes())
+        before = {source["name"]: source for source in found["sources"]}
+        size, digest = index(found["count"]) * np.dtype(expected["dtype"]).itemsize, found["sha256"]
+        same = {name: found[name] == value for name, value in expected.items() if name != "vocab_size"}
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"{DESCRIPTION} is damaged"
-    if description["form"] != FORMAT:
-        return "it has another format"
-    if description["tokenizer"] != expected["tokenizer"]:
-        return "the tokenizer has changed"
-    before = {source["name"]: source for source in description["sources"]}
     changed = [source["name"] for source in expected["sources"] if before.get(source["name"]) != source]
-    if changed or description["sources"] != expected["sources"]:
+    if not same["form"]:
+        return "it has another format"
+    if not same["tokenizer"]:
+        return "the tokenizer has changed"
+    if not same["sources"]:
         names = ", ".join(changed[:3]) + ("…" if len(changed) > 3 else "")
         return f"{names} changed" if changed else "the list of files has changed"
-    size = {"uint16": 2, "uint32": 4}.get(description["dtype"], 0)
-    path = out / TOKENS
-    if not path.is_file() or path.stat().st_size != description["count"] * size:
+    if not (out / TOKENS).is_file() or (out / TOKENS).stat().st_size != size:
         return f"{TOKENS} is incomplete"
-    if description["dtype"] != _dtype(expected["vocab_size"]) or (verify and hash_file(path) != description["sha256"]):
+    if not same["dtype"] or (verify and _hash(_mapped(out, found)) != digest):
         return f"{TOKENS} or {DESCRIPTION} is damaged"
     return ""
 
 
-def _dtype(vocab_size: int) -> str:
-    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+def _mapped(out: Path, description: dict[str, Any]) -> Integer[Tensor, "N"]:
+    """The ids of tokens.bin, which are read when they are used."""
+    dtype = torch.uint16 if description["dtype"] == "uint16" else torch.int32  # which has more operations than uint32
+    return torch.from_file(str(out / TOKENS), shared=False, size=description["count"], dtype=dtype)
+
+
+def _hash(ids: Integer[Tensor, "N"]) -> str:
+    return hashlib.sha256(ids.numpy().data).hexdigest()
