@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils._triton import has_triton
 
 from regard.gpt.model import GPT
 from regard.gpt.option_table import with_keywords
@@ -68,7 +69,7 @@ def fit_in(
     on_start: called before the first step with the name of the checkpoint that the run resumes from, "" for a new run.
     """
     longest = model.config.context_length
-    context_length = longest if options.context_length is None else options.context_length
+    context_length = options.context_length or longest
     if context_length > longest:
         raise ValueError(f"{named('context_length', context_length)} must be at most the model's, {longest}")
     options = replace(options, context_length=context_length)
@@ -87,7 +88,7 @@ def fit_in(
             for text in loop.resumption.notes:
                 note(text, shown=options.progress)
             on_start(loop.checkpoint)
-        if device.type == "cuda" and _has_triton() if options.compile is None else options.compile:
+        if device.type == "cuda" and has_triton() if options.compile is None else options.compile:
             loop.loss = torch.compile(model.loss, dynamic=False)  # all batches have one shape
         return loop.run()
 
@@ -120,9 +121,3 @@ def _tokens(data: Data, model: GPT, out: Path, processes: Processes, progress: b
             note(f"{TOKENS} written: {written.new}", shown=progress)
     processes.barrier()
     return tokenize_files(files, model.tokenizer, out, verify=False)
-
-
-def _has_triton() -> bool:
-    from torch.utils._triton import has_triton
-
-    return bool(has_triton())

@@ -8,8 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +25,6 @@ from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
-from regard.gpt.train.interrupt import stop_requested
 from regard.gpt.train.optimizer import adamw, learning_rate_at
 from regard.gpt.train.options import FitOptions
 from regard.gpt.train.processes import Processes
@@ -47,8 +49,9 @@ class Intervals(NamedTuple):
         """The intervals of a run, defaults filled in."""
         tenth = min(1000, max(min(options.steps, 100), options.steps // 10))
         given = (options.evaluate_every, options.checkpoint_every)
+        evaluate, checkpoint = (tenth if every is None else every for every in given)
         log = options.log_every or (10 if device.type == "cuda" else 1)  # a GPU waits when a loss is fetched
-        return Intervals(*(tenth if every is None else every for every in given), options.sample_every or 0, log)
+        return Intervals(evaluate, checkpoint, options.sample_every or 0, log)
 
 
 @dataclass(frozen=True)
@@ -292,3 +295,28 @@ def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, A
     data = {"tokens": len(tokens.ids), "sha256": tokens.sha256}
     settings = {**options.recipe(), "config": asdict(model.config), "data": data, "tokenizer": tokenizer}
     return dict(json.loads(json.dumps(settings)))
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt.
+
+    >>> with stop_requested() as stopped:
+    ...     stopped()
+    False
+    """
+    requested = threading.Event()
+
+    def handle(number: int, frame: Any) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+
+    is_main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield requested.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

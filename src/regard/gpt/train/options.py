@@ -20,23 +20,12 @@ from regard.support.argument_names import named
 
 def count(zero: str) -> Callable[[str, int], None]:
     """A number of at least 0; `zero` says what 0 means."""
-
-    def check(name: str, value: int) -> None:
-        if value < 0:
-            raise ValueError(f"{named(name, value)} must be at least 0; 0 is {zero}")
-
-    return check
+    return number(lambda value: value >= 0, f"at least 0; 0 is {zero}")
 
 
 def fraction(usual: str) -> Callable[[str, float], None]:
     """A number of at least 0 and below 1; `usual` is the remedy."""
-
-    def check(name: str, value: float) -> None:
-        from regard.support.arguments import check_share
-
-        check_share(name, value, usual)
-
-    return check
+    return number(lambda value: isinstance(value, (int, float)) and 0 <= value < 1, f"at least 0 and below 1; {usual}")
 
 
 def precision(name: str, value: str) -> None:
@@ -131,21 +120,17 @@ class Recipe:
         float, Option("Fraction of the data held out for validation.", fraction("0.01 is usual, 0 is none"))
     ] = 0.01
     repeat: Annotated[
-        float,
-        Option("Fraction of rows that repeat a part of their text.", fraction("0 is none, 0.05 is plenty")),
+        float, Option("Fraction of rows that repeat a part of their text.", fraction("0 is none, 0.05 is plenty"))
     ] = 0.0
 
     def __post_init__(self) -> None:
         check_options(self)
         if not 0 <= self.final_learning_rate <= self.learning_rate:
-            raise ValueError(
-                f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and at most "
-                f"{named('learning_rate', self.learning_rate)}"
-            )
+            most = f"at most {named('learning_rate', self.learning_rate)}"
+            raise ValueError(f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and {most}")
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(
-                f"{named('warmup', self.warmup)} must be at least 0 and at most {named('steps', self.steps)}"
-            )
+            most = f"at most {named('steps', self.steps)}"
+            raise ValueError(f"{named('warmup', self.warmup)} must be at least 0 and {most}")
 
     @property
     def final_learning_rate(self) -> float:
@@ -228,8 +213,7 @@ class ModelOptions:
     ] = None
     dropout: Annotated[float | None, Option("Dropout of a new model.", default_text="0.0")] = None
     sinusoidal: Annotated[
-        bool,
-        Option("Initialize learned positions with sinusoids.", default_text="random", flag="--sinusoidal"),
+        bool, Option("Initialize learned positions with sinusoids.", default_text="random", flag="--sinusoidal")
     ] = False
 
     @property
@@ -251,9 +235,5 @@ def for_command(model: ModelOptions, cuda: bool, **flags: Any) -> FitOptions:
     """
     flags = {spec.name: spec.default for spec in command_table() if spec.name not in model.__dict__} | flags
     start = FINE_TUNING if model.model is not None else TINY if model.size == "tiny" else GPT2
-    computed = {
-        **start._asdict(),
-        "warmup": min(200, flags["steps"] // 10),
-        "dtype": "bf16" if cuda else "fp32",
-    }
+    computed = {**start._asdict(), "warmup": min(200, flags["steps"] // 10), "dtype": "bf16" if cuda else "fp32"}
     return FitOptions(**flags | {name: value for name, value in computed.items() if flags[name] is None})

@@ -46,7 +46,7 @@ from regard.gpt.block import Block
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.train.batches import rows_of_rank
-from regard.gpt.train.processes import Processes, find_device
+from regard.gpt.train.processes import Processes, find_device, optimizer_state
 from regard.support.argument_names import named
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"
@@ -77,17 +77,13 @@ class Parallel:
         plan = Parallel() if text is None else Parallel(**_parse_sizes(text))
         count = f"{plan.world_size} process" + "es" * (plan.world_size > 1)
         if world_size is None:
-            raise ValueError(
-                f"{named('parallel', plan)} is for {count}, but this process was started without torchrun; "
-                f"run {COMMAND.format(plan.world_size)}"
-            )
+            problem = f"is for {count}, but this process was started without torchrun"
+            raise ValueError(f"{named('parallel', plan)} {problem}; run {COMMAND.format(plan.world_size)}")
         if plan.world_size != world_size:
             product = f"fsdp={plan.fsdp} × tp={plan.tp}" if min(plan.fsdp, plan.tp) > 1 else str(plan)
             other = Parallel(world_size // plan.tp, plan.tp) if world_size % plan.tp == 0 else Parallel(world_size)
-            raise ValueError(
-                f"{product} is {count} but torchrun started {world_size}; "
-                f"use --nproc-per-node {plan.world_size}, or {other}"
-            )
+            remedy = f"use --nproc-per-node {plan.world_size}, or {other}"
+            raise ValueError(f"{product} is {count} but torchrun started {world_size}; {remedy}")
         return plan
 
     @property
@@ -108,14 +104,9 @@ class Parallel:
         return ",".join(f"{name}={n}" for name, n in (("fsdp", self.fsdp), ("tp", self.tp)) if n > 1) or "fsdp=1"
 
 
-def world_size() -> int | None:
-    """The number of processes that torchrun has started; None without torchrun."""
-    return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else None
-
-
 @contextmanager
 def init_parallel(
-    parallel: str | Parallel | None = None, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+    parallel: str | None = None, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
 ) -> Iterator[ParallelProcesses]:
     """Initialize the process group under torchrun, and destroy it at the end.
 
@@ -125,7 +116,8 @@ def init_parallel(
     device: "cpu" or "cuda" (this process's own GPU); by default cuda if available.
     dtype: the dtype of the forward and backward passes; weights keep their own.
     """
-    plan = parallel if isinstance(parallel, Parallel) else Parallel.parse(parallel, world_size())
+    started = int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else None
+    plan = Parallel.parse(parallel, started)
     own = _device_of_rank(find_device(device))
     # gloo beside NCCL, for messages between processes that need not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo")
@@ -212,7 +204,9 @@ class ParallelProcesses(Processes):
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        weights, by_name = _split_state(tensors) if self.is_main else ({}, {})
+        tensors = tensors if self.is_main else {}
+        weights: dict[str, Any] = {key[6:]: t for key, t in tensors.items() if key.startswith("model.")}
+        by_name = {name: kinds for name in weights if (kinds := optimizer_state(tensors, name))}
         set_model_state_dict(model, weights, options=options)
         if self.any(bool(by_name)):
             names = {parameter: name for name, parameter in model.named_parameters()}
@@ -296,17 +290,3 @@ def _quiet(name: str) -> Iterator[None]:
         yield
     finally:
         log.setLevel(before)
-
-
-def _split_state(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The weights by name, and the optimizer state by name and kind."""
-    weights: dict[str, Any] = {}
-    optimizer: dict[str, Any] = defaultdict(dict)
-    for key, value in tensors.items():
-        owner, _, name = key.partition(".")
-        if owner == "model":
-            weights[name] = value
-        else:
-            kind, _, name = name.partition(".")
-            optimizer[name][kind] = value
-    return weights, dict(optimizer)
