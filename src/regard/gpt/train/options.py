@@ -46,6 +46,11 @@ GPT2 = StartingPoint(8, 6e-4)
 FINE_TUNING = StartingPoint(8, 5e-5)
 
 _TENTH_OF_RUN = "steps / 10, from 100 to 1000"
+_RATES = f"{TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, {FINE_TUNING.learning_rate} with --model"
+_rate = number(lambda rate: 0 < rate < math.inf, "above 0; 1e-3 is usual for a small model")
+_decay = number(lambda decay: 0 <= decay < math.inf, "at least 0; 0.1 is usual, 0 is none")
+_norm = number(lambda norm: norm > 0, "above 0; 1.0 is usual, inf is none")
+_kept = number(lambda kept: kept >= 1, "at least 1: a run resumes from its last checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +75,7 @@ class Recipe:
     context_length: Annotated[
         int | None, Option("Context length: tokens per row.", at_least_one, default_text="that of the model")
     ] = None
-    learning_rate: Annotated[
-        float,
-        Option(
-            "Peak learning rate.",
-            number(lambda rate: 0 < rate < math.inf, "above 0; 1e-3 is usual for a small model"),
-            default_text=f"{TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, "
-            f"{FINE_TUNING.learning_rate} with --model",
-            command_default=None,
-        ),
-    ]
+    learning_rate: Annotated[float, Option("Peak learning rate.", _rate, default_text=_RATES, command_default=None)]
     min_learning_rate: Annotated[
         float | None,
         Option("Learning rate at the end of the cosine schedule.", default_text="a tenth of learning_rate", flag=None),
@@ -92,20 +88,9 @@ class Recipe:
             command_default=None,
         ),
     ] = 0
-    weight_decay: Annotated[
-        float,
-        Option(
-            "Weight decay, applied to 2-D parameters.",
-            number(lambda decay: 0 <= decay < math.inf, "at least 0; 0.1 is usual, 0 is none"),
-        ),
-    ] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay, applied to 2-D parameters.", _decay)] = 0.1
     betas: Annotated[tuple[float, float], Option("AdamW's two betas.", flag=None)] = (0.9, 0.95)
-    clip: Annotated[
-        float,
-        Option(
-            "Clip the gradient norm to this value.", number(lambda norm: norm > 0, "above 0; 1.0 is usual, inf is none")
-        ),
-    ] = 1.0
+    clip: Annotated[float, Option("Clip the gradient norm to this value.", _norm)] = 1.0
     seed: Annotated[int, Option("Seed of the initial weights, the data order and dropout.", valid_seed)] = 0
     dtype: Annotated[
         str,
@@ -166,13 +151,7 @@ class FitOptions(Recipe):
     checkpoint_every: Annotated[
         int | None, Option("Write a checkpoint every N steps.", count("never"), default_text=_TENTH_OF_RUN)
     ] = None
-    keep: Annotated[
-        int,
-        Option(
-            "Number of checkpoints to keep.",
-            number(lambda kept: kept >= 1, "at least 1: a run resumes from its last checkpoint"),
-        ),
-    ] = 2
+    keep: Annotated[int, Option("Number of checkpoints to keep.", _kept)] = 2
     sample_every: Annotated[int | None, Option("Print a sample every N steps.", count("never"), default_text="off")] = (
         None
     )

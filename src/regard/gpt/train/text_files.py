@@ -6,9 +6,9 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
-from io import BufferedIOBase
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from regard.gpt.tokenizer.tokenizer import END
 
@@ -22,6 +22,7 @@ _SIGNATURES = {
     b"\x1f\x8b": "a gzip archive without .gz in its name",
     b"\xfd7zXZ": "an xz archive without .xz in its name",
 }
+_OPEN: dict[str, Callable[[Path, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 LONGEST = 1 << 22  # characters without a line break that are kept in one piece
 
 
@@ -32,30 +33,27 @@ def pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
     so the pieces have the same tokens as the full text. Only a line of more than four million characters may be split
     and have one token more. Invalid UTF-8 and damaged archives raise a ValueError that says where.
     """
+    check_text_file(path)
     decoder = codecs.getincrementaldecoder("utf-8")()
-    pending, read = "", 0
-    with _open(path) as file:
-        while True:
-            block = _read(file, size, path, read)
+    pending, read, block = "", 0, b" "
+    with _OPEN.get(path.suffix, Path.open)(path, "rb") as file:
+        while block:
             undecoded = len(decoder.getstate()[0])
             try:
+                block = file.read(size)
                 pending += decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                place = read - undecoded + error.start
-                raise ValueError(
-                    f"data file {path} is not UTF-8 text: byte {place:,} is 0x{error.object[error.start]:02x}; "
-                    f"convert it, for example with iconv -f latin1 -t utf-8"
-                ) from None
+                byte = f"byte {read - undecoded + error.start:,} is 0x{error.object[error.start]:02x}"
+                remedy = "convert it, for example with iconv -f latin1 -t utf-8"
+                raise ValueError(f"data file {path} is not UTF-8 text: {byte}; {remedy}") from None
+            except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+                problem = f"is damaged, or no {path.suffix} file: {error} after {read:,} bytes of text"
+                raise ValueError(f"data file {path} {problem}; get it again") from None
             read += len(block)
-            if not block:
-                break
-            cut = _last_cut(pending)
-            if cut:
+            if cut := _last_cut(pending) if block else len(pending):
                 yield pending[:cut]
                 pending = pending[cut:]
-    if pending:
-        yield pending
-    elif not read:
+    if not read:
         raise ValueError(f"data file {path} is empty; give it some text")
 
 
@@ -83,7 +81,7 @@ def check_text_file(path: Path) -> None:
         raise ValueError(f"data file {path} is not there; check the path")
     if path.stat().st_size == 0:
         raise ValueError(f"data file {path} is empty; give it some text")
-    if path.suffix not in (".gz", ".xz"):
+    if path.suffix not in _OPEN:
         with path.open("rb") as file:
             reason = not_text(file.read(1024))
         if reason:
@@ -102,19 +100,3 @@ def not_text(start: bytes) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "text in UTF-16, not in UTF-8"
     return "binary data, not text" if b"\0" in start else ""
-
-
-def _open(path: Path) -> BufferedIOBase:
-    check_text_file(path)
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    return lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")
-
-
-def _read(file: BufferedIOBase, size: int, path: Path, read: int) -> bytes:
-    try:
-        return file.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise ValueError(
-            f"data file {path} is damaged, or no {path.suffix} file: {error} after {read:,} bytes of text; get it again"
-        ) from None

@@ -23,7 +23,7 @@ from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types
 from regard.gpt.train.text_files import check_text_file, pieces
 from regard.support.argument_names import assigned
-from regard.support.arguments import check_share, check_whole
+from regard.support.arguments import check_share
 from regard.support.files import atomically
 
 TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
@@ -59,7 +59,6 @@ class Tokens:
 
     def split(self, context_length: int, val_fraction: float) -> tuple[Integer[Tensor, "M"], Integer[Tensor, "K"]]:
         """The training part, and the last `val_fraction` for validation: at least one context, or none."""
-        check_whole(context_length=context_length)
         check_share("val_fraction", val_fraction, "0.01 is usual, 0 is none")
         window = context_length + 1  # each token of a context, and the one after it
         held_out = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
