@@ -46,13 +46,15 @@ def find(
     result = Resumption(checkpoint, checkpoint.best)
     hashes = FileHashes.read(out)
     _check_best(hashes, checkpoint, result)
-    damaged = _check_model(hashes, result)
+    _check_directory(hashes, MODEL)
+    damaged = [out / path for path in hashes.changed(MODEL) if (out / path).exists()]
 
+    for path in damaged:  # or the tokenizer's files would be kept
+        path.unlink()
+        result.notes.append(f"{path} is damaged, or was changed; it is written again with the model")
     for path, reason in found.damaged.items():
         aside = state.set_aside(path)
         result.notes.append(f"{reason}. Resuming from {checkpoint.path.name}; the other is now {aside.name}")
-    for name in damaged:  # or the tokenizer's files would be kept
-        (out / name).unlink()
     result.notes += [*_unchecked(out, checkpoint, hashes), *lengthened]
     return result, found.tensors
 
@@ -73,21 +75,20 @@ def _check_settings(
             f"{options.final_learning_rate:.3g}"
         ]
     different = state.differences(before, settings)
-    if not different:
-        return notes
-    model = out / MODEL
-    fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
-    raise ValueError(
-        f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
-        f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
-    )
+    if different:
+        model = out / MODEL
+        fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
+        raise ValueError(
+            f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
+            f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
+        )
+    return notes
 
 
 def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resumption) -> None:
     """best/ must be what the run wrote; where its weights can be had again, it is written again."""
-    directory, recorded = hashes.out / BEST, hashes.recorded(BEST)
-    _check_directory(directory, recorded)
-    changed = hashes.changed(BEST)
+    _check_directory(hashes, BEST)
+    directory, recorded, changed = hashes.out / BEST, hashes.recorded(BEST), hashes.changed(BEST)
     best = hashes.best if recorded else checkpoint.best
     if recorded and not changed:
         result.best = best  # it may be newer than the checkpoint
@@ -107,20 +108,11 @@ def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resump
             )
 
 
-def _check_model(hashes: FileHashes, result: Resumption) -> list[str]:
-    """The damaged files of model/, which is written again at the end in any case."""
-    _check_directory(hashes.out / MODEL, hashes.recorded(MODEL))
-    damaged = [path for path in hashes.changed(MODEL) if (hashes.out / path).exists()]
-    result.notes += [
-        f"{hashes.out / path} is damaged, or was changed; it is written again with the model" for path in damaged
-    ]
-    return damaged
-
-
-def _check_directory(path: Path, files: list[str]) -> None:
+def _check_directory(hashes: FileHashes, name: str) -> None:
+    path = hashes.out / name
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} must be a directory of this run, but is a file; move it away, then resume")
-    check_types(path.parent, files)
+    check_types(hashes.out, hashes.recorded(name))
 
 
 def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> Iterator[str]:
@@ -134,6 +126,6 @@ def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> I
     elif without:
         them = "it" if len(without) == 1 else "them"
         yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {them}"
-    if state.log_before(out / state.LOG, checkpoint) is None:
-        log = out / state.LOG
+    log = out / state.LOG
+    if state.log_before(log, checkpoint) is None:
         yield f"{log} has no lines up to step {checkpoint.step:,}, as if it had been removed; it begins after it"
