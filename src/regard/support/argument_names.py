@@ -18,12 +18,11 @@ def named_as_flags(*names: str) -> Iterator[None]:
     ...     named("top_k", -1), assigned("seed", 7)
     ('--top-k -1', 'seed=7')
     """
-    before = _flags.get()
-    _flags.set(before.union(names))
+    before = _flags.set(_flags.get().union(names))
     try:
         yield
     finally:
-        _flags.set(before)
+        _flags.reset(before)
 
 
 def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,9 +24,7 @@ class MovedModules:
     A finder and loader as importlib.abc describes them; importing that would take longer than all else here.
     """
 
-    def find_spec(
-        self, fullname: str, path: Iterable[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """The place of a module that has moved; None for every other."""
         return ModuleSpec(fullname, self) if _package(fullname) in MOVED else None  # type: ignore[arg-type]
 
@@ -51,9 +48,10 @@ _FINDER = MovedModules()
 
 def find_old_name(name: str) -> ModuleSpec | None:
     """The place of a module that has moved; from the first on, its submodules are found there too."""
-    if _package(name) in MOVED and _FINDER not in sys.meta_path:
+    spec = _FINDER.find_spec(name)
+    if spec is not None and _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy from the same file
-    return _FINDER.find_spec(name)
+    return spec
 
 
 def _package(name: str) -> str:
