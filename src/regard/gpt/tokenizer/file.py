@@ -51,24 +51,22 @@ def _object(**fields: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(check(value.get(name)) for name, check in fields.items())
 
 
+def _string(least: int, most: float) -> Check:
+    return lambda value: isinstance(value, str) and least <= len(value) <= most
+
+
 def _each(check: Check, *fields: str) -> dict[str, Check]:
     return dict.fromkeys(fields, check)
 
 
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= _LONGEST
-
-
-def _is_name(value: Any) -> bool:
-    return _is_text(value) and value != ""
-
-
-def _is_character(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1
+_is_string, _is_text, _is_name = _string(0, math.inf), _string(0, _LONGEST), _string(1, _LONGEST)
+_is_character = _string(1, 1)
+_is_flag = _optional(lambda value: type(value) is bool)
+_is_text_or_none = _optional(_is_text)
+_is_share = _optional(lambda value: type(value) in (int, float) and 0 <= value <= 1)
+_is_pair = _pair(_is_string, _is_string)
+_are_scored = _list_of(_pair(_is_string, lambda value: type(value) in (int, float)), math.inf)
+_are_parts = _list_of(lambda part: True, math.inf)  # each is checked by itself
 
 
 def is_size(value: Any) -> bool:
@@ -134,13 +132,6 @@ def _are_special_tokens(value: Any) -> bool:
     is_special = _object(ids=_list_of(is_size), tokens=_list_of(_is_text))
     return isinstance(value, dict) and all(map(is_special, value.values()))
 
-
-_is_flag = _optional(lambda value: type(value) is bool)
-_is_text_or_none = _optional(_is_text)
-_is_share = _optional(lambda value: type(value) in (int, float) and 0 <= value <= 1)
-_is_pair = _pair(_is_string, _is_string)
-_are_scored = _list_of(_pair(_is_string, lambda value: type(value) in (int, float)), math.inf)
-_are_parts = _list_of(lambda part: True, math.inf)  # each is checked by itself
 
 _NOTHING: dict[str, Check] = {}
 _BYTE_LEVEL = _each(_is_flag, "add_prefix_space", "trim_offsets", "use_regex")

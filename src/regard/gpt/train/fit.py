@@ -8,8 +8,8 @@ learns what an uninterrupted one would have learned: bit for bit on a CPU.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -93,17 +93,14 @@ def fit_in(
         return loop.run()
 
 
-@contextmanager
-def join_processes(options: FitOptions) -> Iterator[Processes]:
+def join_processes(options: FitOptions) -> AbstractContextManager[Processes]:
     """The processes of a run: this one alone, or those that torchrun has started."""
     if options.parallel is None and "RANK" not in os.environ:
-        yield Processes(find_device(options.device))
-        return
+        return nullcontext(Processes(find_device(options.device)))
     from regard.gpt.train.parallel import init_parallel
 
     dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
-    with init_parallel(options.parallel, options.device, dtype) as processes:
-        yield processes
+    return init_parallel(options.parallel, options.device, dtype)
 
 
 def _tokens(data: Data, model: GPT, out: Path, processes: Processes, progress: bool) -> Tokens:

@@ -121,9 +121,10 @@ def init_parallel(
     own = _device_of_rank(find_device(device))
     # gloo beside NCCL, for messages between processes that need not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo")
+    # torch advises to merge two collectives, but FSDP over tp always has two.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     try:
-        with _quiet("torch.distributed.tensor._redistribute"):
-            yield ParallelProcesses(plan, own, dtype)
+        yield ParallelProcesses(plan, own, dtype)
     except BaseException:
         # torchrun stops the other processes. With NCCL, destroying the group would wait for them.
         if own.type == "cpu":
@@ -231,14 +232,10 @@ def split_block(block: Block, mesh: DeviceMesh) -> None:
     Each process projects to its own heads, attends with them, and projects back; the results are summed across
     processes, once for attention and once for the feed-forward. Everything else is computed by every process.
     """
+    columns = [*(f"attention.W_{name}" for name in ("query", "key", "value")), "feed_forward.up", "feed_forward.gate"]
     plan: dict[str, ParallelStyle] = {
-        "attention.W_query": ColwiseParallel(),
-        "attention.W_key": ColwiseParallel(),
-        "attention.W_value": ColwiseParallel(),
-        "attention.out_proj": RowwiseParallel(),
-        "feed_forward.up": ColwiseParallel(),
-        "feed_forward.gate": ColwiseParallel(),
-        "feed_forward.down": RowwiseParallel(),
+        **{name: ColwiseParallel() for name in columns},
+        **{name: RowwiseParallel() for name in ("attention.out_proj", "feed_forward.down")},
         # One weight for all heads, of which each process has some: the sequence axis of this style is the head axis.
         "attention.q_norm": SequenceParallel(sequence_dim=1, use_local_output=True),
         "attention.k_norm": SequenceParallel(sequence_dim=1, use_local_output=True),
@@ -254,10 +251,9 @@ def _parse_sizes(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, equals, number = (word.strip() for word in part.partition("="))
         if name not in ("fsdp", "tp") or not equals:
-            raise ValueError(
-                f"{named('parallel', text, repr)} is made of fsdp=… and tp=…, and {part.strip()!r} is neither; "
-                "try fsdp=2,tp=2 (fsdp shards the memory, tp splits the width)"
-            )
+            rule = f"is made of fsdp=… and tp=…, and {part.strip()!r} is neither"
+            remedy = "try fsdp=2,tp=2 (fsdp shards the memory, tp splits the width)"
+            raise ValueError(f"{named('parallel', text, repr)} {rule}; {remedy}")
         if name in sizes:
             raise ValueError(f"{named('parallel', text, repr)} gives {name} twice; give it once")
         if not (number.isascii() and number.isdigit() and int(number)):
@@ -272,21 +268,7 @@ def _device_of_rank(device: torch.device) -> torch.device:
         return device
     rank, available = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if rank >= available:
-        raise ValueError(
-            f"torchrun started {os.environ['LOCAL_WORLD_SIZE']} processes here, but there are {available} GPUs; "
-            f"use --nproc-per-node {available}"
-        )
+        started = f"torchrun started {os.environ['LOCAL_WORLD_SIZE']} processes here"
+        raise ValueError(f"{started}, but there are {available} GPUs; use --nproc-per-node {available}")
     torch.cuda.set_device(rank)
     return torch.device("cuda", rank)
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Silence torch's advice to merge two collectives: FSDP over tp always has two."""
-    log = logging.getLogger(name)
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,7 +16,7 @@ from regard.gpt.train.hashes import HASHES, FileHashes, check_types
 from regard.gpt.train.optimizer import learning_rate_at
 from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
 from regard.gpt.train.processes import check_full_state
-from regard.gpt.train.state import BEST, MODEL
+from regard.gpt.train.state import BEST, MODEL, Json
 
 
 @dataclass
@@ -25,14 +24,12 @@ class Resumption:
     """What every process must know of how a run begins."""
 
     checkpoint: state.Checkpoint | None = None  # None for a new run
-    best: dict[str, Any] = field(default_factory=dict)  # the lowest validation loss so far, and its step
+    best: Json = field(default_factory=dict)  # the lowest validation loss so far, and its step
     rewrite_best: bool = False  # best/ is damaged, and the checkpoint has its weights
     notes: list[str] = field(default_factory=list)
 
 
-def find(
-    out: Path, settings: dict[str, Any], options: FitOptions, model: nn.Module
-) -> tuple[Resumption, dict[str, Tensor]]:
+def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tuple[Resumption, dict[str, Tensor]]:
     """How a run in `out` begins, and the tensors to load; a ValueError if what is there is of another run, or damaged.
 
     A damaged checkpoint is set aside under another name, and the run resumes from the newest intact one.
@@ -59,9 +56,7 @@ def find(
     return result, found.tensors
 
 
-def _check_settings(
-    out: Path, checkpoint: state.Checkpoint, settings: dict[str, Any], options: FitOptions
-) -> list[str]:
+def _check_settings(out: Path, checkpoint: state.Checkpoint, settings: Json, options: FitOptions) -> list[str]:
     """The settings must be those of the checkpoint, but a finished run may get more steps; the note that says so."""
     before = {**RECIPE_DEFAULTS, **checkpoint.settings}
     steps, warmup, notes = before.get("steps"), before.get("warmup"), list[str]()
@@ -102,10 +97,8 @@ def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resump
             result.best = {}
             result.notes.append(f"{what}; the next evaluation writes it again")
         else:
-            raise ValueError(
-                f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or remove {directory}: the "
-                "run then resumes, and the next evaluation writes it again"
-            )
+            remedy = f"remove {directory}: the run then resumes, and the next evaluation writes it again"
+            raise ValueError(f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or {remedy}")
 
 
 def _check_directory(hashes: FileHashes, name: str) -> None:
