@@ -35,18 +35,10 @@ def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:
 
 
 def assigned(name: str, value: Any) -> str:
-    """An argument with a value to give it, as a remedy.
-
-    >>> assigned("context_length", 16)
-    'context_length=16'
-    """
+    """An argument with a value to give it, as a remedy: context_length=16."""
     return f"{as_flag(name)} {value}" if name in _flags.get() else f"{name}={value}"
 
 
 def as_flag(name: str) -> str:
-    """An argument as a flag.
-
-    >>> as_flag("max_new_tokens")
-    '--max-new-tokens'
-    """
+    """An argument as a flag: --max-new-tokens."""
     return "--" + name.replace("_", "-")

@@ -57,11 +57,7 @@ def check_tensor(**values: Any) -> None:
 
 
 def tensor_remedy(name: str, value: Any) -> str:
-    """How to make a tensor of a value, for messages.
-
-    >>> tensor_remedy("x", [[1.0, 2.0]])
-    'pass torch.tensor(x)'
-    """
+    """How to make a tensor of a value, for messages: pass torch.tensor(x)."""
     if isinstance(value, (list, tuple)):
         return f"pass torch.tensor({name})"
     return f"pass torch.as_tensor({name})" if hasattr(value, "__array__") else "pass a tensor"

@@ -25,11 +25,9 @@ class MovedModules:
     """
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The place of a module that has moved; None for every other."""
         return ModuleSpec(fullname, self) if _package(fullname) in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Import the module by its new name."""
         old = _package(spec.name)
         name = spec.name.replace(old, MOVED[old], 1)
         warnings.warn(f"{spec.name} is {name} now; the old name goes in 0.3", DeprecationWarning, stacklevel=2)

@@ -77,7 +77,6 @@ class PrintableStream:
 
     @property
     def styled(self) -> PrintableStream:
-        """The same stream for text with our own escape sequences."""
         return PrintableStream(self._stream, is_styled=True)
 
     def write(self, text: str) -> int:

@@ -86,14 +86,7 @@ def _explained(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def explain_missing_init(failed: nn.Module | BaseException) -> ValueError | None:
-    """Name the class that forgot super().__init__(), in a module or behind an error of torch; None where none did.
-
-    >>> class Forgetful(nn.Module):
-    ...     def __init__(self):
-    ...         self.width = 3
-    >>> print(explain_missing_init(Forgetful()))  # doctest: +ELLIPSIS
-    Forgetful.__init__ never called super().__init__(), so torch cannot keep its layers; make super()...
-    """
+    """Name the class that forgot super().__init__(), in a module or behind an error of torch; None where none did."""
     if isinstance(failed, nn.Module):
         module = _first_uninitialised(failed)
         return None if module is None else _explain(module, None)

@@ -86,11 +86,7 @@ class TextTokens(Sequence[str]):
 
     @cached_property
     def descriptions(self) -> dict[int, str]:
-        """In words, the tokens that are bytes of a character, by position.
-
-        >>> TextTokens(["猫", "", "が"], parts={0: "猫:1", 1: "猫:2-3"}).descriptions
-        {0: 'byte 1 of 3 of 猫', 1: 'bytes 2-3 of 3 of 猫'}
-        """
+        """In words, the tokens that are bytes of a character, by position."""
         return {i: describe_part(name) for i, name in self.parts.items() if not self.padding[i]}
 
     def find(self, label: str) -> int:

@@ -88,11 +88,7 @@ class Batches:
 
 
 def rows_of_rank(batch: int, rank: int, ranks: int) -> range:
-    """The rows of a batch that a data-parallel rank reads.
-
-    >>> rows_of_rank(6, rank=1, ranks=3)
-    range(2, 4)
-    """
+    """The rows of a batch that a data-parallel rank reads: of 6 rows and 3 ranks, rank 1 reads range(2, 4)."""
     if batch % ranks:
         rule = f"must be divisible by the {ranks} processes that share it; try {-(-batch // ranks) * ranks}"
         raise ValueError(f"{named('batch', batch)} {rule}")

@@ -83,7 +83,7 @@ def fit_in(
         tokens = _tokens(data, model, out, processes, options.progress)
         # Each step sets the seed; the caller's random state is restored at the end.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        loop = TrainingLoop(model, tokens, context_length, options, processes)
+        loop = TrainingLoop(model, tokens, options, processes)
         if processes.is_main:
             for text in loop.resumption.notes:
                 note(text, shown=options.progress)

@@ -96,14 +96,12 @@ class Diverged(ValueError):
 class TrainingLoop:
     """The model, the optimizer, and the number of steps taken."""
 
-    def __init__(
-        self, model: GPT, tokens: Tokens, context_length: int, options: FitOptions, processes: Processes
-    ) -> None:
+    def __init__(self, model: GPT, tokens: Tokens, options: FitOptions, processes: Processes) -> None:
         if tokens.vocab_size > model.config.vocab_size:
             sizes = f"{tokens.vocab_size} tokens, but the model has vocab_size={model.config.vocab_size}"
             raise ValueError(f"the data has a vocabulary of {sizes}; was the text tokenized for another model?")
         self.model, self.options, self.processes, self.out = model, options, processes, Path(options.out)
-        self.context_length = context_length
+        self.context_length = context_length = options.context_length or model.config.context_length
         self.tokens_per_step = options.batch * options.accumulate * context_length
         self.intervals = Intervals.of(options, processes.device)
         training, self.validation = tokens.split(context_length, options.val_fraction)
@@ -299,12 +297,7 @@ def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, A
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt.
-
-    >>> with stop_requested() as stopped:
-    ...     stopped()
-    False
-    """
+    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt."""
     requested = threading.Event()
 
     def handle(number: int, frame: Any) -> None:

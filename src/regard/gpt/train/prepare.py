@@ -19,8 +19,6 @@ from regard.gpt.train.progress import note
 from regard.gpt.train.tokens import TOKENS, Tokens, tokenize_files, train_tokenizer
 
 TOKENIZER = "tokenizer.json"
-
-
 Files: TypeAlias = "Sequence[str | Path]"
 
 

@@ -118,11 +118,7 @@ def check_full_state(model: nn.Module, tensors: dict[str, Tensor], path: Path) -
 
 
 def find_device(name: torch.device | str | None = None) -> torch.device:
-    """The device of that name; without one, a GPU if there is one. A device that cannot compute is a ValueError.
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
+    """The device of that name; without one, a GPU if there is one. A device that cannot compute is a ValueError."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:

@@ -72,14 +72,8 @@ def note(text: str, shown: bool) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a readable unit.
-
-    >>> duration(7.0), duration(67.0), duration(4000.0)
-    ('7 s', '1 min 07 s', '1 h 06 min')
-    """
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60:02d} s"
-    return f"{total // 3600} h {total % 3600 // 60:02d} min"
+    """Seconds in a readable unit: 7 s, 1 min 07 s, 1 h 06 min."""
+    minutes, seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

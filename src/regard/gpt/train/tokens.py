@@ -5,9 +5,13 @@ Text is streamed, so files may be larger than memory. The file is reused until a
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import index
@@ -21,7 +25,6 @@ from torch import Tensor
 
 from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types
-from regard.gpt.train.text_files import check_text_file, pieces
 from regard.support.argument_names import assigned
 from regard.support.arguments import check_share
 from regard.support.files import atomically
@@ -30,6 +33,18 @@ TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
 FORMAT = 1  # of both files; increased when it changes
 NEW = "read for the first time"
 PIECES_PER_BATCH = 64  # pieces of text tokenized at once
+BLOCK = 1 << 16  # bytes read at a time
+_SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"%PDF": "a PDF document",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip archive without .gz in its name",
+    b"\xfd7zXZ": "an xz archive without .xz in its name",
+}
+_OPEN: dict[str, Callable[[Path, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+LONGEST = 1 << 22  # characters without a line break that are kept in one piece
 
 
 @dataclass(frozen=True)
@@ -188,3 +203,73 @@ def _mapped(out: Path, description: dict[str, Any]) -> Integer[Tensor, "N"]:
 
 def _hash(ids: Integer[Tensor, "N"]) -> str:
     return hashlib.sha256(ids.numpy().data).hexdigest()
+
+
+def pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
+    """A file's text in pieces of full lines.
+
+    A piece ends after a line break that is followed by a visible character: byte-level tokenizers never merge the two,
+    so the pieces have the same tokens as the full text. Only a line of more than four million characters may be split
+    and have one token more. Invalid UTF-8 and damaged archives raise a ValueError that says where.
+    """
+    check_text_file(path)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    pending, read, block = "", 0, b" "
+    with _OPEN.get(path.suffix, Path.open)(path, "rb") as file:
+        while block:
+            undecoded = len(decoder.getstate()[0])
+            try:
+                block = file.read(size)
+                pending += decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                byte = f"byte {read - undecoded + error.start:,} is 0x{error.object[error.start]:02x}"
+                remedy = "convert it, for example with iconv -f latin1 -t utf-8"
+                raise ValueError(f"data file {path} is not UTF-8 text: {byte}; {remedy}") from None
+            except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+                problem = f"is damaged, or no {path.suffix} file: {error} after {read:,} bytes of text"
+                raise ValueError(f"data file {path} {problem}; get it again") from None
+            read += len(block)
+            if cut := _last_cut(pending) if block else len(pending):
+                yield pending[:cut]
+                pending = pending[cut:]
+    if not read:
+        raise ValueError(f"data file {path} is empty; give it some text")
+
+
+def _last_cut(text: str) -> int:
+    """The end of the last line that is followed by a visible character; 0 if there is none yet."""
+    at = len(text) - 1
+    while (at := text.rfind("\n", 0, at)) >= 0:
+        if not text[at + 1].isspace():
+            return at + 1
+    if len(text) < LONGEST:
+        return 0
+    blank = text.rfind(" ")
+    if blank > 0:
+        return blank  # END holds no blank
+    cut = len(text) - len(END)  # an END whose first characters have been read stays whole after the cut
+    split = text.find(END, cut - len(END) + 1, cut + len(END) - 1)  # the END that a cut here would split
+    return cut if split < 0 else split + len(END)
+
+
+def check_text_file(path: Path) -> None:
+    """A data file must exist, be a file, hold text, and not be empty."""
+    if path.is_dir():
+        raise ValueError(f"data file {path} is a directory; name the files in it")
+    if not path.is_file():
+        raise ValueError(f"data file {path} is not there; check the path")
+    if path.stat().st_size == 0:
+        raise ValueError(f"data file {path} is empty; give it some text")
+    if path.suffix not in _OPEN:
+        with path.open("rb") as file:
+            reason = not_text(file.read(1024))
+        if reason:
+            raise ValueError(f"data file {path} is {reason}; give text files in UTF-8: .txt, .gz or .xz")
+
+
+def not_text(start: bytes) -> str:
+    """What a file is that starts so, such as "a PNG image, not text"; "" if it may be UTF-8 text."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "text in UTF-16, not in UTF-8"
+    kind = next((kind for signature, kind in _SIGNATURES.items() if start.startswith(signature)), "binary data")
+    return f"{kind}, not text" if kind != "binary data" or b"\0" in start else ""
