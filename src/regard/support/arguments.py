@@ -190,23 +190,19 @@ def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwarg
     given = by_position | given
     if not notes and all(name in given for name in required):
         return None
+    for one, other in (_WIDTH, _WIDTH[::-1]):
+        if other in given:
+            given.setdefault(one, given[other])
+    values = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
+    right = ", ".join(f"{name}={values[name]}" for name in names if name in given or name in required)
     cls = init.__qualname__.split(".")[0]
     was = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
     return TypeError(
         f"{cls} takes ({', '.join(required)}), but was called with ({was}); "
         + "".join(f"{note}; " for note in notes)
-        + f"write {cls}({_right_call(given, names, required)})"
+        + f"write {cls}({right})"
         + ("; it hides the future unless causal=False" if notes and "causal" in names and "causal" not in given else "")
     )
-
-
-def _right_call(given: dict[str, Any], names: list[str], required: list[str]) -> str:
-    """The arguments of a call that fits: what was given, and usual values for what is missing."""
-    for one, other in (_WIDTH, _WIDTH[::-1]):
-        if other in given:
-            given.setdefault(one, given[other])
-    shown = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
-    return ", ".join(f"{name}={value}" for name, value in shown.items() if name in given or name in required)
 
 
 def _renamed(kwargs: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:

@@ -75,8 +75,9 @@ def write_and_sync(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(contiguous, path, None if metadata is None else dict(metadata))
-    except SafetensorError as error:  # its only error for any failure to write
-        raise _as_os_error(error) from error
+    except SafetensorError as error:  # its only error: "I/O error: No space left on device (os error 28)"
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        raise OSError(*([int(found[1]), os.strerror(int(found[1]))] if found else [str(error)])) from error
     _sync(path)
 
 
@@ -120,9 +121,3 @@ def _not_written(path: Path, error: OSError) -> NotWritten:
     }.get(error.errno or 0, error.strerror or str(error))
     message = f"{path} could not be written: {reason}. What was there before is untouched."
     return NotWritten(error.errno, message) if error.errno else NotWritten(message)
-
-
-def _as_os_error(error: Exception) -> OSError:
-    """The OSError behind a message such as "I/O error: No space left on device (os error 28)"."""
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))

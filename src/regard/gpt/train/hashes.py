@@ -69,10 +69,9 @@ class FileHashes:
             content = json.loads(path.read_bytes())
             if content.pop("sha256") == _hash_json(content):
                 return FileHashes(out, content["files"], content["best"])
-        raise ValueError(
-            f"{path} is damaged: its content does not have the hash that is stored in it; restore it from a copy, or "
-            f"remove it: the run then resumes, and {out / 'best'} and {out / 'model'} are not checked"
-        )
+        problem = f"{path} is damaged: its content does not have the hash that is stored in it"
+        remedy = f"remove it: the run then resumes, and {out / 'best'} and {out / 'model'} are not checked"
+        raise ValueError(f"{problem}; restore it from a copy, or {remedy}")
 
     def forget(self, name: str) -> None:
         """Remove the hashes of a file, or of all files in a directory, before they are replaced."""

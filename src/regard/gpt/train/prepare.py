@@ -27,8 +27,12 @@ def prepare(files: Files, source: ModelOptions, options: FitOptions, processes: 
 
     Only the main process writes files. What can be refused without reading the data is refused before it is read.
     """
-    pretrained = None if source.model is None else _load(source)
-    config = _new_config(source, options) if pretrained is None else pretrained.config
+    if (pretrained := _load(source)) is not None:
+        config = pretrained.config
+    else:
+        changes = {"dropout": source.dropout, "context_length": options.context_length}
+        given = {name: value for name, value in changes.items() if value is not None}
+        config = GPTConfig.preset(source.size).with_(**given)
     processes.check(config, options.batch)
     out = Path(options.out)
     if processes.is_main:
@@ -46,8 +50,9 @@ def prepare(files: Files, source: ModelOptions, options: FitOptions, processes: 
     return model, tokens
 
 
-def _load(source: ModelOptions) -> GPT:
-    assert source.model is not None
+def _load(source: ModelOptions) -> GPT | None:
+    if source.model is None:
+        return None
     if source.preset is not None:
         raise ValueError(f"--preset {source.preset} is for a new model; one from a directory has its own size")
     if source.dropout is not None:
@@ -55,11 +60,6 @@ def _load(source: ModelOptions) -> GPT:
     if source.sinusoidal:
         raise ValueError("--sinusoidal is for a new model; one from a directory has trained positions")
     return GPT.from_pretrained(source.model, dtype=torch.float32)
-
-
-def _new_config(source: ModelOptions, options: FitOptions) -> GPTConfig:
-    changes = {"dropout": source.dropout, "context_length": options.context_length}
-    return GPTConfig.preset(source.size).with_(**{name: value for name, value in changes.items() if value is not None})
 
 
 def _write_tokens(
@@ -96,10 +96,8 @@ def _find_tokenizer(
             raise ValueError("the model has no tokenizer.json, so no text can be read; name one with --tokenizer")
         return pretrained.tokenizer
     if is_damaged:
-        raise ValueError(
-            f"{path} is damaged: it does not have the hash in {HASHES}. Restore it (the directories model "
-            "and best have copies), or remove it: then it is trained again on the data"
-        )
+        remedy = "Restore it (the directories model and best have copies), or remove it: then it is trained again"
+        raise ValueError(f"{path} is damaged: it does not have the hash in {HASHES}. {remedy} on the data")
     if path.is_file():
         return Tokenizer.load(path)
     note(f"no tokenizer given: training one of {vocab_size:,} tokens on the data", shown=True)

@@ -50,7 +50,7 @@ def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tu
         path.unlink()
         result.notes.append(f"{path} is damaged, or was changed; it is written again with the model")
     for path, reason in found.damaged.items():
-        aside = state.set_aside(path)
+        aside = path.replace(path.with_name(f"{path.name}.damaged"))  # neither read nor overwritten
         result.notes.append(f"{reason}. Resuming from {checkpoint.path.name}; the other is now {aside.name}")
     result.notes += [*_unchecked(out, checkpoint, hashes), *lengthened]
     return result, found.tensors

@@ -100,15 +100,11 @@ def newest(out: Path) -> Resumable | None:
         except Damaged as error:
             damaged[path] = str(error)
     if intact is not None:
-        raise ValueError(
-            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the "
-            f"run then resumes from {intact.name}, and the log begins after it"
-        )
+        problem = f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it"
+        raise ValueError(f"{problem}: the run then resumes from {intact.name}, and the log begins after it")
     if damaged:
-        raise ValueError(
-            f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. Restore one from a copy, or start over "
-            "(--fresh, resume=False)"
-        )
+        remedy = "Restore one from a copy, or start over (--fresh, resume=False)"
+        raise ValueError(f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. {remedy}")
     return None
 
 
@@ -129,19 +125,18 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     if form is None:
         raise Damaged(f"{path.name} is no checkpoint of a run: it has no 'form'")
     if form not in (FORMAT, WITHOUT_HASH):
-        raise ValueError(
-            f"{path} was written by another version of regard (format {readable(form)}, here {FORMAT}), or is damaged; "
-            "resume with that version, or move the file away: the run then resumes from the checkpoint before it"
-        )
+        problem = f"was written by another version of regard (format {readable(form)}, here {FORMAT}), or is damaged"
+        remedy = "move the file away: the run then resumes from the checkpoint before it"
+        raise ValueError(f"{path} {problem}; resume with that version, or {remedy}")
     if form == FORMAT and stored != hash_tensors(tensors, metadata):
         raise Damaged(f"{path.name} is damaged: its content does not have the hash that is stored in it")
     try:
         step, settings, best = int(metadata["step"]), json.loads(metadata["told"]), json.loads(metadata["best"])
         log = LogMark(*json.loads(metadata["log"])) if form == FORMAT else None
+        is_best = best == {} or [type(best[name]) for name in ("step", "val_loss")] == [int, float]
     except (KeyError, ValueError, TypeError, RecursionError):
         raise Damaged(f"{path.name} is damaged: its step, settings or best loss cannot be read") from None
-    is_best = isinstance(best, dict) and [type(best.get(name)) for name in ("step", "val_loss")] == [int, float]
-    if not isinstance(settings, dict) or not (is_best or best == {}):
+    if not isinstance(settings, dict) or not is_best:
         raise Damaged(f"{path.name} is damaged: its settings or best loss are of another type")
     if step != step_of(path):
         raise Damaged(f"{path.name} is damaged, or renamed: it holds step {step}")
@@ -167,11 +162,6 @@ def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
             return None
     short = f"{len(content):,} bytes, but had {mark.size:,}" if len(content) < mark.size else "other lines than it had"
     raise Damaged(f"{path.name} has {short} when {checkpoint.path.name} was written")
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a checkpoint that cannot be used, so that it is neither read nor overwritten."""
-    return path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -257,10 +247,9 @@ def _parse_lines(path: Path, content: bytes) -> list[Json]:
         if (line := _parse_line(raw)) is not None:
             lines.append(line)
         elif number < len(raw_lines) or not b'{"step": '.startswith(raw[:9]):  # else a killed run was writing it
-            raise ValueError(
-                f"{path} is damaged: line {number} must be a JSON object with step and loss, but is "
-                f"{readable(raw[:60].decode(errors='replace'))!r}; restore the file from a copy, or remove it"
-            )
+            text, remedy = readable(raw[:60].decode(errors="replace")), "restore the file from a copy, or remove it"
+            rule = f"line {number} must be a JSON object with step and loss, but is {text!r}"
+            raise ValueError(f"{path} is damaged: {rule}; {remedy}")
     return lines
 
 
