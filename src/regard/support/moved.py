@@ -41,16 +41,10 @@ class MovedModules:
         module.__spec__ = module.__spec__.loader_state
 
 
-_FINDER = MovedModules()
-
-
-def find_old_name(name: str) -> ModuleSpec | None:
-    """The place of a module that has moved; from the first on, its submodules are found there too."""
-    spec = _FINDER.find_spec(name)
-    if spec is not None and _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy from the same file
-    return spec
-
-
 def _package(name: str) -> str:
     return ".".join(name.split(".")[:2])
+
+
+_FINDER = MovedModules()
+sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy of a submodule from the same file
+find_old_name = _FINDER.find_spec

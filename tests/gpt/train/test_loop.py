@@ -15,8 +15,8 @@ from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train import state
 from regard.gpt.train.batches import Batches
 from regard.gpt.train.fit import fit
-from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, run_settings, stop_requested
-from regard.gpt.train.options import FitOptions
+from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, adamw, run_settings, stop_requested
+from regard.gpt.train.options import FitOptions, Recipe
 from regard.gpt.train.tokens import Tokens
 
 
@@ -233,3 +233,12 @@ def test_in_another_thread_handlers_stay_as_they_are():
     thread.start()
     thread.join()
     assert handlers == [before, False]
+
+
+def test_only_2d_parameters_decay():
+    model = GPT(GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2))
+    decays, stays = adamw(model, Recipe(steps=100, batch=3, learning_rate=1e-3, weight_decay=0.3)).param_groups
+    assert (decays["weight_decay"], stays["weight_decay"]) == (0.3, 0.0)
+    assert {p.dim() for p in decays["params"]} == {2}
+    assert {p.dim() for p in stays["params"]} == {1}
+    assert len(decays["params"]) + len(stays["params"]) == len(list(model.parameters()))

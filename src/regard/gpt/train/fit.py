@@ -54,15 +54,11 @@ def fit(model: GPT, data: Data, options: FitOptions) -> FitResult:
     Options:
     """
     with join_processes(options) as processes:
-        return fit_in(processes, model, data, options)
+        return fit_in(processes, model, data, options, on_start=lambda checkpoint: None)
 
 
 def fit_in(
-    processes: Processes,
-    model: GPT,
-    data: Data,
-    options: FitOptions,
-    on_start: Callable[[str], None] = lambda checkpoint: None,
+    processes: Processes, model: GPT, data: Data, options: FitOptions, on_start: Callable[[str], None]
 ) -> FitResult:
     """`fit` in processes that are joined already.
 

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
-from regard.gpt.train.optimizer import adamw, learning_rate_at
-from regard.gpt.train.options import FitOptions
+from regard.gpt.train.options import FitOptions, Recipe, learning_rate_at
 from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
@@ -285,6 +284,17 @@ class TrainingLoop:
         if device.type != "cuda":
             return tuple(t.to(device) for t in tensors)
         return tuple(t.contiguous().pin_memory().to(device, non_blocking=True) for t in tensors)
+
+
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW for all trainable parameters. Only 2-D parameters decay: not norms, not biases."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.dim() >= 2], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in trainable if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    fused = all(p.device.type in ("cpu", "cuda") for p in trainable)
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, fused=fused)
 
 
 def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, Any]:

@@ -131,6 +131,20 @@ class Recipe:
 RECIPE_DEFAULTS = {field.name: field.default for field in fields(Recipe) if field.default is not MISSING}
 
 
+def learning_rate_at(step: int, recipe: Recipe) -> float:
+    """The learning rate of a step, counted from 0.
+
+    >>> recipe = Recipe(steps=100, batch=4, learning_rate=1e-3, warmup=10)
+    >>> [round(learning_rate_at(step, recipe), 5) for step in (0, 9, 10, 55, 99)]
+    [0.0001, 0.001, 0.001, 0.00054, 0.0001]
+    """
+    if step < recipe.warmup:
+        return recipe.learning_rate * (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - 1 - recipe.warmup)
+    low, high = recipe.final_learning_rate, recipe.learning_rate
+    return low + (high - low) * (1 + math.cos(math.pi * done)) / 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Recipe):
     """All options of `fit`: the recipe, and what may change when a run resumes."""

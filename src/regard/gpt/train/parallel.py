@@ -67,9 +67,6 @@ class Parallel:
     def parse(text: str | None, world_size: int | None) -> Parallel:
         """Parse `fsdp=2,tp=2`; None is fsdp for all processes.
 
-        >>> Parallel.parse(None, world_size=4)
-        Parallel(fsdp=4, tp=1)
-
         world_size: the number of processes that torchrun has started; None without torchrun.
         """
         if text is None and world_size is not None:
@@ -109,9 +106,6 @@ def init_parallel(
     parallel: str | None = None, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
 ) -> Iterator[ParallelProcesses]:
     """Initialize the process group under torchrun, and destroy it at the end.
-
-        with init_parallel("fsdp=2,tp=2", dtype=torch.bfloat16) as processes:
-            processes.prepare(model)
 
     device: "cpu" or "cuda" (this process's own GPU); by default cuda if available.
     dtype: the dtype of the forward and backward passes; weights keep their own.

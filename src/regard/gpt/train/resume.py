@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from regard.gpt.train import state
 from regard.gpt.train.hashes import HASHES, FileHashes, check_types
-from regard.gpt.train.optimizer import learning_rate_at
-from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
+from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions, learning_rate_at
 from regard.gpt.train.processes import check_full_state
 from regard.gpt.train.state import BEST, MODEL, Json
 

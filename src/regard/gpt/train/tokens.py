@@ -271,5 +271,6 @@ def not_text(start: bytes) -> str:
     """What a file is that starts so, such as "a PNG image, not text"; "" if it may be UTF-8 text."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "text in UTF-16, not in UTF-8"
-    kind = next((kind for signature, kind in _SIGNATURES.items() if start.startswith(signature)), "binary data")
-    return f"{kind}, not text" if kind != "binary data" or b"\0" in start else ""
+    other = "binary data" if b"\0" in start else ""
+    kind = next((kind for signature, kind in _SIGNATURES.items() if start.startswith(signature)), other)
+    return f"{kind}, not text" if kind else ""
