@@ -76,8 +76,9 @@ def write_and_sync(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[
     try:
         save_file(contiguous, path, None if metadata is None else dict(metadata))
     except SafetensorError as error:  # its only error: "I/O error: No space left on device (os error 28)"
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        raise OSError(*([int(found[1]), os.strerror(int(found[1]))] if found else [str(error)])) from error
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise OSError(str(error)) from error
     _sync(path)
 
 

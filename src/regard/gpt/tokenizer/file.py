@@ -51,6 +51,10 @@ def _object(**fields: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(check(value.get(name)) for name, check in fields.items())
 
 
+def _values(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
 def _string(least: int, most: float) -> Check:
     return lambda value: isinstance(value, str) and least <= len(value) <= most
 
@@ -123,16 +127,11 @@ def _is_charsmap(value: Any) -> bool:
 
 
 def _is_template_item(value: Any) -> bool:
-    is_token = _object(id=_is_text, type_id=is_size)
-    is_item = isinstance(value, dict) and len(value) == 1 and value.keys() <= {"SpecialToken", "Sequence"}
-    return is_item and all(map(is_token, value.values()))
+    return _are_template_tokens(value) and len(value) == 1 and value.keys() <= {"SpecialToken", "Sequence"}
 
 
-def _are_special_tokens(value: Any) -> bool:
-    is_special = _object(ids=_list_of(is_size), tokens=_list_of(_is_text))
-    return isinstance(value, dict) and all(map(is_special, value.values()))
-
-
+_are_template_tokens = _values(_object(id=_is_text, type_id=is_size))
+_are_special_tokens = _values(_object(ids=_list_of(is_size), tokens=_list_of(_is_text)))
 _NOTHING: dict[str, Check] = {}
 _BYTE_LEVEL = _each(_is_flag, "add_prefix_space", "trim_offsets", "use_regex")
 _METASPACE = {
