@@ -11,6 +11,7 @@ import hashlib
 import json
 import lzma
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -124,12 +125,12 @@ def train_tokenizer(files: Sequence[Path | str], vocab_size: int) -> Tokenizer:
 
 def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[str, Any]) -> None:
     """Write tokens.bin, and then tokens.json, which says that it is complete."""
-    count, digest = 0, hashlib.sha256()
+    count, digest, code = 0, hashlib.sha256(), {"uint16": "H", "uint32": "I"}[expected["dtype"]]
     out.mkdir(parents=True, exist_ok=True)
     (out / DESCRIPTION).unlink(missing_ok=True)  # it describes the file that is about to be replaced
     with atomically(out / TOKENS) as temporary, temporary.open("wb") as file:
         for ids in _ids(paths, tokenizer):
-            raw = np.array(ids, expected["dtype"]).tobytes()
+            raw = array(code, ids).tobytes()  # an id that does not fit is an error, in every version of numpy
             file.write(raw)
             digest.update(raw)
             count += len(ids)
