@@ -26,7 +26,7 @@ from benchmarks.harness import Setting, WrongError
 from benchmarks.peers import COMPILED, OURS
 from benchmarks.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.train.optimizer import adamw
+from regard.gpt.train.loop import adamw
 from regard.gpt.train.options import Recipe
 from regard.show.terminal.table import same_digits
 

@@ -63,7 +63,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     from regard.gpt.train.fit import fit_in, join_processes
     from regard.gpt.train.prepare import prepare
     from regard.gpt.train.processes import find_device
-    from regard.gpt.train.text_files import check_text_file
+    from regard.gpt.train.tokens import check_text_file
 
     # Wrong options and missing files are reported before anything is read or written.
     if flags.get("evaluate_every") and flags.get("val_fraction") == 0:

@@ -18,12 +18,11 @@ def named_as_flags(*names: str) -> Iterator[None]:
     ...     named("top_k", -1), assigned("seed", 7)
     ('--top-k -1', 'seed=7')
     """
-    before = _flags.get()
-    _flags.set(before.union(names))
+    before = _flags.set(_flags.get().union(names))
     try:
         yield
     finally:
-        _flags.set(before)
+        _flags.reset(before)
 
 
 def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:
@@ -36,18 +35,10 @@ def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:
 
 
 def assigned(name: str, value: Any) -> str:
-    """An argument with a value to give it, as a remedy.
-
-    >>> assigned("context_length", 16)
-    'context_length=16'
-    """
+    """An argument with a value to give it, as a remedy: context_length=16."""
     return f"{as_flag(name)} {value}" if name in _flags.get() else f"{name}={value}"
 
 
 def as_flag(name: str) -> str:
-    """An argument as a flag.
-
-    >>> as_flag("max_new_tokens")
-    '--max-new-tokens'
-    """
+    """An argument as a flag: --max-new-tokens."""
     return "--" + name.replace("_", "-")

@@ -40,17 +40,13 @@ def check_width(x: Tensor, d_in: int) -> None:
     """x must be a tensor of shape (B, T, d_in)."""
     check_tensor(x=x)
     if not (x.is_floating_point() or x.is_complex()):
-        raise ValueError(
-            f"x must hold floating-point numbers, but is {describe_tensor(x)}; "
-            "use x.float(), or nn.Embedding first where these are token ids"
-        )
+        remedy = "use x.float(), or nn.Embedding first where these are token ids"
+        raise ValueError(f"x must hold floating-point numbers, but is {describe_tensor(x)}; {remedy}")
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, d_in), but has shape {tuple(x.shape)}; add a batch axis with x[None]")
     if x.shape[2] != d_in:
-        raise ValueError(
-            f"x has width {x.shape[2]} but this layer was built with d_in={d_in}; "
-            f"project it first, or build the layer with d_in={x.shape[2]}"
-        )
+        remedy = f"project it first, or build the layer with d_in={x.shape[2]}"
+        raise ValueError(f"x has width {x.shape[2]} but this layer was built with d_in={d_in}; {remedy}")
 
 
 def check_tensor(**values: Any) -> None:
@@ -61,11 +57,7 @@ def check_tensor(**values: Any) -> None:
 
 
 def tensor_remedy(name: str, value: Any) -> str:
-    """How to make a tensor of a value, for messages.
-
-    >>> tensor_remedy("x", [[1.0, 2.0]])
-    'pass torch.tensor(x)'
-    """
+    """How to make a tensor of a value, for messages: pass torch.tensor(x)."""
     if isinstance(value, (list, tuple)):
         return f"pass torch.tensor({name})"
     return f"pass torch.as_tensor({name})" if hasattr(value, "__array__") else "pass a tensor"
@@ -74,10 +66,8 @@ def tensor_remedy(name: str, value: Any) -> str:
 def check_length(tokens: int, context_length: int, what: str = "layer") -> None:
     """A text must fit context_length."""
     if tokens > context_length:
-        raise ValueError(
-            f"{tokens} tokens do not fit context_length={context_length}; "
-            f"pass at most {context_length}, or build the {what} with context_length={tokens} or more"
-        )
+        remedy = f"pass at most {context_length}, or build the {what} with context_length={tokens} or more"
+        raise ValueError(f"{tokens} tokens do not fit context_length={context_length}; {remedy}")
 
 
 def check_whole(**sizes: int) -> None:
@@ -91,12 +81,9 @@ def check_heads(d_out: int, num_heads: int) -> None:
     """The heads share the width evenly."""
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
-        widths = f"{below} or {above}" if below else str(above)
         heads = near_divisors(d_out, num_heads)
-        plural = "head" if heads == "1" else "heads"
-        raise ValueError(
-            f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); try {widths}, or {heads} {plural}"
-        )
+        remedy = f"try {f'{below} or ' * bool(below)}{above}, or {heads} head{'s' * (heads != '1')}"
+        raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); {remedy}")
 
 
 def near_divisors(width: int, heads: int) -> str:
@@ -178,9 +165,7 @@ def renamed(**names: str) -> Callable[[Decorated], Decorated]:
     def decorate(method: Decorated) -> Decorated:
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            for old in names if kwargs else ():
-                if old not in kwargs:
-                    continue
+            for old in filter(kwargs.__contains__, names) if kwargs else ():
                 text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)
@@ -205,23 +190,19 @@ def _misnamed_or_missing(init: Callable[..., None], args: tuple[Any, ...], kwarg
     given = by_position | given
     if not notes and all(name in given for name in required):
         return None
+    for one, other in (_WIDTH, _WIDTH[::-1]):
+        if other in given:
+            given.setdefault(one, given[other])
+    values = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
+    right = ", ".join(f"{name}={values[name]}" for name in names if name in given or name in required)
     cls = init.__qualname__.split(".")[0]
     was = ", ".join([*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())])
     return TypeError(
         f"{cls} takes ({', '.join(required)}), but was called with ({was}); "
         + "".join(f"{note}; " for note in notes)
-        + f"write {cls}({_right_call(given, names, required)})"
+        + f"write {cls}({right})"
         + ("; it hides the future unless causal=False" if notes and "causal" in names and "causal" not in given else "")
     )
-
-
-def _right_call(given: dict[str, Any], names: list[str], required: list[str]) -> str:
-    """The arguments of a call that fits: what was given, and usual values for what is missing."""
-    for one, other in (_WIDTH, _WIDTH[::-1]):
-        if other in given:
-            given.setdefault(one, given[other])
-    shown = {name: _shown(given[name]) if name in given else _USUAL.get(name, "…") for name in names}
-    return ", ".join(f"{name}={value}" for name, value in shown.items() if name in given or name in required)
 
 
 def _renamed(kwargs: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:
@@ -242,10 +223,10 @@ def _renamed(kwargs: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], 
 
 def _are_width_and_heads(args: tuple[Any, ...]) -> bool:
     """Are these (d_model, num_heads), or (d_model, num_heads, dropout)?"""
-    if not 2 <= len(args) <= 3 or not all(type(size) is int and size > 0 for size in args[:2]):
+    if [type(arg) for arg in args] not in ([int, int], [int, int, float]):
         return False
-    width, heads = args[:2]
-    return heads < width and width % heads == 0 and all(isinstance(p, float) and p < 1 for p in args[2:])
+    width, heads, *dropout = args
+    return 0 < heads < width and width % heads == 0 and all(p < 1 for p in dropout)
 
 
 def _shown(value: Any) -> str:

@@ -21,41 +21,40 @@ _DRAWINGS = ("regard.show.drawings", "regard.school.drawing.verdicts", "regard.s
 @singledispatch
 def as_text(thing: Any, width: int | None = None, **options: Any) -> str:
     """Draw the object as lines of at most `width` columns; by default, the width of the terminal."""
-    return str(_registered(as_text.dispatch, as_text.dispatch(object), thing)(thing, width, **options))
+    return str(_registered(as_text, thing)(thing, width, **options))
 
 
 @singledispatch
 def as_html(thing: Any) -> str:
     """Draw the object as HTML for a notebook, every string in it escaped."""
-    return str(_registered(as_html.dispatch, as_html.dispatch(object), thing)(thing))
+    return str(_registered(as_html, thing)(thing))
 
 
 @singledispatch
 def as_page(thing: Any, title: str = "", **options: Any) -> str:
     """Draw the object as one HTML document that opens offline."""
-    return str(_registered(as_page.dispatch, as_page.dispatch(object), thing)(thing, title, **options))
+    return str(_registered(as_page, thing)(thing, title, **options))
 
 
 @singledispatch
 def as_widget(thing: Any, title: str = "", **options: Any) -> Any:
     """Draw the object as a widget for a notebook; needs anywidget."""
-    return _registered(as_widget.dispatch, as_widget.dispatch(object), thing)(thing, title, **options)
+    return _registered(as_widget, thing)(thing, title, **options)
 
 
 @singledispatch
 def as_figure(thing: Any, **options: Any) -> Any:
     """Draw the object with matplotlib; returns the Axes."""
-    return _registered(as_figure.dispatch, as_figure.dispatch(object), thing)(thing, **options)
+    return _registered(as_figure, thing)(thing, **options)
 
 
-def _registered(
-    dispatch: Callable[[type], Callable[..., Any]], default: Callable[..., Any], thing: object
-) -> Callable[..., Any]:
+def _registered(draw: Any, thing: object) -> Callable[..., Any]:
     """The function for this type, after importing the modules that register one."""
     for name in _DRAWINGS:
         import_module(name)
-        if (draw := dispatch(type(thing))) is not default:
-            return draw
+        function: Callable[..., Any] = draw.dispatch(type(thing))
+        if function is not draw.dispatch(object):
+            return function
     raise TypeError(f"regard.show cannot draw a {type(thing).__name__}")
 
 
@@ -72,7 +71,7 @@ class ShownAsWidget:
         try:
             data, metadata = as_widget(self)._repr_mimebundle_(**options)
         except Exception as error:  # the report must be seen, whatever became of its widget
-            return {"text/html": _with_reason(self, error), "text/plain": f"{self!r}\n  {_reason(error)}"}, {}
+            return {"text/html": _html(self, _reason(error)), "text/plain": f"{self!r}\n  {_reason(error)}"}, {}
         replaced = {"text/plain", "image/png"} if hasattr(self, "_repr_html_") else {"text/plain"}
         return {kind: content for kind, content in data.items() if kind not in replaced}, metadata
 
@@ -83,7 +82,7 @@ class ShownAsWidget:
         try:
             return as_widget(self)
         except Exception as error:
-            return _Still(_with_reason(self, error))
+            return _Still(_html(self, _reason(error)))
 
 
 class _Still:
@@ -103,12 +102,9 @@ def _kernel_is_running() -> bool:
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
-def _html(thing: Any) -> str:
-    return str(thing._repr_html_()) if hasattr(thing, "_repr_html_") else f"<pre>{html.escape(repr(thing))}</pre>"
-
-
-def _with_reason(thing: Any, error: Exception) -> str:
-    return f"{_html(thing)}<p>{html.escape(_reason(error))}</p>"
+def _html(thing: Any, reason: str = "") -> str:
+    content = thing._repr_html_() if hasattr(thing, "_repr_html_") else f"<pre>{html.escape(repr(thing))}</pre>"
+    return f"{content}<p>{html.escape(reason)}</p>" if reason else str(content)
 
 
 def _reason(error: Exception) -> str:

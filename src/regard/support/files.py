@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +39,7 @@ def atomically(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     if path.is_dir():
-        raise _not_written(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        raise _not_written(path, OSError(errno.EISDIR, ""))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         temporary.touch(exist_ok=False)
@@ -50,23 +52,17 @@ def atomically(path: Path | str) -> Iterator[Path]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, NotWritten) or not isinstance(error, OSError):
-            raise
-        if error.filename not in (None, str(temporary), temporary):  # another file's failure
-            raise
-        raise _not_written(path, error) from error
+        ours = (None, str(temporary), temporary)  # else another file's failure
+        if isinstance(error, OSError) and not isinstance(error, NotWritten) and error.filename in ours:
+            raise _not_written(path, error) from error
+        raise
     _sync_directory(path.parent)
 
 
 def write_safetensors(
     path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors to a safetensors file, atomically.
-
-    >>> import tempfile
-    >>> import torch
-    >>> write_safetensors(Path(tempfile.mkdtemp()) / "x.safetensors", {"x": torch.zeros(2, 3)}, {"format": "pt"})
-    """
+    """Write tensors to a safetensors file, atomically."""
     with atomically(path) as temporary:
         write_and_sync(temporary, tensors, metadata)
 
@@ -79,16 +75,18 @@ def write_and_sync(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(contiguous, path, None if metadata is None else dict(metadata))
-    except SafetensorError as error:  # its only error for any failure to write
-        raise _as_os_error(error) from error
+    except SafetensorError as error:  # its only error: "I/O error: No space left on device (os error 28)"
+        if found := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise OSError(str(error)) from error
     _sync(path)
 
 
 def _remove_abandoned(path: Path, temporary: Path) -> None:
     now = temporary.stat().st_mtime  # by the clock of the file system, which may be remote
-    for old in path.parent.glob(".*.partial"):
+    for old in path.parent.glob(f".{escape(path.name)}.*.partial"):
         with suppress(OSError):  # another process may have removed it
-            if old.name.startswith(f".{path.name}.") and now - old.stat().st_mtime > ABANDONED:
+            if now - old.stat().st_mtime > ABANDONED:
                 old.unlink()
 
 
@@ -117,18 +115,10 @@ def _not_written(path: Path, error: OSError) -> NotWritten:
         errno.EDQUOT: "your disk quota is used up; free some space and save again",
         errno.EFBIG: "the file would be larger than is allowed here; raise the limit or save elsewhere",
         errno.EROFS: "the disk is read-only; save elsewhere",
-        errno.EACCES: "that is not permitted; save where you may write",
-        errno.EPERM: "that is not permitted; save where you may write",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), "that is not permitted; save where you may write"),
         errno.ENOENT: "its directory is missing; make it first",
         errno.ENOTDIR: f"{path.parent} is no directory; save elsewhere",
         errno.EISDIR: "a directory has that name; save elsewhere",
     }.get(error.errno or 0, error.strerror or str(error))
     message = f"{path} could not be written: {reason}. What was there before is untouched."
     return NotWritten(error.errno, message) if error.errno else NotWritten(message)
-
-
-def _as_os_error(error: Exception) -> OSError:
-    """The OSError behind a message such as "I/O error: No space left on device (os error 28)"."""
-    _, _, after = str(error).rpartition("(os error ")
-    number = after.split(")")[0]
-    return OSError(int(number), os.strerror(int(number))) if number.isdigit() else OSError(str(error))

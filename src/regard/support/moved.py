@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,14 +24,10 @@ class MovedModules:
     A finder and loader as importlib.abc describes them; importing that would take longer than all else here.
     """
 
-    def find_spec(
-        self, fullname: str, path: Iterable[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The place of a module that has moved; None for every other."""
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if _package(fullname) in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Import the module by its new name."""
         old = _package(spec.name)
         name = spec.name.replace(old, MOVED[old], 1)
         warnings.warn(f"{spec.name} is {name} now; the old name goes in 0.3", DeprecationWarning, stacklevel=2)
@@ -46,15 +41,10 @@ class MovedModules:
         module.__spec__ = module.__spec__.loader_state
 
 
-_FINDER = MovedModules()
-
-
-def find_old_name(name: str) -> ModuleSpec | None:
-    """The place of a module that has moved; from the first on, its submodules are found there too."""
-    if _package(name) in MOVED and _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy from the same file
-    return _FINDER.find_spec(name)
-
-
 def _package(name: str) -> str:
     return ".".join(name.split(".")[:2])
+
+
+_FINDER = MovedModules()
+sys.meta_path.insert(0, _FINDER)  # before the finder that would load a second copy of a submodule from the same file
+find_old_name = _FINDER.find_spec

@@ -22,7 +22,7 @@ UNPRINTABLE = re.compile(
     "|\r(?!\n)"
 )
 # What our own output may send to a terminal: colours, moves of the cursor, erasing, hiding the cursor.
-_OWN = re.compile("\x1b\\[[0-9;?]*[A-HJKhlm]|\r")
+_OWN = re.compile("(\x1b\\[[0-9;?]*[A-HJKhlm]|\r)")
 MOST_CHARACTERS = 2000  # of an error message about a file
 
 
@@ -67,15 +67,22 @@ def printable_errors() -> Iterator[None]:
 
 
 class PrintableStream:
-    """A stream that makes printable what is written to it; in everything else it is the stream that it was made of."""
+    """A stream that makes printable what is written to it; in everything else it is the stream that it was made of.
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.styled = _StyledStream(stream)
+    is_styled: our own colours and moves of the cursor pass; other escape sequences are made printable.
+    """
+
+    def __init__(self, stream: Any, is_styled: bool = False) -> None:
+        self._stream, self._is_styled = stream, is_styled
+
+    @property
+    def styled(self) -> PrintableStream:
+        return PrintableStream(self._stream, is_styled=True)
 
     def write(self, text: str) -> int:
         """Write a text, made printable."""
-        self._stream.write(printable(text))
+        parts = _OWN.split(text) if self._is_styled else [text]  # every second part is our own
+        self._stream.write("".join(part if i % 2 else printable(part) for i, part in enumerate(parts)))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -87,22 +94,6 @@ class PrintableStream:
         return getattr(self._stream, name)
 
 
-class _StyledStream(PrintableStream):
-    """A stream for our own colours and moves of the cursor; other escape sequences are made printable."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write a text with escape sequences of our own."""
-        end, parts = 0, []
-        for own in _OWN.finditer(text):
-            parts += [printable(text[end : own.start()]), own[0]]
-            end = own.end()
-        self._stream.write("".join(parts) + printable(text[end:]))
-        return len(text)
-
-
 def styled(stream: Any) -> Any:
     """The stream for text with colours of our own; what comes from outside is made `printable` first."""
     return getattr(stream, "styled", stream)
@@ -112,9 +103,8 @@ def styled(stream: Any) -> Any:
 def printable_output() -> Iterator[None]:
     """Inside this block, all output is made printable, on stdout and stderr; also the traceback of an error."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (
-        one if one is None or isinstance(one, PrintableStream) else PrintableStream(one) for one in before
-    )
+    kept = (type(None), PrintableStream)
+    sys.stdout, sys.stderr = (one if isinstance(one, kept) else PrintableStream(one) for one in before)
     try:
         yield
     except Exception:

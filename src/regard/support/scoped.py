@@ -54,7 +54,6 @@ class Scoped(Generic[Value]):
 
     @contextmanager
     def set(self, value: Value) -> Iterator[None]:
-        """Set the value inside the block."""
         block = _Block(value, threading.get_ident(), self._variable.get())
         self._variable.set(block)
         with self._lock:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from traceback import walk_tb
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
@@ -85,28 +86,19 @@ def _explained(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def explain_missing_init(failed: nn.Module | BaseException) -> ValueError | None:
-    """Name the class that forgot super().__init__(), in a module or behind an error of torch; None where none did.
-
-    >>> class Forgetful(nn.Module):
-    ...     def __init__(self):
-    ...         self.width = 3
-    >>> print(explain_missing_init(Forgetful()))  # doctest: +ELLIPSIS
-    Forgetful.__init__ never called super().__init__(), so torch cannot keep its layers; make super()...
-    """
+    """Name the class that forgot super().__init__(), in a module or behind an error of torch; None where none did."""
     if isinstance(failed, nn.Module):
         module = _first_uninitialised(failed)
         return None if module is None else _explain(module, None)
     if not isinstance(failed, AttributeError) or not _is_about_init(str(failed)):
         return None
     module, line = None, None
-    where = failed.__traceback__
-    while where is not None:
-        owner = where.tb_frame.f_locals.get("self")
+    for frame, number in walk_tb(failed.__traceback__):
+        owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module) and not _is_initialised(owner):
             module = owner
-            if where.tb_frame.f_code.co_name == "__init__":
-                line = (where.tb_frame.f_code, where.tb_lineno)
-        where = where.tb_next
+            if frame.f_code.co_name == "__init__":
+                line = (frame.f_code, number)
     return None if module is None else _explain(module, line)
 
 
@@ -142,18 +134,14 @@ def _explain(module: nn.Module, line: tuple[CodeType, int] | None) -> ValueError
     ]
     # Of several classes, the one whose __init__ calls no other __init__; all may do, but too late.
     without = next(((name, code) for name, code in inits if "__init__" not in code.co_names), None)
-    remedy = "make super().__init__() the first line of __init__"
     if without is None and line is not None:
         owner = next((name for name, code in inits if code is line[0]), type(module).__name__)
-        return ValueError(
-            f"{owner}.__init__{_place(*line)} uses the module before super().__init__() was called, "
-            f"so torch cannot keep its layers; {remedy}"
-        )
-    name, code = without or (inits[0] if inits else (type(module).__name__, None))
-    place = "" if code is None else _place(code, code.co_firstlineno)
-    return ValueError(
-        f"{name}.__init__{place} never called super().__init__(), so torch cannot keep its layers; {remedy}"
-    )
+        what = f"{owner}.__init__{_place(*line)} uses the module before super().__init__() was called"
+    else:
+        name, code = without or (inits[0] if inits else (type(module).__name__, None))
+        place = "" if code is None else _place(code, code.co_firstlineno)
+        what = f"{name}.__init__{place} never called super().__init__()"
+    return ValueError(f"{what}, so torch cannot keep its layers; make super().__init__() the first line of __init__")
 
 
 def _place(code: CodeType, line: int) -> str:

@@ -58,9 +58,8 @@ class TextTokens(Sequence[str]):
             if len(values) != len(self.pieces):
                 raise ValueError(f"{len(self.pieces)} tokens need as many values of {name}; these are {len(values)}")
         self.padding = tuple(map(bool, padding))
-        self.continues = tuple(
-            bool(one) and not any(self.padding[max(i - 1, 0) : i + 1]) for i, one in enumerate(continues)
-        )
+        near_padding = [any(self.padding[max(i - 1, 0) : i + 1]) for i in range(len(self.pieces))]
+        self.continues = tuple(bool(one) and not near for one, near in zip(continues, near_padding, strict=True))
 
     @property
     def words(self) -> list[int]:
@@ -73,12 +72,8 @@ class TextTokens(Sequence[str]):
     @cached_property
     def names(self) -> list[str]:
         """The tokens on one line each, not told apart: the token ` the` is the, wherever it stands."""
-        return [
-            PADDING
-            if self.padding[i]
-            else self.parts.get(i) or ("##" if self.continues[i] else "") + printable_token(piece)
-            for i, piece in enumerate(self.pieces)
-        ]
+        names = [f"{'##' * one}{printable_token(p)}" for p, one in zip(self.pieces, self.continues, strict=True)]
+        return [PADDING if self.padding[i] else self.parts.get(i) or name for i, name in enumerate(names)]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -91,11 +86,7 @@ class TextTokens(Sequence[str]):
 
     @cached_property
     def descriptions(self) -> dict[int, str]:
-        """In words, the tokens that are bytes of a character, by position.
-
-        >>> TextTokens(["猫", "", "が"], parts={0: "猫:1", 1: "猫:2-3"}).descriptions
-        {0: 'byte 1 of 3 of 猫', 1: 'bytes 2-3 of 3 of 猫'}
-        """
+        """In words, the tokens that are bytes of a character, by position."""
         return {i: describe_part(name) for i, name in self.parts.items() if not self.padding[i]}
 
     def find(self, label: str) -> int:
@@ -108,9 +99,8 @@ class TextTokens(Sequence[str]):
         if (place := self._token(label)) is not None:
             return place
         word = self.span(label)
-        raise ValueError(
-            f"{label!r} is {len(word)} tokens; choose one: {_listed([self.labels[i] for i in word], 'or')}"
-        )
+        choices = _choices([self.labels[i] for i in word])
+        raise ValueError(f"{label!r} is {len(word)} tokens; choose one: {choices}")
 
     def span(self, label: str) -> range:
         """The positions of the token with this label, or of all tokens of the word.
@@ -124,18 +114,18 @@ class TextTokens(Sequence[str]):
         """
         if (place := self._token(label)) is not None:
             return range(place, place + 1)
-        words = [(span, self._text(span)) for span in self._spans() if len(span) > 1]
-        matching = [span for span, text in words if label.strip() == text]
-        at = [span for span, text in words if label.strip() == f"{text}@{span.start}"]
+        plain, words = label.strip(), self._long_words()
+        matching = [span for span, text in words if plain == text]
+        at = [span for span, text in words if plain == f"{text}@{span.start}"]
         if len(matching or at) == 1:
             return (matching or at)[0]
         if matching:
-            raise ValueError(_ambiguous(label, [f"{label.strip()}@{span.start}" for span in matching]))
+            raise ValueError(_ambiguous(label, [f"{plain}@{span.start}" for span in matching]))
         known = [label for label, padding in zip(self.labels, self.padding, strict=True) if not padding]
-        names = list(dict.fromkeys([*known, *(text for _, text in words)]))
-        folded = {name.lower(): name for name in reversed(names)}
-        near = [folded[name] for name in difflib.get_close_matches(label.strip().lower(), folded, n=3, cutoff=0.7)]
-        there = f"nearest is {_listed(near, 'or')}" if near else f"this text has {_in_short(known)}"
+        folded = {name.lower(): name for name in reversed([*known, *(text for _, text in words)])}
+        near = [folded[name] for name in difflib.get_close_matches(plain.lower(), folded, n=3, cutoff=0.7)]
+        more = f", … ({len(known)} in all)" if len(known) > 12 else ""
+        there = f"nearest is {_choices(near)}" if near else f"this text has {', '.join(known[:12])}{more}"
         raise ValueError(f"no token is called {label!r}; {there}")
 
     def marks(self) -> list[str]:
@@ -144,52 +134,43 @@ class TextTokens(Sequence[str]):
         >>> TextTokens(["Al", "ice", " saw", " Al", "ice"]).marks()
         ['##ice@1 continues the word before it', 'Al@0 is at position 0, because Al occurs several times']
         """
-        lines = []
+        first: dict[int, str] = {}
         for i, (name, label, piece) in enumerate(zip(self.names, self.labels, self.pieces, strict=True)):
             if self.padding[i]:
-                lines.append((0, f"{PADDING} is padding"))
+                first.setdefault(0, f"{PADDING} is padding")
             elif i in self.parts:
-                lines.append((1, f"{label} is {self.descriptions[i]}"))
+                first.setdefault(1, f"{label} is {self.descriptions[i]}")
             elif self.continues[i]:
-                lines.append((2, f"{label} continues the word before it"))
+                first.setdefault(2, f"{label} continues the word before it")
             elif label != name:
-                lines.append((3, f"{label} is at position {i}, because {name} occurs several times"))
+                first.setdefault(3, f"{label} is at position {i}, because {name} occurs several times")
             elif "⏎" in name and "⏎" not in piece:
-                lines.append((4, "⏎ is a line break"))
-        first: dict[int, str] = {}
-        for kind, line in lines:
-            first.setdefault(kind, line)
+                first.setdefault(4, "⏎ is a line break")
         return [line for _, line in sorted(first.items())]
 
     def _token(self, label: str) -> int | None:
         """The position of the only token with this label, name or text; None where there is none."""
-        names = [None if padding else name for name, padding in zip(self.names, self.padding, strict=True)]
+        plain = label.strip()
+        text = [i for i, padding in enumerate(self.padding) if not padding]
         if label in self.labels:
-            return self._not_padding(self.labels.index(label))
-        places = [i for i, name in enumerate(names) if name == label] or [
-            i
-            for i, piece in enumerate(self.pieces)
-            if names[i] is not None and i not in self.parts and piece.strip() == label.strip() != ""
-        ]
+            places = [self.labels.index(label)]
+        else:
+            places = [i for i in text if self.names[i] == label] or [
+                i for i in text if i not in self.parts and self.pieces[i].strip() == plain != ""
+            ]
         if len(places) > 1:
             raise ValueError(_ambiguous(label, [self.labels[i] for i in places]))
-        number = label.strip().removeprefix("@")
-        if not places and label.strip() == f"@{number}" and number.isdecimal() and int(number) < len(self):
-            return self._not_padding(int(number))
+        if not places and plain[:1] == "@" and plain[1:].isdecimal() and int(plain[1:]) < len(self):
+            places = [int(plain[1:])]
+        if places and self.padding[places[0]]:
+            raise ValueError(f"the token at position {places[0]} is padding, which is not asked for by name")
         return places[0] if places else None
 
-    def _not_padding(self, position: int) -> int:
-        if self.padding[position]:
-            raise ValueError(f"the token at position {position} is padding, which is not asked for by name")
-        return position
-
-    def _spans(self) -> list[range]:
-        """The tokens of each word."""
+    def _long_words(self) -> list[tuple[range, str]]:
+        """The words of several tokens, and the text of each."""
         starts = [i for i, continues in enumerate(self.continues) if not continues or i == 0]
-        return [range(start, end) for start, end in zip(starts, [*starts[1:], len(self)], strict=True)]
-
-    def _text(self, span: range) -> str:
-        return "".join(self.pieces[i] for i in span).strip()
+        spans = [range(start, end) for start, end in zip(starts, [*starts[1:], len(self)], strict=True)]
+        return [(span, "".join(self.pieces[i] for i in span).strip()) for span in spans if len(span) > 1]
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -205,7 +186,7 @@ class TextTokens(Sequence[str]):
         >>> "saw" in tokens, "Alice" in tokens, "a" in tokens, "a@6" in tokens, "og" in tokens
         (True, True, True, True, False)
         """
-        words = [self._text(span) for span in self._spans() if len(span) > 1]
+        words = [text for _, text in self._long_words()]
         return any(label in names for names in (self.pieces, self.names, self.labels, words))
 
     def __len__(self) -> int:
@@ -232,8 +213,9 @@ def printable_token(piece: str) -> str:
     ('cat', '⏎', '∅', None)
     """
     plain = piece.strip() or piece.replace("\r\n", "⏎").replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣")
-    has_more = any(c not in _JOINERS for c in plain)
-    return "".join(c if c.isprintable() or (c in _JOINERS and has_more) else _escaped(c) for c in plain) or "∅"
+    visible = _JOINERS if plain.strip(_JOINERS) else ""
+    shown = (c if c.isprintable() or c in visible else c.encode("unicode_escape").decode("ascii") for c in plain)
+    return "".join(shown) or "∅"
 
 
 def joins(before: str, piece: str) -> bool:
@@ -247,7 +229,8 @@ def joins(before: str, piece: str) -> bool:
         return True
     if not (_in_word(last) and _in_word(first)):
         return False
-    return unicodedata.category(first)[0] == "M" or not (_is_unspaced(last) or _is_unspaced(first))
+    is_unspaced = any(unicodedata.name(character, "").startswith(_UNSPACED) for character in (last, first))
+    return unicodedata.category(first)[0] == "M" or not is_unspaced
 
 
 def describe_part(name: str) -> str:
@@ -302,25 +285,10 @@ def _in_word(character: str) -> bool:
     return bool(character) and (character in _JOINERS or unicodedata.category(character)[0] in "LNM")
 
 
-def _is_unspaced(character: str) -> bool:
-    return unicodedata.name(character, "").startswith(_UNSPACED)
+def _ambiguous(label: str, choices: list[str]) -> str:
+    few = choices if len(choices) <= 12 else [*choices[:11], f"… {choices[-1]}"]
+    return f"{label!r} occurs {len(choices)} times; choose one: {_choices(few)}"
 
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
-
-
-def _ambiguous(label: str, choices: Sequence[str]) -> str:
-    return f"{label!r} occurs {len(choices)} times; choose one: {_listed(_few(choices), 'or')}"
-
-
-def _few(choices: Sequence[str], most: int = 12) -> list[str]:
-    return [*choices] if len(choices) <= most else [*choices[: most - 1], f"… {choices[-1]}"]
-
-
-def _listed(words: Sequence[str], last: str) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def _in_short(labels: Sequence[str]) -> str:
-    return ", ".join(labels) if len(labels) <= 12 else f"{', '.join(labels[:12])}, … ({len(labels)} in all)"
+def _choices(words: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

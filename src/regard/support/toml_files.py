@@ -11,14 +11,7 @@ tomllib: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "toml
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a file.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "key.toml"
-    >>> _ = path.write_text('seed = 7')
-    >>> read_toml(path)
-    {'seed': 7}
-    """
+    """The values of a file; a ValueError names it if it is not TOML."""
     try:
         return dict(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

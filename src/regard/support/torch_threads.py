@@ -36,20 +36,10 @@ def limit_threads(count: int) -> Iterator[None]:
     >>> torch.get_num_threads() == before
     True
     """
-    # Other backends than OpenMP cannot change the number of threads once they run.
-    if not torch.backends.openmp.is_available():
+    global _usual
+    if not torch.backends.openmp.is_available():  # other backends cannot change the number once they run
         yield
         return
-    before = _begin(count)
-    try:
-        yield
-    finally:
-        _end(count, before)
-
-
-def _begin(count: int) -> int:
-    """Set the number of threads; returns how many to restore."""
-    global _usual
     with _lock:
         before, depth = torch.get_num_threads(), getattr(_inside, "depth", 0)
         if not _limits:
@@ -59,14 +49,13 @@ def _begin(count: int) -> int:
         _limits.append(count)
         _inside.depth = depth + 1
         torch.set_num_threads(count)
-        return before
-
-
-def _end(count: int, before: int) -> None:
-    with _lock:
-        _limits.remove(count)
-        _inside.depth -= 1
-        torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        with _lock:
+            _limits.remove(count)
+            _inside.depth = depth
+            torch.set_num_threads(before)
 
 
 def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], available: int | None = None) -> None:
@@ -89,36 +78,23 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
             for item in items:
                 work(item)
         return
-    todo, each = deque(items), available // threads
+    todo, each = iter(list(items)), available // threads  # of an iterator of a list, each item is taken by one thread
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
-    def run() -> None:
-        try:
-            for item in _taken_from(todo):
-                work(item)
-        except BaseException:
-            todo.clear()
-            raise
-
-    def run_like_the_caller() -> None:  # a new thread has the number of threads that was set last
+    def run() -> None:  # a new thread has the number of threads that was set last
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
-            run()
+            try:
+                for item in todo:
+                    work(item)
+            except BaseException:
+                deque(todo, maxlen=0)  # so that the others end, too
+                raise
 
     with limit_threads(each), ThreadPoolExecutor(threads - 1) as pool:
         others = []
         with suppress(RuntimeError):  # no thread can be started while the interpreter ends; the caller's does all
             for _ in range(threads - 1):
-                others.append(pool.submit(run_like_the_caller))
+                others.append(pool.submit(run))
         run()
         for other in others:
             other.result()
-
-
-def _taken_from(items: deque[Item]) -> Iterator[Item]:
-    """Items, one after another, as long as no other thread has taken the last."""
-    while True:
-        try:
-            item = items.popleft()
-        except IndexError:
-            return
-        yield item

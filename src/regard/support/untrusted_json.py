@@ -7,6 +7,7 @@ counted first. Names that are there twice and numbers of many digits are refused
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from regard.support.printable import readable
@@ -39,8 +40,7 @@ def parse_json(raw: bytes | str, most: int = MOST) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{readable(twice)} is there twice")
     return values
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.gpt.train import hashes
-from regard.gpt.train.hashes import FileHashes, check_types, hash_file, hash_file_in_parts, hash_tensors
+from regard.gpt.train.hashes import FileHashes, check_types, hash_file_in_parts, hash_tensors
 
 
 @pytest.fixture
@@ -19,13 +19,6 @@ def out(tmp_path):
     (tmp_path / "best" / ".hidden").write_bytes(b"x")
     (tmp_path / "best.txt").write_text("another file")
     return tmp_path
-
-
-def test_a_file_has_the_sha256_of_its_bytes_however_long_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(hashes, "BLOCK", 7)
-    for size in (0, 6, 7, 8, 23):
-        (tmp_path / "x").write_bytes(bytes(range(size)))
-        assert hash_file(tmp_path / "x") == hashlib.sha256(bytes(range(size))).hexdigest()
 
 
 def test_every_part_of_a_large_file_and_its_place_count(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.gpt.train import state
 from regard.gpt.train.batches import Batches
 from regard.gpt.train.fit import fit
-from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, run_settings
-from regard.gpt.train.options import FitOptions
+from regard.gpt.train.loop import Diverged, Intervals, TrainingLoop, adamw, run_settings, stop_requested
+from regard.gpt.train.options import FitOptions, Recipe
 from regard.gpt.train.tokens import Tokens
 
 
@@ -199,3 +200,45 @@ def test_a_checkpoint_from_before_an_option_existed_resumes_with_its_default(tmp
     assert "repeat" not in state.newest(tmp_path).checkpoint.settings
     with pytest.raises(ValueError, match=r"is of another run: repeat was 0\.0 and is 0\.5"):
         train(repeat=0.5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_a_request_and_handlers_are_restored(number):
+    before = signal.getsignal(number)
+    with stop_requested() as stopped:
+        assert not stopped()
+        os.kill(os.getpid(), number)
+        assert stopped()
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_interrupts_at_once():
+    before = signal.getsignal(signal.SIGINT)  # ignored, where the tests run in the background
+    with stop_requested():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_in_another_thread_handlers_stay_as_they_are():
+    handlers = []
+
+    def enter():
+        with stop_requested() as stopped:
+            handlers.extend([signal.getsignal(signal.SIGINT), stopped()])
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert handlers == [before, False]
+
+
+def test_only_2d_parameters_decay():
+    model = GPT(GPTConfig(vocab_size=31, context_length=7, num_layers=1, d_model=8, num_heads=2))
+    decays, stays = adamw(model, Recipe(steps=100, batch=3, learning_rate=1e-3, weight_decay=0.3)).param_groups
+    assert (decays["weight_decay"], stays["weight_decay"]) == (0.3, 0.0)
+    assert {p.dim() for p in decays["params"]} == {2}
+    assert {p.dim() for p in stays["params"]} == {1}
+    assert len(decays["params"]) + len(stays["params"]) == len(list(model.parameters()))

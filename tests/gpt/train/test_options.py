@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from regard.cli import app
@@ -21,6 +22,7 @@ from regard.gpt.train.options import (
     Recipe,
     command_table,
     for_command,
+    learning_rate_at,
 )
 
 RECIPE = {"steps": 100, "batch": 3, "learning_rate": 1e-3}
@@ -139,3 +141,16 @@ def test_the_command_chooses_warmup_by_steps_and_dtype_by_device():
         for_command(ModelOptions(), cuda=True, out="a", warmup=0, dtype="fp32").recipe()
         == Recipe(steps=1000, batch=16, learning_rate=1e-3).recipe()
     )
+
+
+def test_the_learning_rate_rises_linearly_and_falls_in_a_cosine():
+    recipe = Recipe(**RECIPE, warmup=10, min_learning_rate=2e-4)
+    rates = [learning_rate_at(step, recipe) for step in range(100)]
+    torch.testing.assert_close(rates[:10], [1e-4 * (n + 1) for n in range(10)])
+    right = [2e-4 + 8e-4 * (1 + math.cos(math.pi * n / 89)) / 2 for n in range(90)]
+    torch.testing.assert_close(rates[10:], right)
+
+
+def test_a_run_of_one_step_has_a_learning_rate():
+    assert learning_rate_at(0, Recipe(**RECIPE | {"steps": 1})) == 1e-3
+    assert learning_rate_at(0, Recipe(**RECIPE | {"steps": 1}, warmup=1)) == 1e-3

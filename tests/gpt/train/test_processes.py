@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.train.optimizer import adamw
+from regard.gpt.train.loop import adamw
 from regard.gpt.train.options import Recipe
 from regard.gpt.train.parallel import ParallelProcesses
 from regard.gpt.train.processes import Processes, check_full_state, find_device

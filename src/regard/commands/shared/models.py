@@ -20,7 +20,7 @@ from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
 from regard.gpt.model import GPT
 from regard.gpt.tokenizer.file import check_tokenizer_file
-from regard.gpt.tokenizer.rust_calls import panics_refused
+from regard.gpt.tokenizer.tokenizer import panics_refused
 from regard.gpt.train.processes import find_device
 from regard.support.printable import readable
 

@@ -30,7 +30,7 @@ def read_text(text: str | None) -> str:
         try:
             content = Path(text).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            from regard.gpt.train.text_files import not_text
+            from regard.gpt.train.tokens import not_text
 
             reason = not_text(error.object) or f"not UTF-8 text (byte {error.start})"
             raise ValueError(f"{text} is {reason}; give a text in UTF-8") from None

@@ -1,17 +1,21 @@
 """tokenizer.json, checked on paper before the Rust library `tokenizers` reads it.
 
 The library believes the file: an id near 2³¹ makes it allocate gigabytes, and some settings make it panic when they are
-read, or with the first text. So size, ids and every part are checked here against what a part may hold. Parts that this
-table does not have are refused.
+read, or with the first text. So size, ids and every part are checked here. What the tables below leave out is refused:
+it makes the library panic, take exponential time or allocate without bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from regard.gpt.tokenizer.parts import ADDED_TOKEN, INSIDE, KINDS, LARGEST_SIZE, MODELS, MOST_PARTS, Check, is_size
+import numpy as np
+
 from regard.support.printable import printable_errors, readable
 from regard.support.untrusted_json import MOST, parse_json
 
@@ -19,8 +23,188 @@ LARGEST = 128 << 20  # bytes; the largest of known models have 35 MB
 _SPARE_IDS = 65_536  # ids may have gaps: a vocabulary of n tokens has ids below 2 · n + this
 _MOST_ADDED = 500_000  # characters of all added tokens; the library takes 70 bytes for each
 _MEAN_PIECE, _SPARE_PIECES = 16, 50_000  # characters of a token of a Unigram model, which takes 300 bytes for each
+_MOST_PARTS = 64  # normalizers and the like in one file; tokens in a template
 _DEEPEST = 8  # sequences of normalizers and the like in one another
 _MOST_GROWTH = 64  # how many times longer all replacements together can make a text
+_LONGEST = 10_000  # characters of a setting
+_LARGEST_SIZE = 1 << 24
+_LONGEST_PATTERN = 2000
+_MOST_REPEATS = 1000  # of all counted repeats of a pattern together, as if they were nested
+_REPEAT = re.compile(r"(?<!\\x)\{(\d{1,6})?(?:,(\d{1,6}))?\}")
+
+Check = Callable[[Any], bool]
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list_of(check: Check, most: float = _MOST_PARTS) -> Check:
+    return lambda value: isinstance(value, list) and len(value) <= most and all(map(check, value))
+
+
+def _pair(first: Check, second: Check) -> Check:
+    return lambda value: isinstance(value, list) and len(value) == 2 and first(value[0]) and second(value[1])
+
+
+def _object(**fields: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(check(value.get(name)) for name, check in fields.items())
+
+
+def _values(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _string(least: int, most: float) -> Check:
+    return lambda value: isinstance(value, str) and least <= len(value) <= most
+
+
+def _each(check: Check, *fields: str) -> dict[str, Check]:
+    return dict.fromkeys(fields, check)
+
+
+_is_string, _is_text, _is_name = _string(0, math.inf), _string(0, _LONGEST), _string(1, _LONGEST)
+_is_character = _string(1, 1)
+_is_flag = _optional(lambda value: type(value) is bool)
+_is_text_or_none = _optional(_is_text)
+_is_share = _optional(lambda value: type(value) in (int, float) and 0 <= value <= 1)
+_is_pair = _pair(_is_string, _is_string)
+_are_scored = _list_of(_pair(_is_string, lambda value: type(value) in (int, float)), math.inf)
+_are_parts = _list_of(lambda part: True, math.inf)  # each is checked by itself
+
+
+def is_size(value: Any) -> bool:
+    """Is it a length that a tokenizer may have?"""
+    return type(value) is int and 0 <= value <= _LARGEST_SIZE
+
+
+def _is_pattern(value: Any) -> bool:
+    """A text, or a regular expression whose repeats take no long time."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    [(kind, text)] = value.items()
+    if kind != "Regex":
+        return kind == "String" and _is_text(text)
+    if not isinstance(text, str) or len(text) > _LONGEST_PATTERN:
+        return False
+    return math.prod(int(max(pair, key=len) or 1) for pair in _REPEAT.findall(text)) <= _MOST_REPEATS
+
+
+def _is_replaced_pattern(value: Any) -> bool:
+    r"""A pattern that does not match an empty text, with which the library panics.
+
+    Python's `re` is asked. Its syntax is near enough to Oniguruma's if \p{…} and \x{…} are \w.
+    """
+    if not _is_pattern(value) or "" in value.values():
+        return False
+    try:
+        return "String" in value or not re.search(re.sub(r"\\[pPx]\{[^}]*\}", r"\\w", value["Regex"]), "")
+    except (re.error, RecursionError, OverflowError):
+        return False
+
+
+def _is_charsmap(value: Any) -> bool:
+    """SentencePiece's table of replacements: a double-array trie, whose every step must stay inside it, and texts."""
+    try:
+        raw = base64.b64decode(value, validate=True)
+        size = int.from_bytes(raw[:4], "little")
+        texts = raw[4 + size :]
+        texts.decode()
+    except (TypeError, ValueError):
+        return False
+    if len(raw) < 8 or size % 4 or not 0 < size <= len(raw) - 4:
+        return False
+    units = np.frombuffer(raw[4 : 4 + size], "<u4").astype(np.int64)
+    is_step = units >> 31 == 0  # the others are values
+    is_step[0] = True  # where every search begins
+    steps = units[is_step]
+    targets = np.flatnonzero(is_step) ^ ((steps >> 10) << ((steps & 512) >> 6))
+    if not ((targets | 255) < len(units)).all():
+        return False
+    values = units[targets[steps & 256 > 0]] & 0x7FFFFFFF
+    starts = {0} | {i + 1 for i, byte in enumerate(texts) if byte == 0}  # a text begins after the end of another
+    return set(values.tolist()) <= starts
+
+
+def _is_template_item(value: Any) -> bool:
+    return _are_template_tokens(value) and len(value) == 1 and value.keys() <= {"SpecialToken", "Sequence"}
+
+
+_are_template_tokens = _values(_object(id=_is_text, type_id=is_size))
+_are_special_tokens = _values(_object(ids=_list_of(is_size), tokens=_list_of(_is_text)))
+_NOTHING: dict[str, Check] = {}
+_BYTE_LEVEL = _each(_is_flag, "add_prefix_space", "trim_offsets", "use_regex")
+_METASPACE = {
+    **_each(_is_flag, "add_prefix_space", "split"),
+    "replacement": _is_character,
+    "prepend_scheme": _is_text_or_none,
+}
+_ENDS = _each(_pair(_is_text, is_size), "sep", "cls")
+# The parts of a file, and what each of their fields may hold. A Sequence has one field: the parts inside it.
+KINDS: dict[str, dict[str, dict[str, Check]]] = {
+    "normalizer": {
+        **dict.fromkeys(("StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "ByteLevel"), _NOTHING),
+        "BertNormalizer": _each(_is_flag, "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
+        "Strip": _each(_is_flag, "strip_left", "strip_right"),
+        "Precompiled": {"precompiled_charsmap": _is_charsmap},
+        "Replace": {"pattern": _is_replaced_pattern, "content": _is_text},
+        "Prepend": {"prepend": _is_name},
+        "Sequence": {"normalizers": _are_parts},
+    },
+    "pre_tokenizer": {
+        **dict.fromkeys(("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "UnicodeScripts"), _NOTHING),
+        "ByteLevel": _BYTE_LEVEL,
+        "CharDelimiterSplit": {"delimiter": _is_character},
+        "Metaspace": _METASPACE,
+        "Split": {"pattern": _is_pattern, "behavior": _is_text, "invert": _is_flag},
+        "Punctuation": {"behavior": _is_text_or_none},
+        "Digits": {"individual_digits": _is_flag},
+        "FixedLength": {"length": lambda value: is_size(value) and value >= 1},
+        "Sequence": {"pretokenizers": _are_parts},
+    },
+    "post_processor": {
+        "BertProcessing": _ENDS,
+        "RobertaProcessing": _ENDS | _each(_is_flag, "trim_offsets", "add_prefix_space"),
+        "ByteLevel": _BYTE_LEVEL,
+        "TemplateProcessing": {
+            **_each(_list_of(_is_template_item), "single", "pair"),
+            "special_tokens": _are_special_tokens,
+        },
+        "Sequence": {"processors": _are_parts},
+    },
+    "decoder": {
+        **dict.fromkeys(("Fuse", "ByteFallback"), _NOTHING),
+        "BPEDecoder": {"suffix": _is_text},
+        "ByteLevel": _BYTE_LEVEL,
+        "WordPiece": {"prefix": _is_text, "cleanup": _is_flag},
+        "Metaspace": _METASPACE,
+        "CTC": {"pad_token": _is_text, "word_delimiter_token": _is_text, "cleanup": _is_flag},
+        "Replace": {"pattern": _is_pattern, "content": _is_text},
+        # With a stop above 0, tokens that are shorter than it make the library panic.
+        "Strip": {"content": _is_character, "start": is_size, "stop": lambda value: value == 0 and is_size(value)},
+        "Sequence": {"decoders": _are_parts},
+    },
+}
+MODELS: dict[str, dict[str, Check]] = {
+    "BPE": {
+        "merges": _list_of(lambda merge: isinstance(merge, str) or _is_pair(merge), math.inf),
+        "dropout": _is_share,
+        **_each(_is_text_or_none, "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
+        **_each(_is_flag, "fuse_unk", "byte_fallback", "ignore_merges"),
+    },
+    "WordPiece": {"unk_token": _is_text, "continuing_subword_prefix": _is_text, "max_input_chars_per_word": is_size},
+    "WordLevel": {"unk_token": _is_text},
+    "Unigram": {"vocab": lambda value: bool(value) and _are_scored(value), "byte_fallback": _is_flag},
+}
+_has_stride = _object(stride=is_size, max_length=is_size)
+_is_truncation = _optional(lambda value: _has_stride(value) and value["stride"] < max(value["max_length"], 1))
+_is_padding = _optional(
+    _object(
+        strategy=lambda value: not isinstance(value, dict) or is_size(value.get("Fixed")),
+        pad_to_multiple_of=_optional(lambda value: is_size(value) and value >= 1),
+    )
+)
+_ADDED_TOKEN = {"content": _is_name, **_each(_is_flag, "single_word", "lstrip", "rstrip", "normalized", "special")}
 
 
 class TokenizerContent(NamedTuple):
@@ -39,8 +223,7 @@ def check_tokenizer_file(path: Path) -> TokenizerContent:
         if size > LARGEST:
             raise ValueError(f"the file has {size:,} bytes, more than the {LARGEST:,} that any tokenizer needs")
         with path.open("rb") as file:
-            raw = file.read(size)
-        return check_tokenizer(raw)
+            return check_tokenizer(file.read(size))
     except ValueError as error:
         raise not_a_tokenizer(path, error) from None
 
@@ -60,65 +243,56 @@ def check_tokenizer(raw: bytes) -> TokenizerContent:
     content = parse_json(raw, MOST + len(raw) // 4)
     if not isinstance(content, dict):
         raise ValueError(f"it must be a JSON object, but is a {type(content).__name__}")
-    model = content.get("model")
+    model, added = content.get("model"), content.get("added_tokens") or []
     if not isinstance(model, dict):
         _refuse("model", model, "it must be a JSON object")
-    added = content.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(one, dict) for one in added):
         _refuse("added_tokens", added, "it must be a list of tokens")
     _check_ids(model, added)
     _check_model(model)
     for one in added:
-        _check_fields("a token of added_tokens", one, ADDED_TOKEN)
+        _check_fields("a token of added_tokens", one, _ADDED_TOKEN)
     if (length := sum(len(one["content"]) for one in added)) > _MOST_ADDED:
         _refuse("the length of all added_tokens", length, f"it must be at most {_MOST_ADDED:,} characters")
-    parts = _Parts()
-    for name, kinds in KINDS.items():
-        parts.check(name, content.get(name), kinds, 1)
-    _check_lengths(content)
-    patterns = parts.with_patterns
+    parts: list[tuple[str, dict[str, Any]]] = []
+    for name in KINDS:
+        _check_part(name, content.get(name), parts)
+        _check_growth(name, [part for where, part in parts if where == name and part["type"] == "Replace"])
+    # regard neither truncates nor pads, but a library that reads the same file may.
+    if not _is_truncation(truncation := content.get("truncation")):
+        _refuse("truncation", truncation, "it must have a max_length, and a stride below it")
+    if not _is_padding(padding := content.get("padding")):
+        _refuse("padding", padding, f"it must be an object, whose lengths are whole numbers up to {_LARGEST_SIZE:,}")
+    patterns = {where for where, part in parts if part["type"] in ("Replace", "Split") and "Regex" in part["pattern"]}
     return TokenizerContent(raw, content.get("normalizer") is not None or bool(patterns), "decoder" in patterns)
 
 
-class _Parts:
-    """The normalizers, pre-tokenizers, post-processors and decoders of a file."""
+def _check_part(where: str, part: Any, parts: list[tuple[str, dict[str, Any]]], depth: int = 1) -> None:
+    """Check a normalizer, pre-tokenizer, post-processor or decoder and those inside it, and add them to `parts`."""
+    if part is None:
+        return
+    if not isinstance(part, dict):
+        _refuse(where, part, "it must be a JSON object")
+    if len(parts) == _MOST_PARTS or depth > _DEEPEST:
+        _refuse(where, part, f"there are more than {_MOST_PARTS} parts, or they are nested more than {_DEEPEST} deep")
+    kinds, kind = KINDS[where], part.get("type")
+    if not isinstance(kind, str) or kind not in kinds:
+        _refuse(f"the type of a {where}", kind, f"these are known: {', '.join(kinds)}")
+    _check_fields(f"{where} {kind}", part, kinds[kind])
+    parts.append((where, part))
+    for field in kinds[kind] if kind == "Sequence" else ():
+        for one in part[field]:
+            _check_part(where, one, parts, depth + 1)
+    for item in (*part["single"], *part["pair"]) if kind == "TemplateProcessing" else ():
+        if "SpecialToken" in item and (name := item["SpecialToken"]["id"]) not in part["special_tokens"]:
+            _refuse("a SpecialToken of TemplateProcessing", name, "special_tokens must have it")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.with_patterns: set[str] = set()  # the fields of the file that have regular expressions
-        self.growth = dict.fromkeys(KINDS, 1.0)
 
-    def check(self, where: str, part: Any, kinds: Mapping[str, Mapping[str, Check]], depth: int) -> None:
-        """Check one part, and those inside it."""
-        if part is None:
-            return
-        self.count += 1
-        if not isinstance(part, dict):
-            _refuse(where, part, "it must be a JSON object")
-        if self.count > MOST_PARTS or depth > _DEEPEST:
-            _refuse(
-                where, part, f"there are more than {MOST_PARTS} parts, or they are nested more than {_DEEPEST} deep"
-            )
-        kind = part.get("type")
-        if not isinstance(kind, str) or kind not in kinds:
-            _refuse(f"the type of a {where}", kind, f"these are known: {', '.join(kinds)}")
-        _check_fields(f"{where} {kind}", part, kinds[kind])
-        for field in INSIDE.keys() & part.keys() if kind == "Sequence" else ():
-            for one in part[field]:
-                self.check(where, one, kinds, depth + 1)
-        if kind in ("Replace", "Split") and "Regex" in part["pattern"]:
-            self.with_patterns.add(where)
-        if kind == "Replace":
-            self._grow(where, part)
-        if kind == "TemplateProcessing":
-            _check_template(part)
-
-    def _grow(self, where: str, part: Mapping[str, Any]) -> None:
-        """How much longer a text becomes; every replacement of a sequence works on the result of the one before."""
-        replaced = len(part["pattern"].get("String", "")) or 1
-        self.growth[where] *= max(len(part["content"]) / replaced, 1)
-        if self.growth[where] > _MOST_GROWTH:
-            _refuse(where, part, f"replacements may make a text at most {_MOST_GROWTH} times longer")
+def _check_growth(where: str, replacements: list[dict[str, Any]]) -> None:
+    """Every replacement of a sequence works on the result of the one before, so a text can grow exponentially."""
+    replaced = [(len(part["content"]), len(part["pattern"].get("String", "")) or 1) for part in replacements]
+    if math.prod(max(after / before, 1) for after, before in replaced) > _MOST_GROWTH:
+        _refuse(where, replacements[-1], f"replacements may make a text at most {_MOST_GROWTH} times longer")
 
 
 def _refuse(what: str, value: Any, rule: str) -> NoReturn:
@@ -141,28 +315,26 @@ def _check_ids(model: Mapping[str, Any], added: list[dict[str, Any]]) -> None:
     ids = [] if isinstance(vocab, list) else list(vocab.items())
     for token, i in [*ids, *((one.get("content"), one.get("id")) for one in added)]:
         if type(i) is not int or not 0 <= i < largest:
-            raise ValueError(
-                f"the id of {readable(token)} is {readable(i)}; ids of {count:,} tokens must be whole numbers below "
-                f"{largest:,}"
-            )
+            rule = f"ids of {count:,} tokens must be whole numbers below {largest:,}"
+            raise ValueError(f"the id of {readable(token)} is {readable(i)}; {rule}")
 
 
 def _check_model(model: Mapping[str, Any]) -> None:
-    kind = model.get("type") or _untold_kind(model)
+    kind, vocab = model.get("type") or _unnamed_kind(model), model["vocab"]
     if not isinstance(kind, str) or kind not in MODELS:
         _refuse("the type of the model", kind, f"these are known: {', '.join(MODELS)}")
-    if isinstance(model["vocab"], list) != (kind == "Unigram"):
-        _refuse("the vocabulary", type(model["vocab"]).__name__, f"a {kind} model has another")
+    if isinstance(vocab, list) != (kind == "Unigram"):
+        _refuse("the vocabulary", type(vocab).__name__, f"a {kind} model has another")
     _check_fields(f"the {kind} model", model, MODELS[kind])
     if kind == "BPE":
-        _check_merges(model["merges"], model["vocab"], model.get("continuing_subword_prefix") or "")
+        _check_merges(model["merges"], vocab, model.get("continuing_subword_prefix") or "")
     if kind == "Unigram":
-        length, most = sum(len(piece) for piece, _ in model["vocab"]), _MEAN_PIECE * len(model["vocab"]) + _SPARE_PIECES
+        length, most = sum(len(piece) for piece, _ in vocab), _MEAN_PIECE * len(vocab) + _SPARE_PIECES
         if length > most:
             _refuse("the length of all tokens", length, f"so many of them may have at most {most:,} characters")
         unknown = model.get("unk_id")
-        if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(model["vocab"])):
-            _refuse("unk_id", unknown, f"it must be below {len(model['vocab'])}, the number of tokens")
+        if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(vocab)):
+            _refuse("unk_id", unknown, f"it must be below {len(vocab)}, the number of tokens")
 
 
 def _check_merges(merges: list[Any], vocab: Mapping[str, Any], prefix: str) -> None:
@@ -177,35 +349,10 @@ def _check_merges(merges: list[Any], vocab: Mapping[str, Any], prefix: str) -> N
             _refuse("a merge", merge, "the vocabulary does not have what it makes")
 
 
-def _untold_kind(model: Mapping[str, Any]) -> str:
+def _unnamed_kind(model: Mapping[str, Any]) -> str:
     """The kind of a model in old files, which do not name it."""
     if "merges" in model:
         return "BPE"
-    if isinstance(model.get("vocab"), list):
+    if isinstance(model["vocab"], list):
         return "Unigram"
     return "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
-
-
-def _check_template(part: Mapping[str, Any]) -> None:
-    names = part["special_tokens"]
-    for item in (*part["single"], *part["pair"]):
-        name = item["SpecialToken"]["id"] if "SpecialToken" in item else None
-        if name is not None and name not in names:
-            _refuse("a SpecialToken of TemplateProcessing", name, "special_tokens must have it")
-
-
-def _check_lengths(content: Mapping[str, Any]) -> None:
-    """Truncation and padding; regard does neither, but a library that reads the same file may."""
-    truncation, padding = content.get("truncation"), content.get("padding")
-    if truncation is not None:
-        is_object = isinstance(truncation, dict)
-        lengths: list[Any] = [truncation.get(k) for k in ("stride", "max_length")] if is_object else [None]
-        if not all(map(is_size, lengths)) or lengths[0] >= max(lengths[1], 1):
-            _refuse("truncation", truncation, "it must have a max_length, and a stride below it")
-    if padding is not None:
-        if not isinstance(padding, dict):
-            _refuse("padding", padding, "it must be a JSON object")
-        strategy, multiple = padding.get("strategy"), padding.get("pad_to_multiple_of")
-        fixed = strategy.get("Fixed") if isinstance(strategy, dict) else 0
-        if not is_size(fixed) or (multiple is not None and not (is_size(multiple) and multiple >= 1)):
-            _refuse("padding", padding, f"lengths must be whole numbers, of at most {LARGEST_SIZE:,}")

@@ -6,19 +6,23 @@ encoded and decodes to itself. Hugging Face's `tokenizers` does the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from regard.gpt.tokenizer.file import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
-from regard.gpt.tokenizer.rust_calls import panics_refused
 from regard.support.arguments import check_whole
 from regard.support.files import atomically
-from regard.support.printable import printable_errors
+from regard.support.printable import printable_errors, readable
 from regard.support.tokens import byte_of_character
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"  # separates documents
 SMALLEST = 257  # 256 bytes and the end
+_ONE_AT_A_TIME = threading.RLock()  # stderr belongs to the process
 _TRIED = "The cat's 3.14 naïve\u0301 猫 🐈\n\n  end "
 
 
@@ -48,16 +53,11 @@ class Tokenizer:
         inner.no_truncation()
         inner.no_padding()
         inner.encode_special_tokens = True  # so that their names in a text are encoded as text
-        self._inner = inner
+        self._inner = self.backend_tokenizer = inner  # the second is its name in transformers
         self._encoding_can_panic = self._decoding_can_panic = False
         self.vocab_size: int = inner.get_vocab_size()
         self.end: int | None = inner.token_to_id(END)
-        self._bytes = byte_of_character() if _is_byte_level(inner) else None
-
-    @property
-    def backend_tokenizer(self) -> tokenizers.Tokenizer:
-        """The tokenizer of `tokenizers` that does the work, under the name that it has in transformers."""
-        return self._inner
+        self._bytes = byte_of_character() if "ByteLevel" in repr(inner.decoder) else None
 
     @staticmethod
     def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -73,20 +73,16 @@ class Tokenizer:
 
         check_whole(vocab_size=vocab_size)
         if vocab_size < SMALLEST:
-            raise ValueError(
-                f"vocab_size ({vocab_size}) must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a "
-                "small model"
-            )
+            rule = f"must be at least {SMALLEST}, 256 bytes and {END}; 4096 is usual for a small model"
+            raise ValueError(f"vocab_size ({vocab_size}) {rule}")
         if isinstance(texts, str):
             raise ValueError('texts is one text, which would be read character by character; pass a list: ["…"]')
         inner = Inner(models.BPE())
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=[END],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
+            vocab_size=vocab_size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
         )
         inner.train_from_iterator((_checked(text) for text in texts), trainer)
         return Tokenizer(inner)
@@ -131,18 +127,12 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:
         """The text of token ids. Invalid UTF-8 and ids without a token become U+FFFD: �."""
-        text, known = "", list[int]()
-        for i in _as_list(ids):
-            if self._inner.id_to_token(i) is not None:
-                known.append(i)
-                continue
-            text, known = text + self._decode(known) + "\ufffd", []
-        return text + self._decode(known)
+        runs = groupby(_as_list(ids), lambda i: self._inner.id_to_token(i) is not None)
+        return "".join(self._decode(list(run)) if known else "\ufffd" * len(list(run)) for known, run in runs)
 
     def _decode(self, ids: list[int]) -> str:
         with panics_refused("the tokenizer cannot decode these tokens", self._decoding_can_panic):
-            text: str = self._inner.decode(ids, skip_special_tokens=False)
-            return text
+            return str(self._inner.decode(ids, skip_special_tokens=False))
 
     def pieces(self, ids: Iterable[int] | Tensor) -> list[str]:
         r"""Each token as its own text, for tables and figures; a byte of a multi-byte character is written \xe4."""
@@ -152,18 +142,17 @@ class Tokenizer:
         """A token as the vocabulary spells it: Ġcat for " cat" in GPT-2's."""
         token = self._inner.id_to_token(id) if id >= 0 else None
         if token is None:
-            raise ValueError(
-                f"token id {id} is not among this tokenizer's {self.vocab_size} (0 to {self.vocab_size - 1})"
-            )
-        spelling: str = token
-        return spelling
+            size = self.vocab_size
+            raise ValueError(f"token id {id} is not among this tokenizer's {size} (0 to {size - 1})")
+        return str(token)
 
     def stream(self) -> StreamingDecoder:
         """A decoder for tokens that arrive one by one."""
         return StreamingDecoder(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read, (self.to_json(),)  # copies made by tokenizers lose what is not in the file
+        # Copies made by tokenizers lose what is not in the file.
+        return _built, (check_tokenizer(self.to_json().encode()),)
 
     @cached_property
     def _with_special_names(self) -> tokenizers.Tokenizer:
@@ -176,13 +165,11 @@ class Tokenizer:
             return "\ufffd"
         if self._bytes is not None and all(character in self._bytes for character in token):
             return bytes(self._bytes[character] for character in token).decode(errors="backslashreplace")
-        text: str = token.replace("▁", " ")  # how Llama's and Mistral's vocabularies write a space
-        return text
+        return str(token).replace("▁", " ")  # how Llama's and Mistral's vocabularies write a space
 
     def to_json(self) -> str:
         """The content of tokenizer.json."""
-        content: str = self._inner.to_str(pretty=False)
-        return content
+        return str(self._inner.to_str(pretty=False))
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, end={self.end})"
@@ -208,7 +195,7 @@ class StreamingDecoder:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._decode = tokenizer.decode
         self._before: list[int] = []  # returned already; some tokenizers decode a token by the one before it
         self._waiting: list[int] = []
 
@@ -227,12 +214,7 @@ class StreamingDecoder:
         return text
 
     def _text(self) -> str:
-        returned = self._tokenizer.decode(self._before)
-        return self._tokenizer.decode(self._before + self._waiting)[len(returned) :]
-
-
-def _read(content: str) -> Tokenizer:
-    return _built(check_tokenizer(content.encode()))
+        return self._decode(self._before + self._waiting)[len(self._decode(self._before)) :]
 
 
 def _built(content: TokenizerContent) -> Tokenizer:
@@ -271,6 +253,54 @@ def _as_list(ids: Iterable[int] | Tensor) -> list[int]:
     return numbers
 
 
-def _is_byte_level(inner: Any) -> bool:
-    decoder = inner.decoder
-    return decoder is not None and "ByteLevel" in repr(decoder)
+@contextmanager
+def panics_refused(what: str, hold_stderr: bool = False) -> Iterator[None]:
+    """Inside this block, an error of the Rust library or a panic is a ValueError that says `what` failed.
+
+    A panic is a BaseException, which `except Exception` does not catch; it prints a backtrace to stderr.
+
+    >>> with panics_refused("the tokenizer cannot encode this text"):
+    ...     raise Exception("WordPiece error: Missing [UNK] token from the vocabulary")
+    Traceback (most recent call last):
+    ValueError: the tokenizer cannot encode this text: WordPiece error: Missing [UNK] token from the vocabulary
+
+    hold_stderr: hold back what anybody writes to stderr meanwhile, and drop it if there was a panic. For calls that may
+    panic; it takes a tenth of a millisecond.
+    """
+    try:
+        with _held_stderr() if hold_stderr else nullcontext():
+            yield
+    except BaseException as error:
+        if type(error) is not Exception and not is_panic(error):  # tokenizers raises nothing narrower
+            raise
+        raise ValueError(f"{what}: {readable(error, 160)}") from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Is it a panic of a Rust library? Each has a class of its own for that, which cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def _held_stderr() -> Iterator[None]:
+    with _ONE_AT_A_TIME, tempfile.TemporaryFile() as held:
+        with suppress(Exception):
+            sys.stderr.flush()
+        try:
+            stderr = os.dup(2)
+        except OSError:  # the process has none
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        panicked = False
+        try:
+            yield
+        except BaseException as error:
+            panicked = is_panic(error)
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            with suppress(OSError):
+                os.write(2, b"" if panicked else held.read())

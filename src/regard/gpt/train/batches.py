@@ -6,13 +6,14 @@ That depends on the seed and the step's number alone, so that a run can resume a
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.support.argument_names import named
-from regard.support.arguments import check_share, check_whole
+from regard.support.arguments import check_share
 
 
 class Batches:
@@ -39,16 +40,15 @@ class Batches:
         ranks: int = 1,
         repeat: float = 0.0,
     ) -> None:
-        check_whole(batch=batch, context_length=context_length)
         if len(tokens) <= context_length:
             raise ValueError(f"{len(tokens)} tokens hold no window of context_length + 1 = {context_length + 1}")
         check_share("repeat", repeat, "0 is none, 0.05 is plenty")
-        self.tokens, self.batch, self.context_length, self.seed = tokens, batch, context_length, seed
-        self.repeat = repeat
+        self.tokens, self.batch, self.context_length = tokens, batch, context_length
+        self.seed, self.repeat = seed, repeat
         self.rows = rows_of_rank(batch, rank, ranks)
         # One window less than would fit, so that each epoch can begin at another offset.
         self.windows = max(1, (len(tokens) - context_length) // context_length)
-        self._epochs: dict[int, tuple[int, Tensor]] = {}
+        self._epoch = lru_cache(2)(self._shuffled)  # a batch may end in the next epoch
 
     def __call__(self, step: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """The ids of a step, and the tokens that follow each."""
@@ -75,28 +75,23 @@ class Batches:
     def start(self, number: int) -> int:
         """Where the `number`-th window since the start of training begins."""
         epoch, index = divmod(number, self.windows)
-        if epoch not in self._epochs:
-            generator = torch.Generator().manual_seed(derive_seed("epoch", self.seed, epoch))
-            spare = min(len(self.tokens) - 1 - self.windows * self.context_length, self.context_length - 1)
-            first = int(torch.randint(spare + 1, (), generator=generator))
-            dtype = torch.int32 if self.windows < 1 << 31 else None
-            order = torch.randperm(self.windows, generator=generator, dtype=dtype)
-            self._epochs = {e: o for e, o in self._epochs.items() if e == epoch - 1} | {epoch: (first, order)}
-        first, order = self._epochs[epoch]
+        first, order = self._epoch(epoch)
         return first + int(order[index]) * self.context_length
+
+    def _shuffled(self, epoch: int) -> tuple[int, Tensor]:
+        """Where the first window of an epoch begins, and the order of its windows."""
+        generator = torch.Generator().manual_seed(derive_seed("epoch", self.seed, epoch))
+        spare = min(len(self.tokens) - 1 - self.windows * self.context_length, self.context_length - 1)
+        first = int(torch.randint(spare + 1, (), generator=generator))
+        dtype = torch.int32 if self.windows < 1 << 31 else None
+        return first, torch.randperm(self.windows, generator=generator, dtype=dtype)
 
 
 def rows_of_rank(batch: int, rank: int, ranks: int) -> range:
-    """The rows of a batch that a data-parallel rank reads.
-
-    >>> rows_of_rank(6, rank=1, ranks=3)
-    range(2, 4)
-    """
+    """The rows of a batch that a data-parallel rank reads: of 6 rows and 3 ranks, rank 1 reads range(2, 4)."""
     if batch % ranks:
-        raise ValueError(
-            f"{named('batch', batch)} must be divisible by the {ranks} processes that share it; "
-            f"try {-(-batch // ranks) * ranks}"
-        )
+        rule = f"must be divisible by the {ranks} processes that share it; try {-(-batch // ranks) * ranks}"
+        raise ValueError(f"{named('batch', batch)} {rule}")
     return range(rank * batch // ranks, (rank + 1) * batch // ranks)
 
 

@@ -8,14 +8,15 @@ learns what an uninterrupted one would have learned: bit for bit on a CPU.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils._triton import has_triton
 
 from regard.gpt.model import GPT
 from regard.gpt.option_table import with_keywords
@@ -53,22 +54,18 @@ def fit(model: GPT, data: Data, options: FitOptions) -> FitResult:
     Options:
     """
     with join_processes(options) as processes:
-        return fit_in(processes, model, data, options)
+        return fit_in(processes, model, data, options, on_start=lambda checkpoint: None)
 
 
 def fit_in(
-    processes: Processes,
-    model: GPT,
-    data: Data,
-    options: FitOptions,
-    on_start: Callable[[str], None] = lambda checkpoint: None,
+    processes: Processes, model: GPT, data: Data, options: FitOptions, on_start: Callable[[str], None]
 ) -> FitResult:
     """`fit` in processes that are joined already.
 
     on_start: called before the first step with the name of the checkpoint that the run resumes from, "" for a new run.
     """
     longest = model.config.context_length
-    context_length = longest if options.context_length is None else options.context_length
+    context_length = options.context_length or longest
     if context_length > longest:
         raise ValueError(f"{named('context_length', context_length)} must be at most the model's, {longest}")
     options = replace(options, context_length=context_length)
@@ -82,27 +79,24 @@ def fit_in(
         tokens = _tokens(data, model, out, processes, options.progress)
         # Each step sets the seed; the caller's random state is restored at the end.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        loop = TrainingLoop(model, tokens, context_length, options, processes)
+        loop = TrainingLoop(model, tokens, options, processes)
         if processes.is_main:
             for text in loop.resumption.notes:
                 note(text, shown=options.progress)
             on_start(loop.checkpoint)
-        if device.type == "cuda" and _has_triton() if options.compile is None else options.compile:
+        if device.type == "cuda" and has_triton() if options.compile is None else options.compile:
             loop.loss = torch.compile(model.loss, dynamic=False)  # all batches have one shape
         return loop.run()
 
 
-@contextmanager
-def join_processes(options: FitOptions) -> Iterator[Processes]:
+def join_processes(options: FitOptions) -> AbstractContextManager[Processes]:
     """The processes of a run: this one alone, or those that torchrun has started."""
     if options.parallel is None and "RANK" not in os.environ:
-        yield Processes(find_device(options.device))
-        return
+        return nullcontext(Processes(find_device(options.device)))
     from regard.gpt.train.parallel import init_parallel
 
     dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
-    with init_parallel(options.parallel, options.device, dtype) as processes:
-        yield processes
+    return init_parallel(options.parallel, options.device, dtype)
 
 
 def _tokens(data: Data, model: GPT, out: Path, processes: Processes, progress: bool) -> Tokens:
@@ -120,9 +114,3 @@ def _tokens(data: Data, model: GPT, out: Path, processes: Processes, progress: b
             note(f"{TOKENS} written: {written.new}", shown=progress)
     processes.barrier()
     return tokenize_files(files, model.tokenizer, out, verify=False)
-
-
-def _has_triton() -> bool:
-    from torch.utils._triton import has_triton
-
-    return bool(has_triton())

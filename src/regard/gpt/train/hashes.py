@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,7 @@ from torch import Tensor
 from regard.support.files import atomically
 
 HASHES = "hashes.json"
-BLOCK = 1 << 20  # bytes of a file read at a time
 PART = 1 << 23  # bytes that one thread hashes: sha256 runs without the interpreter's lock
-
-
-def hash_file(path: Path) -> str:
-    """The sha256 of a file, as `sha256sum` prints it.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "x"
-    >>> _ = path.write_bytes(b"abc")
-    >>> hash_file(path)[:12]
-    'ba7816bf8f01'
-    """
-    digest, block = hashlib.sha256(), memoryview(bytearray(BLOCK))
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(block):
-            digest.update(block[:size])
-    return digest.hexdigest()
 
 
 def hash_file_in_parts(path: Path) -> str:
@@ -50,29 +33,19 @@ def hash_file_in_parts(path: Path) -> str:
             file.seek(at)
             return hashlib.sha256(file.read(PART)).digest()
 
-    with _threads() as pool:
+    with ThreadPoolExecutor() as pool:
         parts = pool.map(hash_part, range(0, path.stat().st_size, PART))
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def hash_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """One hash of names, dtypes, shapes and bytes of tensors, and of their metadata.
-
-    >>> one, other = ({"x": torch.zeros(shape)} for shape in ((2, 3), (3, 2)))
-    >>> hash_tensors(one, {}) == hash_tensors(other, {})
-    False
-
-    The order of names does not matter.
-    """
-
-    def hash_bytes(part: Tensor) -> str:
-        return hashlib.sha256(part.numpy().data).hexdigest()
-
-    with _threads() as pool:  # every tensor is handed out before the first is waited for
+    """One hash of names, dtypes, shapes and bytes of tensors, and of their metadata; the order does not matter."""
+    with ThreadPoolExecutor() as pool:  # every tensor is handed out before the first is waited for
         rows = []
         for name, tensor in sorted(tensors.items()):
             parts = torch.split(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8), PART)
-            rows.append([name, str(tensor.dtype), list(tensor.shape), pool.map(hash_bytes, parts)])
+            digests = pool.map(lambda part: hashlib.sha256(part.numpy().data).hexdigest(), parts)
+            rows.append([name, str(tensor.dtype), list(tensor.shape), digests])
         rows = [[*described, list(digests)] for *described, digests in rows]
     return _hash_json([sorted(metadata.items()), rows])
 
@@ -92,17 +65,13 @@ class FileHashes:
         check_types(out, [HASHES])
         if not path.exists():
             return FileHashes(out)
-        try:
+        with suppress(ValueError, KeyError, AttributeError, TypeError, RecursionError):
             content = json.loads(path.read_bytes())
-            stored = content.pop("sha256")
-            if stored == _hash_json(content):
+            if content.pop("sha256") == _hash_json(content):
                 return FileHashes(out, content["files"], content["best"])
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            pass
-        raise ValueError(
-            f"{path} is damaged: its content does not have the hash that is stored in it; restore it from a copy, or "
-            f"remove it: the run then resumes, and {out / 'best'} and {out / 'model'} are not checked"
-        )
+        problem = f"{path} is damaged: its content does not have the hash that is stored in it"
+        remedy = f"remove it: the run then resumes, and {out / 'best'} and {out / 'model'} are not checked"
+        raise ValueError(f"{problem}; restore it from a copy, or {remedy}")
 
     def forget(self, name: str) -> None:
         """Remove the hashes of a file, or of all files in a directory, before they are replaced."""
@@ -140,10 +109,6 @@ def check_types(out: Path, names: Iterable[str]) -> None:
         if (path.exists() or path.is_symlink()) and not path.is_file():
             kind = "directory" if path.is_dir() else "dead link" if path.is_symlink() else "pipe or device"
             raise ValueError(f"{path} must be a file of this run, but is a {kind}; move it away, then resume")
-
-
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(16, os.cpu_count() or 1))
 
 
 def _hash_json(content: object) -> str:

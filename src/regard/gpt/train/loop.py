@@ -8,23 +8,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
-from regard.gpt.train.interrupt import stop_requested
-from regard.gpt.train.optimizer import adamw, learning_rate_at
-from regard.gpt.train.options import FitOptions
+from regard.gpt.train.options import FitOptions, Recipe, learning_rate_at
 from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
@@ -34,8 +35,7 @@ from regard.gpt.train.tokens import Tokens
 SAMPLE_TOKENS = 60
 
 
-@dataclass(frozen=True)
-class Intervals:
+class Intervals(NamedTuple):
     """Steps between two of each; 0 is never. What is not never also happens after the last step."""
 
     evaluate: int
@@ -47,12 +47,10 @@ class Intervals:
     def of(options: FitOptions, device: torch.device) -> Intervals:
         """The intervals of a run, defaults filled in."""
         tenth = min(1000, max(min(options.steps, 100), options.steps // 10))
-        return Intervals(
-            evaluate=tenth if options.evaluate_every is None else options.evaluate_every,
-            checkpoint=tenth if options.checkpoint_every is None else options.checkpoint_every,
-            sample=options.sample_every or 0,
-            log=options.log_every or (10 if device.type == "cuda" else 1),  # a GPU waits when a loss is fetched
-        )
+        given = (options.evaluate_every, options.checkpoint_every)
+        evaluate, checkpoint = (tenth if every is None else every for every in given)
+        log = options.log_every or (10 if device.type == "cuda" else 1)  # a GPU waits when a loss is fetched
+        return Intervals(evaluate, checkpoint, options.sample_every or 0, log)
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,12 @@ class Diverged(ValueError):
 class TrainingLoop:
     """The model, the optimizer, and the number of steps taken."""
 
-    def __init__(
-        self, model: GPT, tokens: Tokens, context_length: int, options: FitOptions, processes: Processes
-    ) -> None:
+    def __init__(self, model: GPT, tokens: Tokens, options: FitOptions, processes: Processes) -> None:
         if tokens.vocab_size > model.config.vocab_size:
-            raise ValueError(
-                f"the data has a vocabulary of {tokens.vocab_size} tokens, but the model has vocab_size="
-                f"{model.config.vocab_size}; was the text tokenized for another model?"
-            )
+            sizes = f"{tokens.vocab_size} tokens, but the model has vocab_size={model.config.vocab_size}"
+            raise ValueError(f"the data has a vocabulary of {sizes}; was the text tokenized for another model?")
         self.model, self.options, self.processes, self.out = model, options, processes, Path(options.out)
-        self.context_length = context_length
+        self.context_length = context_length = options.context_length or model.config.context_length
         self.tokens_per_step = options.batch * options.accumulate * context_length
         self.intervals = Intervals.of(options, processes.device)
         training, self.validation = tokens.split(context_length, options.val_fraction)
@@ -114,22 +108,22 @@ class TrainingLoop:
         self.batches = Batches(training, options.batch, context_length, options.seed, rank, ranks, options.repeat)
         self.validation_starts = self._validation_starts()
         self.settings = run_settings(options, model, tokens)
-        # Before anything changes: a refused run leaves the model and the directory as they were.
-        resumption, tensors = (
-            resume.find(self.out, self.settings, options, model) if processes.is_main else (None, dict[str, Tensor]())
-        )
-        self.resumption: Resumption = processes.broadcast(resumption)
-        checkpoint = self.resumption.checkpoint
-        self.hashes = FileHashes.read(self.out) if processes.is_main else None
-        if self.hashes is not None and checkpoint is None:  # models of an earlier run may be there
-            self.hashes.forget(BEST)
-            self.hashes.forget(MODEL)
+        self.resumption, tensors = Resumption(), dict[str, Tensor]()
+        self.hashes: FileHashes | None = None
+        if processes.is_main:
+            # Before anything changes: a refused run leaves the model and the directory as they were.
+            self.resumption, tensors = resume.find(self.out, self.settings, options, model)
+            self.hashes = FileHashes.read(self.out)
+            if self.resumption.checkpoint is None:  # models of an earlier run may be there
+                self.hashes.forget(BEST)
+                self.hashes.forget(MODEL)
+        self.resumption = processes.broadcast(self.resumption)
         processes.prepare(model)
         self.optimizer = adamw(model, options)
         self.loss: Callable[[Tensor, Tensor], Tensor] = model.loss
         self.step, self.best, self.checkpoint = 0, self.resumption.best, ""
         self._state: dict[str, Tensor] | None = None  # the full state of this step, once it is gathered
-        if checkpoint is not None:
+        if (checkpoint := self.resumption.checkpoint) is not None:
             processes.load_full_state(model, self.optimizer, tensors)
             self.step, self.checkpoint = checkpoint.step, checkpoint.path.name
         if self.resumption.rewrite_best:
@@ -183,17 +177,14 @@ class TrainingLoop:
 
     def _train_until_due(self) -> list[dict[str, Any]]:
         """Take steps until something is due, and only then fetch their losses. A line of the log for each."""
-        lines: list[dict[str, Any]] = []
-        numbers: list[Tensor] = []
+        lines, numbers = list[dict[str, Any]](), list[Tensor]()
         self._state = None
         self.model.train()
-        while True:
-            lines.append({"step": self.step + 1, "tokens": (self.step + 1) * self.tokens_per_step})
-            lines[-1]["lr"] = learning_rate_at(self.step, self.options)
-            numbers.append(torch.stack(self._train_step(self.step)))
+        while not lines or not (self.step == self.options.steps or any(map(self._is_due, self.intervals))):
+            rate = learning_rate_at(self.step, self.options)
+            numbers.append(torch.stack(self._train_step(self.step, rate)))
             self.step += 1
-            if self.step == self.options.steps or any(self._is_due(n) for n in asdict(self.intervals).values()):
-                break
+            lines.append({"step": self.step, "tokens": self.step * self.tokens_per_step, "lr": rate})
         for line, (loss, norm) in zip(lines, torch.stack(numbers).tolist(), strict=True):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise Diverged(
@@ -204,12 +195,12 @@ class TrainingLoop:
             line |= {"loss": loss, "grad_norm": norm}
         return lines
 
-    def _train_step(self, step: int) -> tuple[Tensor, Tensor]:
+    def _train_step(self, step: int, learning_rate: float) -> tuple[Tensor, Tensor]:
         """One optimizer step: its loss and gradient norm. Nothing here synchronizes with the GPU."""
         options, processes = self.options, self.processes
         torch.manual_seed(derive_seed("step", options.seed, step, processes.data_rank))
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(step, options)
+            group["lr"] = learning_rate
         total = torch.zeros((), device=processes.device)
         for micro_batch in range(options.accumulate):
             ids, targets = self._to_device(*self.batches(step * options.accumulate + micro_batch))
@@ -232,10 +223,9 @@ class TrainingLoop:
         can_sample = self.processes.is_single and self.model.tokenizer is not None
         if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()
-            prompt = self.options.sample_prompt
-            line["sample"] = prompt + self.model.generate(
-                prompt, SAMPLE_TOKENS, temperature=0.8, top_k=50, seed=self.options.seed
-            )
+            prompt, seed = self.options.sample_prompt, self.options.seed
+            text = self.model.generate(prompt, SAMPLE_TOKENS, temperature=0.8, top_k=50, seed=seed)
+            line["sample"] = prompt + text
 
     @torch.no_grad()
     def _evaluate(self) -> float:
@@ -260,11 +250,9 @@ class TrainingLoop:
 
     def _save(self, log: state.Log | None) -> None:
         """Write a checkpoint of this step; the main process has the log."""
-        tensors = self._full_state()
+        tensors, keep = self._full_state(), self.options.keep
         if log is not None:
-            path = state.save_checkpoint(
-                self.out, self.step, tensors, self.settings, self.best, self.options.keep, log.mark()
-            )
+            path = state.save_checkpoint(self.out, self.step, tensors, self.settings, self.best, keep, log.mark())
             self.checkpoint = path.name
         self.checkpoint = self.processes.broadcast(self.checkpoint)
 
@@ -298,14 +286,40 @@ class TrainingLoop:
         return tuple(t.contiguous().pin_memory().to(device, non_blocking=True) for t in tensors)
 
 
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW for all trainable parameters. Only 2-D parameters decay: not norms, not biases."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.dim() >= 2], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in trainable if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    fused = all(p.device.type in ("cpu", "cuda") for p in trainable)
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, fused=fused)
+
+
 def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, Any]:
     """Everything that must be the same for a run to resume, as JSON would give it back."""
     tokenizer = None if model.tokenizer is None else hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest()
-    settings = {
-        **options.recipe(),
-        "config": asdict(model.config),
-        "data": {"tokens": len(tokens.ids), "sha256": tokens.sha256},
-        "tokenizer": tokenizer,
-    }
-    as_json: dict[str, Any] = json.loads(json.dumps(settings))
-    return as_json
+    data = {"tokens": len(tokens.ids), "sha256": tokens.sha256}
+    settings = {**options.recipe(), "config": asdict(model.config), "data": data, "tokenizer": tokenizer}
+    return dict(json.loads(json.dumps(settings)))
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt."""
+    requested = threading.Event()
+
+    def handle(number: int, frame: Any) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+
+    is_main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield requested.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -20,23 +20,12 @@ from regard.support.argument_names import named
 
 def count(zero: str) -> Callable[[str, int], None]:
     """A number of at least 0; `zero` says what 0 means."""
-
-    def check(name: str, value: int) -> None:
-        if value < 0:
-            raise ValueError(f"{named(name, value)} must be at least 0; 0 is {zero}")
-
-    return check
+    return number(lambda value: value >= 0, f"at least 0; 0 is {zero}")
 
 
 def fraction(usual: str) -> Callable[[str, float], None]:
     """A number of at least 0 and below 1; `usual` is the remedy."""
-
-    def check(name: str, value: float) -> None:
-        from regard.support.arguments import check_share
-
-        check_share(name, value, usual)
-
-    return check
+    return number(lambda value: isinstance(value, (int, float)) and 0 <= value < 1, f"at least 0 and below 1; {usual}")
 
 
 def precision(name: str, value: str) -> None:
@@ -57,6 +46,11 @@ GPT2 = StartingPoint(8, 6e-4)
 FINE_TUNING = StartingPoint(8, 5e-5)
 
 _TENTH_OF_RUN = "steps / 10, from 100 to 1000"
+_RATES = f"{TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, {FINE_TUNING.learning_rate} with --model"
+_rate = number(lambda rate: 0 < rate < math.inf, "above 0; 1e-3 is usual for a small model")
+_decay = number(lambda decay: 0 <= decay < math.inf, "at least 0; 0.1 is usual, 0 is none")
+_norm = number(lambda norm: norm > 0, "above 0; 1.0 is usual, inf is none")
+_kept = number(lambda kept: kept >= 1, "at least 1: a run resumes from its last checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +75,7 @@ class Recipe:
     context_length: Annotated[
         int | None, Option("Context length: tokens per row.", at_least_one, default_text="that of the model")
     ] = None
-    learning_rate: Annotated[
-        float,
-        Option(
-            "Peak learning rate.",
-            number(lambda rate: 0 < rate < math.inf, "above 0; 1e-3 is usual for a small model"),
-            default_text=f"{TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, "
-            f"{FINE_TUNING.learning_rate} with --model",
-            command_default=None,
-        ),
-    ]
+    learning_rate: Annotated[float, Option("Peak learning rate.", _rate, default_text=_RATES, command_default=None)]
     min_learning_rate: Annotated[
         float | None,
         Option("Learning rate at the end of the cosine schedule.", default_text="a tenth of learning_rate", flag=None),
@@ -103,20 +88,9 @@ class Recipe:
             command_default=None,
         ),
     ] = 0
-    weight_decay: Annotated[
-        float,
-        Option(
-            "Weight decay, applied to 2-D parameters.",
-            number(lambda decay: 0 <= decay < math.inf, "at least 0; 0.1 is usual, 0 is none"),
-        ),
-    ] = 0.1
+    weight_decay: Annotated[float, Option("Weight decay, applied to 2-D parameters.", _decay)] = 0.1
     betas: Annotated[tuple[float, float], Option("AdamW's two betas.", flag=None)] = (0.9, 0.95)
-    clip: Annotated[
-        float,
-        Option(
-            "Clip the gradient norm to this value.", number(lambda norm: norm > 0, "above 0; 1.0 is usual, inf is none")
-        ),
-    ] = 1.0
+    clip: Annotated[float, Option("Clip the gradient norm to this value.", _norm)] = 1.0
     seed: Annotated[int, Option("Seed of the initial weights, the data order and dropout.", valid_seed)] = 0
     dtype: Annotated[
         str,
@@ -131,21 +105,17 @@ class Recipe:
         float, Option("Fraction of the data held out for validation.", fraction("0.01 is usual, 0 is none"))
     ] = 0.01
     repeat: Annotated[
-        float,
-        Option("Fraction of rows that repeat a part of their text.", fraction("0 is none, 0.05 is plenty")),
+        float, Option("Fraction of rows that repeat a part of their text.", fraction("0 is none, 0.05 is plenty"))
     ] = 0.0
 
     def __post_init__(self) -> None:
         check_options(self)
         if not 0 <= self.final_learning_rate <= self.learning_rate:
-            raise ValueError(
-                f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and at most "
-                f"{named('learning_rate', self.learning_rate)}"
-            )
+            most = f"at most {named('learning_rate', self.learning_rate)}"
+            raise ValueError(f"{named('min_learning_rate', self.final_learning_rate)} must be at least 0 and {most}")
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(
-                f"{named('warmup', self.warmup)} must be at least 0 and at most {named('steps', self.steps)}"
-            )
+            most = f"at most {named('steps', self.steps)}"
+            raise ValueError(f"{named('warmup', self.warmup)} must be at least 0 and {most}")
 
     @property
     def final_learning_rate(self) -> float:
@@ -159,6 +129,20 @@ class Recipe:
 
 # A checkpoint from before an option existed was trained with its default.
 RECIPE_DEFAULTS = {field.name: field.default for field in fields(Recipe) if field.default is not MISSING}
+
+
+def learning_rate_at(step: int, recipe: Recipe) -> float:
+    """The learning rate of a step, counted from 0.
+
+    >>> recipe = Recipe(steps=100, batch=4, learning_rate=1e-3, warmup=10)
+    >>> [round(learning_rate_at(step, recipe), 5) for step in (0, 9, 10, 55, 99)]
+    [0.0001, 0.001, 0.001, 0.00054, 0.0001]
+    """
+    if step < recipe.warmup:
+        return recipe.learning_rate * (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - 1 - recipe.warmup)
+    low, high = recipe.final_learning_rate, recipe.learning_rate
+    return low + (high - low) * (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +165,7 @@ class FitOptions(Recipe):
     checkpoint_every: Annotated[
         int | None, Option("Write a checkpoint every N steps.", count("never"), default_text=_TENTH_OF_RUN)
     ] = None
-    keep: Annotated[
-        int,
-        Option(
-            "Number of checkpoints to keep.",
-            number(lambda kept: kept >= 1, "at least 1: a run resumes from its last checkpoint"),
-        ),
-    ] = 2
+    keep: Annotated[int, Option("Number of checkpoints to keep.", _kept)] = 2
     sample_every: Annotated[int | None, Option("Print a sample every N steps.", count("never"), default_text="off")] = (
         None
     )
@@ -228,8 +206,7 @@ class ModelOptions:
     ] = None
     dropout: Annotated[float | None, Option("Dropout of a new model.", default_text="0.0")] = None
     sinusoidal: Annotated[
-        bool,
-        Option("Initialize learned positions with sinusoids.", default_text="random", flag="--sinusoidal"),
+        bool, Option("Initialize learned positions with sinusoids.", default_text="random", flag="--sinusoidal")
     ] = False
 
     @property
@@ -251,9 +228,5 @@ def for_command(model: ModelOptions, cuda: bool, **flags: Any) -> FitOptions:
     """
     flags = {spec.name: spec.default for spec in command_table() if spec.name not in model.__dict__} | flags
     start = FINE_TUNING if model.model is not None else TINY if model.size == "tiny" else GPT2
-    computed = {
-        **start._asdict(),
-        "warmup": min(200, flags["steps"] // 10),
-        "dtype": "bf16" if cuda else "fp32",
-    }
+    computed = {**start._asdict(), "warmup": min(200, flags["steps"] // 10), "dtype": "bf16" if cuda else "fp32"}
     return FitOptions(**flags | {name: value for name, value in computed.items() if flags[name] is None})

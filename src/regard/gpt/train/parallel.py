@@ -46,7 +46,7 @@ from regard.gpt.block import Block
 from regard.gpt.config import GPTConfig
 from regard.gpt.model import GPT
 from regard.gpt.train.batches import rows_of_rank
-from regard.gpt.train.processes import Processes, find_device
+from regard.gpt.train.processes import Processes, find_device, optimizer_state
 from regard.support.argument_names import named
 
 COMMAND = "torchrun --standalone --nproc-per-node {} --no-python regard train …"
@@ -67,9 +67,6 @@ class Parallel:
     def parse(text: str | None, world_size: int | None) -> Parallel:
         """Parse `fsdp=2,tp=2`; None is fsdp for all processes.
 
-        >>> Parallel.parse(None, world_size=4)
-        Parallel(fsdp=4, tp=1)
-
         world_size: the number of processes that torchrun has started; None without torchrun.
         """
         if text is None and world_size is not None:
@@ -77,17 +74,13 @@ class Parallel:
         plan = Parallel() if text is None else Parallel(**_parse_sizes(text))
         count = f"{plan.world_size} process" + "es" * (plan.world_size > 1)
         if world_size is None:
-            raise ValueError(
-                f"{named('parallel', plan)} is for {count}, but this process was started without torchrun; "
-                f"run {COMMAND.format(plan.world_size)}"
-            )
+            problem = f"is for {count}, but this process was started without torchrun"
+            raise ValueError(f"{named('parallel', plan)} {problem}; run {COMMAND.format(plan.world_size)}")
         if plan.world_size != world_size:
             product = f"fsdp={plan.fsdp} × tp={plan.tp}" if min(plan.fsdp, plan.tp) > 1 else str(plan)
             other = Parallel(world_size // plan.tp, plan.tp) if world_size % plan.tp == 0 else Parallel(world_size)
-            raise ValueError(
-                f"{product} is {count} but torchrun started {world_size}; "
-                f"use --nproc-per-node {plan.world_size}, or {other}"
-            )
+            remedy = f"use --nproc-per-node {plan.world_size}, or {other}"
+            raise ValueError(f"{product} is {count} but torchrun started {world_size}; {remedy}")
         return plan
 
     @property
@@ -108,30 +101,24 @@ class Parallel:
         return ",".join(f"{name}={n}" for name, n in (("fsdp", self.fsdp), ("tp", self.tp)) if n > 1) or "fsdp=1"
 
 
-def world_size() -> int | None:
-    """The number of processes that torchrun has started; None without torchrun."""
-    return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else None
-
-
 @contextmanager
 def init_parallel(
-    parallel: str | Parallel | None = None, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+    parallel: str | None = None, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
 ) -> Iterator[ParallelProcesses]:
     """Initialize the process group under torchrun, and destroy it at the end.
-
-        with init_parallel("fsdp=2,tp=2", dtype=torch.bfloat16) as processes:
-            processes.prepare(model)
 
     device: "cpu" or "cuda" (this process's own GPU); by default cuda if available.
     dtype: the dtype of the forward and backward passes; weights keep their own.
     """
-    plan = parallel if isinstance(parallel, Parallel) else Parallel.parse(parallel, world_size())
+    started = int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else None
+    plan = Parallel.parse(parallel, started)
     own = _device_of_rank(find_device(device))
     # gloo beside NCCL, for messages between processes that need not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo")
+    # torch advises to merge two collectives, but FSDP over tp always has two.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     try:
-        with _quiet("torch.distributed.tensor._redistribute"):
-            yield ParallelProcesses(plan, own, dtype)
+        yield ParallelProcesses(plan, own, dtype)
     except BaseException:
         # torchrun stops the other processes. With NCCL, destroying the group would wait for them.
         if own.type == "cpu":
@@ -212,7 +199,9 @@ class ParallelProcesses(Processes):
 
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        weights, by_name = _split_state(tensors) if self.is_main else ({}, {})
+        tensors = tensors if self.is_main else {}
+        weights: dict[str, Any] = {key[6:]: t for key, t in tensors.items() if key.startswith("model.")}
+        by_name = {name: kinds for name in weights if (kinds := optimizer_state(tensors, name))}
         set_model_state_dict(model, weights, options=options)
         if self.any(bool(by_name)):
             names = {parameter: name for name, parameter in model.named_parameters()}
@@ -237,14 +226,10 @@ def split_block(block: Block, mesh: DeviceMesh) -> None:
     Each process projects to its own heads, attends with them, and projects back; the results are summed across
     processes, once for attention and once for the feed-forward. Everything else is computed by every process.
     """
+    columns = [*(f"attention.W_{name}" for name in ("query", "key", "value")), "feed_forward.up", "feed_forward.gate"]
     plan: dict[str, ParallelStyle] = {
-        "attention.W_query": ColwiseParallel(),
-        "attention.W_key": ColwiseParallel(),
-        "attention.W_value": ColwiseParallel(),
-        "attention.out_proj": RowwiseParallel(),
-        "feed_forward.up": ColwiseParallel(),
-        "feed_forward.gate": ColwiseParallel(),
-        "feed_forward.down": RowwiseParallel(),
+        **{name: ColwiseParallel() for name in columns},
+        **{name: RowwiseParallel() for name in ("attention.out_proj", "feed_forward.down")},
         # One weight for all heads, of which each process has some: the sequence axis of this style is the head axis.
         "attention.q_norm": SequenceParallel(sequence_dim=1, use_local_output=True),
         "attention.k_norm": SequenceParallel(sequence_dim=1, use_local_output=True),
@@ -260,10 +245,9 @@ def _parse_sizes(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, equals, number = (word.strip() for word in part.partition("="))
         if name not in ("fsdp", "tp") or not equals:
-            raise ValueError(
-                f"{named('parallel', text, repr)} is made of fsdp=… and tp=…, and {part.strip()!r} is neither; "
-                "try fsdp=2,tp=2 (fsdp shards the memory, tp splits the width)"
-            )
+            rule = f"is made of fsdp=… and tp=…, and {part.strip()!r} is neither"
+            remedy = "try fsdp=2,tp=2 (fsdp shards the memory, tp splits the width)"
+            raise ValueError(f"{named('parallel', text, repr)} {rule}; {remedy}")
         if name in sizes:
             raise ValueError(f"{named('parallel', text, repr)} gives {name} twice; give it once")
         if not (number.isascii() and number.isdigit() and int(number)):
@@ -278,35 +262,7 @@ def _device_of_rank(device: torch.device) -> torch.device:
         return device
     rank, available = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if rank >= available:
-        raise ValueError(
-            f"torchrun started {os.environ['LOCAL_WORLD_SIZE']} processes here, but there are {available} GPUs; "
-            f"use --nproc-per-node {available}"
-        )
+        started = f"torchrun started {os.environ['LOCAL_WORLD_SIZE']} processes here"
+        raise ValueError(f"{started}, but there are {available} GPUs; use --nproc-per-node {available}")
     torch.cuda.set_device(rank)
     return torch.device("cuda", rank)
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Silence torch's advice to merge two collectives: FSDP over tp always has two."""
-    log = logging.getLogger(name)
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
-
-
-def _split_state(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The weights by name, and the optimizer state by name and kind."""
-    weights: dict[str, Any] = {}
-    optimizer: dict[str, Any] = defaultdict(dict)
-    for key, value in tensors.items():
-        owner, _, name = key.partition(".")
-        if owner == "model":
-            weights[name] = value
-        else:
-            kind, _, name = name.partition(".")
-            optimizer[name][kind] = value
-    return weights, dict(optimizer)

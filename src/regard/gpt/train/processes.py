@@ -10,7 +10,7 @@ checkpoint of one can be loaded by the other:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from regard.gpt.config import GPTConfig
 from regard.support.argument_names import named
+from regard.support.arguments import name_of
 from regard.support.printable import readable
 
 KINDS = ("step", "exp_avg", "exp_avg_sq")
@@ -68,12 +69,11 @@ class Processes:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
-                state = {
-                    kind: _placed(kind, tensors[f"optimizer.{kind}.{name}"], parameter, optimizer)
-                    for kind in KINDS
-                    if f"optimizer.{kind}.{name}" in tensors  # a frozen parameter has none
-                }
-                if state:
+                if kinds := optimizer_state(tensors, name):
+                    state = {kind: value.to(parameter.device, copy=True) for kind, value in kinds.items()}
+                    is_fused = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
+                    if not is_fused:  # then AdamW counts its steps on the CPU
+                        state["step"] = kinds["step"].to("cpu", copy=True)
                     optimizer.state[parameter] = state
 
     def broadcast(self, value: Any) -> Any:
@@ -89,31 +89,36 @@ class Processes:
         self.any(False)
 
 
+def optimizer_state(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The state of AdamW for a parameter, by kind; {} for one that is frozen, and before the first step."""
+    keys = {kind: f"optimizer.{kind}.{name}" for kind in KINDS}
+    return {kind: tensors[key] for kind, key in keys.items() if key in tensors}
+
+
 def check_full_state(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """A full state must have exactly the names, shapes and dtypes of this model: nothing is broadcast or converted."""
     expected: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for name, parameter in model.named_parameters():
         expected[f"model.{name}"] = parameter.dtype, tuple(parameter.shape)
-        if any(f"optimizer.{kind}.{name}" in tensors for kind in KINDS):
+        if optimizer_state(tensors, name):
             expected[f"optimizer.step.{name}"] = torch.float32, ()
             expected[f"optimizer.exp_avg.{name}"] = expected[f"model.{name}"]
             expected[f"optimizer.exp_avg_sq.{name}"] = expected[f"model.{name}"]
     stored = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     for name in dict.fromkeys([*expected, *stored]):
         if stored.get(name) != expected.get(name):
+            is_now, needed = (
+                "nothing" if kind is None else f"{kind[1]} of {name_of(kind[0])}"
+                for kind in (stored.get(name), expected.get(name))
+            )
             raise ValueError(
-                f"{path}: {readable(name)} is {_described(stored.get(name))}; this model needs "
-                f"{_described(expected.get(name))}. Nothing was loaded; resume with the model that the run began with, "
-                "or start over (--fresh, resume=False)"
+                f"{path}: {readable(name)} is {is_now}; this model needs {needed}. Nothing was loaded; resume with the "
+                "model that the run began with, or start over (--fresh, resume=False)"
             )
 
 
 def find_device(name: torch.device | str | None = None) -> torch.device:
-    """The device of that name; without one, a GPU if there is one. A device that cannot compute is a ValueError.
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
+    """The device of that name; without one, a GPU if there is one. A device that cannot compute is a ValueError."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
@@ -123,25 +128,11 @@ def find_device(name: torch.device | str | None = None) -> torch.device:
         if not available:
             raise ValueError("there is no CUDA device here; try --device cpu")
         if (device.index or 0) >= available:
-            raise ValueError(
-                f"{named('device', device)} is not here: there are {available} GPUs, "
-                f"from cuda:0 to cuda:{available - 1}"
-            )
+            there = f"there are {available} GPUs, from cuda:0 to cuda:{available - 1}"
+            raise ValueError(f"{named('device', device)} is not here: {there}")
         return device
     try:
         torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise ValueError(f"nothing can be computed on {named('device', device)} here; try cpu") from None
     return device
-
-
-def _described(tensor: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
-    return "nothing" if tensor is None else f"{tensor[1]} of {str(tensor[0]).removeprefix('torch.')}"
-
-
-def _placed(kind: str, value: Tensor, parameter: Tensor, optimizer: Optimizer) -> Tensor:
-    """Optimizer state where AdamW expects it: its step count is on the CPU unless the optimizer is fused."""
-    if kind == "step":
-        fused = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
-        return value.to(parameter.device if fused else "cpu", copy=True)
-    return value.to(parameter.device, parameter.dtype, copy=True)

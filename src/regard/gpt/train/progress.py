@@ -18,9 +18,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     """A bar with loss, tokens per second and remaining time; with shown=False nothing is printed."""
 
     def __init__(self, steps: int, start: int, shown: bool) -> None:
-        self.steps, self.shown, self.step = steps, shown, start
+        self.steps, self.shown = steps, shown
         self._bar: Any = None
-        self._task: Any = None
         self._printed = time.monotonic()
         self._speed = 0.0  # steps per second
         if shown and sys.stderr.isatty():
@@ -42,24 +41,19 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
     def update(self, line: Mapping[str, Any], seconds_per_step: float) -> None:
         """Show a step by its line of the log."""
-        self.step = line["step"]
-        speed = 1 / max(seconds_per_step, 1e-9)
-        self._speed = speed if not self._speed else 0.8 * self._speed + 0.2 * speed
-        text = f"loss {line['loss']:.3f} · {line['tokens_per_second']:,.0f} tokens/s · {self.remaining} left"
+        step, speed = line["step"], 1 / max(seconds_per_step, 1e-9)
+        self._speed = 0.8 * self._speed + 0.2 * speed if self._speed else speed
+        remaining = duration((self.steps - step) / self._speed)
+        text = f"loss {line['loss']:.3f} · {line['tokens_per_second']:,.0f} tokens/s · {remaining} left"
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.step, description=text)
-        elif self.shown and (time.monotonic() - self._printed > LINE_INTERVAL or self.step == self.steps):
+            self._bar.update(self._task, completed=step, description=text)
+        elif time.monotonic() - self._printed > LINE_INTERVAL or step == self.steps:
             self._printed = time.monotonic()
-            self.print(f"step {self.step:,} of {self.steps:,} · {text}")
+            self.print(f"step {step:,} of {self.steps:,} · {text}")
         if "val_loss" in line:
-            self.print(f"step {self.step:,} · validation loss {line['val_loss']:.4f}")
+            self.print(f"step {step:,} · validation loss {line['val_loss']:.4f}")
         if "sample" in line:
-            self.print(f"step {self.step:,} · {' '.join(line['sample'].split())}")
-
-    @property
-    def remaining(self) -> str:
-        """The remaining time."""
-        return duration((self.steps - self.step) / self._speed) if self._speed else "?"
+            self.print(f"step {step:,} · {' '.join(line['sample'].split())}")
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""
@@ -78,14 +72,8 @@ def note(text: str, shown: bool) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a readable unit.
-
-    >>> duration(7.0), duration(67.0), duration(4000.0)
-    ('7 s', '1 min 07 s', '1 h 06 min')
-    """
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    if total < 3600:
-        return f"{total // 60} min {total % 60:02d} s"
-    return f"{total // 3600} h {total % 3600 // 60:02d} min"
+    """Seconds in a readable unit: 7 s, 1 min 07 s, 1 h 06 min."""
+    minutes, seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from regard.gpt.train import state
 from regard.gpt.train.hashes import HASHES, FileHashes, check_types
-from regard.gpt.train.optimizer import learning_rate_at
-from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions
+from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions, learning_rate_at
 from regard.gpt.train.processes import check_full_state
-from regard.gpt.train.state import BEST, MODEL
+from regard.gpt.train.state import BEST, MODEL, Json
 
 
 @dataclass
@@ -25,14 +23,12 @@ class Resumption:
     """What every process must know of how a run begins."""
 
     checkpoint: state.Checkpoint | None = None  # None for a new run
-    best: dict[str, Any] = field(default_factory=dict)  # the lowest validation loss so far, and its step
+    best: Json = field(default_factory=dict)  # the lowest validation loss so far, and its step
     rewrite_best: bool = False  # best/ is damaged, and the checkpoint has its weights
     notes: list[str] = field(default_factory=list)
 
 
-def find(
-    out: Path, settings: dict[str, Any], options: FitOptions, model: nn.Module
-) -> tuple[Resumption, dict[str, Tensor]]:
+def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tuple[Resumption, dict[str, Tensor]]:
     """How a run in `out` begins, and the tensors to load; a ValueError if what is there is of another run, or damaged.
 
     A damaged checkpoint is set aside under another name, and the run resumes from the newest intact one.
@@ -46,20 +42,20 @@ def find(
     result = Resumption(checkpoint, checkpoint.best)
     hashes = FileHashes.read(out)
     _check_best(hashes, checkpoint, result)
-    damaged = _check_model(hashes, result)
+    _check_directory(hashes, MODEL)
+    damaged = [out / path for path in hashes.changed(MODEL) if (out / path).exists()]
 
+    for path in damaged:  # or the tokenizer's files would be kept
+        path.unlink()
+        result.notes.append(f"{path} is damaged, or was changed; it is written again with the model")
     for path, reason in found.damaged.items():
-        aside = state.set_aside(path)
+        aside = path.replace(path.with_name(f"{path.name}.damaged"))  # neither read nor overwritten
         result.notes.append(f"{reason}. Resuming from {checkpoint.path.name}; the other is now {aside.name}")
-    for name in damaged:  # or the tokenizer's files would be kept
-        (out / name).unlink()
     result.notes += [*_unchecked(out, checkpoint, hashes), *lengthened]
     return result, found.tensors
 
 
-def _check_settings(
-    out: Path, checkpoint: state.Checkpoint, settings: dict[str, Any], options: FitOptions
-) -> list[str]:
+def _check_settings(out: Path, checkpoint: state.Checkpoint, settings: Json, options: FitOptions) -> list[str]:
     """The settings must be those of the checkpoint, but a finished run may get more steps; the note that says so."""
     before = {**RECIPE_DEFAULTS, **checkpoint.settings}
     steps, warmup, notes = before.get("steps"), before.get("warmup"), list[str]()
@@ -73,21 +69,20 @@ def _check_settings(
             f"{options.final_learning_rate:.3g}"
         ]
     different = state.differences(before, settings)
-    if not different:
-        return notes
-    model = out / MODEL
-    fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
-    raise ValueError(
-        f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
-        f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
-    )
+    if different:
+        model = out / MODEL
+        fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
+        raise ValueError(
+            f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
+            f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
+        )
+    return notes
 
 
 def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resumption) -> None:
     """best/ must be what the run wrote; where its weights can be had again, it is written again."""
-    directory, recorded = hashes.out / BEST, hashes.recorded(BEST)
-    _check_directory(directory, recorded)
-    changed = hashes.changed(BEST)
+    _check_directory(hashes, BEST)
+    directory, recorded, changed = hashes.out / BEST, hashes.recorded(BEST), hashes.changed(BEST)
     best = hashes.best if recorded else checkpoint.best
     if recorded and not changed:
         result.best = best  # it may be newer than the checkpoint
@@ -101,26 +96,15 @@ def _check_best(hashes: FileHashes, checkpoint: state.Checkpoint, result: Resump
             result.best = {}
             result.notes.append(f"{what}; the next evaluation writes it again")
         else:
-            raise ValueError(
-                f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or remove {directory}: the "
-                "run then resumes, and the next evaluation writes it again"
-            )
+            remedy = f"remove {directory}: the run then resumes, and the next evaluation writes it again"
+            raise ValueError(f"{what}: it does not have the hash in {HASHES}. Restore it from a copy, or {remedy}")
 
 
-def _check_model(hashes: FileHashes, result: Resumption) -> list[str]:
-    """The damaged files of model/, which is written again at the end in any case."""
-    _check_directory(hashes.out / MODEL, hashes.recorded(MODEL))
-    damaged = [path for path in hashes.changed(MODEL) if (hashes.out / path).exists()]
-    result.notes += [
-        f"{hashes.out / path} is damaged, or was changed; it is written again with the model" for path in damaged
-    ]
-    return damaged
-
-
-def _check_directory(path: Path, files: list[str]) -> None:
+def _check_directory(hashes: FileHashes, name: str) -> None:
+    path = hashes.out / name
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} must be a directory of this run, but is a file; move it away, then resume")
-    check_types(path.parent, files)
+    check_types(hashes.out, hashes.recorded(name))
 
 
 def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> Iterator[str]:
@@ -134,6 +118,6 @@ def _unchecked(out: Path, checkpoint: state.Checkpoint, hashes: FileHashes) -> I
     elif without:
         them = "it" if len(without) == 1 else "them"
         yield f"{' and '.join(without)} in {out} cannot be checked: {HASHES} has no hashes of {them}"
-    if state.log_before(out / state.LOG, checkpoint) is None:
-        log = out / state.LOG
+    log = out / state.LOG
+    if state.log_before(log, checkpoint) is None:
         yield f"{log} has no lines up to step {checkpoint.step:,}, as if it had been removed; it begins after it"

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -33,6 +33,9 @@ class Damaged(ValueError):
     """A checkpoint is not what the run wrote, or not of this run."""
 
 
+Json: TypeAlias = "dict[str, Any]"
+
+
 class LogMark(NamedTuple):
     """The part of the log that was written before a checkpoint."""
 
@@ -45,8 +48,8 @@ class Checkpoint(NamedTuple):
 
     path: Path
     step: int
-    settings: dict[str, Any]  # of the run: recipe, config, data, tokenizer
-    best: dict[str, Any]  # the lowest validation loss so far, and its step
+    settings: Json  # of the run: recipe, config, data, tokenizer
+    best: Json  # the lowest validation loss so far, and its step
     log: LogMark | None  # None in the format without hashes
 
 
@@ -59,13 +62,7 @@ class Resumable(NamedTuple):
 
 
 def save_checkpoint(
-    out: Path,
-    step: int,
-    tensors: Mapping[str, Tensor],
-    settings: dict[str, Any],
-    best: dict[str, Any],
-    keep: int,
-    log: LogMark,
+    out: Path, step: int, tensors: Mapping[str, Tensor], settings: Json, best: Json, keep: int, log: LogMark
 ) -> Path:
     """Write a checkpoint; once it is on the disk, remove all but the last `keep`."""
     path = out / f"checkpoint-{step:08d}.safetensors"
@@ -103,15 +100,11 @@ def newest(out: Path) -> Resumable | None:
         except Damaged as error:
             damaged[path] = str(error)
     if intact is not None:
-        raise ValueError(
-            f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it: the "
-            f"run then resumes from {intact.name}, and the log begins after it"
-        )
+        problem = f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it"
+        raise ValueError(f"{problem}: the run then resumes from {intact.name}, and the log begins after it")
     if damaged:
-        raise ValueError(
-            f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. Restore one from a copy, or start over "
-            "(--fresh, resume=False)"
-        )
+        remedy = "Restore one from a copy, or start over (--fresh, resume=False)"
+        raise ValueError(f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. {remedy}")
     return None
 
 
@@ -132,19 +125,18 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, Tensor]]:
     if form is None:
         raise Damaged(f"{path.name} is no checkpoint of a run: it has no 'form'")
     if form not in (FORMAT, WITHOUT_HASH):
-        raise ValueError(
-            f"{path} was written by another version of regard (format {readable(form)}, here {FORMAT}), or is damaged; "
-            "resume with that version, or move the file away: the run then resumes from the checkpoint before it"
-        )
+        problem = f"was written by another version of regard (format {readable(form)}, here {FORMAT}), or is damaged"
+        remedy = "move the file away: the run then resumes from the checkpoint before it"
+        raise ValueError(f"{path} {problem}; resume with that version, or {remedy}")
     if form == FORMAT and stored != hash_tensors(tensors, metadata):
         raise Damaged(f"{path.name} is damaged: its content does not have the hash that is stored in it")
     try:
         step, settings, best = int(metadata["step"]), json.loads(metadata["told"]), json.loads(metadata["best"])
         log = LogMark(*json.loads(metadata["log"])) if form == FORMAT else None
+        is_best = best == {} or [type(best[name]) for name in ("step", "val_loss")] == [int, float]
     except (KeyError, ValueError, TypeError, RecursionError):
         raise Damaged(f"{path.name} is damaged: its step, settings or best loss cannot be read") from None
-    is_best = isinstance(best, dict) and [type(best.get(name)) for name in ("step", "val_loss")] == [int, float]
-    if not isinstance(settings, dict) or not (is_best or best == {}):
+    if not isinstance(settings, dict) or not is_best:
         raise Damaged(f"{path.name} is damaged: its settings or best loss are of another type")
     if step != step_of(path):
         raise Damaged(f"{path.name} is damaged, or renamed: it holds step {step}")
@@ -170,11 +162,6 @@ def log_before(path: Path, checkpoint: Checkpoint) -> bytes | None:
             return None
     short = f"{len(content):,} bytes, but had {mark.size:,}" if len(content) < mark.size else "other lines than it had"
     raise Damaged(f"{path.name} has {short} when {checkpoint.path.name} was written")
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a checkpoint that cannot be used, so that it is neither read nor overwritten."""
-    return path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -212,9 +199,8 @@ def locked(out: Path) -> Iterator[None]:
         except ImportError:  # Windows
             pass
         except OSError:
-            raise ValueError(
-                f"another run is at work in {out}; wait for it, stop it, or choose another directory"
-            ) from None
+            remedy = "wait for it, stop it, or choose another directory"
+            raise ValueError(f"another run is at work in {out}; {remedy}") from None
         for directory in (out, out / MODEL, out / BEST):
             for temporary in directory.glob(".*.partial"):
                 temporary.unlink(missing_ok=True)
@@ -227,7 +213,7 @@ class Log:
     def __init__(self, path: Path, checkpoint: Checkpoint | None) -> None:
         self.path = path
         content = (log_before(path, checkpoint) if checkpoint is not None else None) or b""
-        self.last: dict[str, Any] = (_parse_lines(path, content) or [{}])[-1]
+        self.last: Json = (_parse_lines(path, content) or [{}])[-1]
         self._digest, self._size = hashlib.sha256(content), len(content)
         with atomically(path) as temporary:
             temporary.write_bytes(content)
@@ -248,37 +234,32 @@ class Log:
         return LogMark(self._size, self._digest.hexdigest())
 
 
-def read_log(path: Path | str) -> list[dict[str, Any]]:
+def read_log(path: Path | str) -> list[Json]:
     """The lines of a log, without an incomplete last line of a killed run; any other damage is a ValueError."""
     path = Path(path)
     check_types(path.parent, [path.name])
     return _parse_lines(path, path.read_bytes()) if path.exists() else []
 
 
-def _parse_lines(path: Path, content: bytes) -> list[dict[str, Any]]:
-    raw_lines = content.split(b"\n")
-    lines: list[dict[str, Any]] = []
+def _parse_lines(path: Path, content: bytes) -> list[Json]:
+    raw_lines, lines = content.split(b"\n"), list[Json]()
     for number, raw in enumerate(raw_lines, 1):
-        line = _parse_line(raw)
-        if line is not None:
+        if (line := _parse_line(raw)) is not None:
             lines.append(line)
         elif number < len(raw_lines) or not b'{"step": '.startswith(raw[:9]):  # else a killed run was writing it
-            raise ValueError(
-                f"{path} is damaged: line {number} must be a JSON object with step and loss, but is "
-                f"{readable(raw[:60].decode(errors='replace'))!r}; restore the file from a copy, or remove it"
-            )
+            text, remedy = readable(raw[:60].decode(errors="replace")), "restore the file from a copy, or remove it"
+            rule = f"line {number} must be a JSON object with step and loss, but is {text!r}"
+            raise ValueError(f"{path} is damaged: {rule}; {remedy}")
     return lines
 
 
-def _parse_line(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(line, dict) or type(line.get("step")) is not int:
-        return None
-    numbers = (line.get("loss"), line.get("val_loss", 0.0), line.get("time", 0.0))
-    return line if all(isinstance(n, int | float) for n in numbers) else None
+def _parse_line(raw: bytes) -> Json | None:
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        line: Json = json.loads(raw)
+        numbers = [line["loss"], line.get("val_loss", 0.0), line.get("time", 0.0)]
+        if type(line["step"]) is int and all(isinstance(n, int | float) for n in numbers):
+            return line
+    return None
 
 
 def _short(value: Any) -> str:
