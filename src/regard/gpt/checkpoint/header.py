@@ -1,11 +1,10 @@
-"""Headers of safetensors files and JSON files, checked before anything is allocated.
-
-A safetensors file lists its tensors in a header. `read_header` reads that header alone and refuses a file whose header
-and size do not agree.
-"""
+"""Headers of safetensors files and JSON files, checked before anything is allocated."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -51,28 +50,21 @@ def read_header(path: Path | str) -> dict[str, Stored]:
     """
     path = Path(path)
     size = path.stat().st_size
-    if size == 0:
-        _refuse(path, "the file is empty", DOWNLOAD)
-    with path.open("rb") as file:
-        start = file.read(8)
-        if len(start) < 8:
-            _refuse(path, f"a safetensors file starts with 8 bytes, and this one has {size}", DOWNLOAD)
-        length = int.from_bytes(start, "little")
+    with _refusals_of(path), path.open("rb") as file:
+        if size < 8:
+            _refuse(f"a safetensors file starts with 8 bytes, and this one has {size}" if size else "the file is empty")
+        length = int.from_bytes(file.read(8), "little")
         if length > size - 8:
             what = f"the header should have {length:,} bytes, but only {size - 8:,} follow"
-            _refuse(path, what, f"{DOWNLOAD}, and see that it is a safetensors file")
-        if length > LONGEST_HEADER:
-            what = f"the header has {length:,} bytes, more than the {LONGEST_HEADER:,} that any model needs"
-            _refuse(path, what, UNTRUSTED)
-        header = _parse_object(path, file.read(length), "the header")
-    _check_metadata(path, header.pop("__metadata__", {}))
-    tensors: dict[str, Stored] = {}
-    ranges: list[tuple[int, int, str]] = []
-    for name, entry in header.items():
-        tensors[name], (begin, end) = _parse_entry(path, name, entry)
-        ranges.append((begin, end, name))
-    _check_ranges(path, sorted(ranges), size - 8 - length)
-    return tensors
+            _refuse(what, f"{DOWNLOAD}, and see that it is a safetensors file")
+        _check_length("the header", length)
+        header = _parse_object(file.read(length), "the header")
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            _refuse("__metadata__ must be a JSON object of texts")
+        entries = {name: _parse_entry(readable(name), entry) for name, entry in header.items()}
+        _check_ranges(sorted((*place, readable(name)) for name, (_, place) in entries.items()), size - 8 - length)
+    return {name: stored for name, (stored, _) in entries.items()}
 
 
 def read_json(path: Path | str) -> dict[str, Any]:
@@ -85,53 +77,55 @@ def read_json(path: Path | str) -> dict[str, Any]:
     {'n_layer': 12}
     """
     path = Path(path)
-    size = path.stat().st_size
-    if size > LONGEST_HEADER:
-        what = f"the file has {size:,} bytes, more than the {LONGEST_HEADER:,} that any model needs"
-        _refuse(path, what, UNTRUSTED)
-    return _parse_object(path, path.read_bytes(), "the file")
+    with _refusals_of(path):
+        _check_length("the file", path.stat().st_size)
+        return _parse_object(path.read_bytes(), "the file")
 
 
-def _refuse(path: Path, what: str, remedy: str) -> NoReturn:
-    raise ValueError(f"{path}: {what}; {remedy}. Nothing was loaded.")
-
-
-def _parse_object(path: Path, raw: bytes, what: str) -> dict[str, Any]:
+@contextmanager
+def _refusals_of(path: Path) -> Iterator[None]:
+    """Put the name of the file before the errors about what it holds."""
     try:
-        header = parse_json(raw)
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}. Nothing was loaded.") from None
+
+
+def _refuse(what: str, remedy: str = DOWNLOAD) -> NoReturn:
+    raise ValueError(f"{what}; {remedy}")
+
+
+def _check_length(what: str, length: int) -> None:
+    if length > LONGEST_HEADER:
+        _refuse(f"{what} has {length:,} bytes, more than the {LONGEST_HEADER:,} that any model needs", UNTRUSTED)
+
+
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        content = parse_json(raw)
     except ValueError as error:  # not UTF-8, not JSON, too large or too deep
-        _refuse(path, f"{what} is no JSON of the kind that belongs here: {readable(error, 160)}", DOWNLOAD)
-    if not isinstance(header, dict):
-        _refuse(path, f"{what} must be a JSON object, but is a {type(header).__name__}", DOWNLOAD)
-    return header
+        _refuse(f"{what} is no JSON of the kind that belongs here: {readable(error, 160)}")
+    if not isinstance(content, dict):
+        _refuse(f"{what} must be a JSON object, but is a {type(content).__name__}")
+    return content
 
 
-def _check_metadata(path: Path, metadata: object) -> None:
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        _refuse(path, "__metadata__ must be a JSON object of texts", DOWNLOAD)
-
-
-def _parse_entry(path: Path, name: str, entry: object) -> tuple[Stored, tuple[int, int]]:
+def _parse_entry(name: str, entry: object) -> tuple[Stored, tuple[int, int]]:
     """The entry of one tensor, and where its bytes begin and end."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        _refuse(path, f"{readable(name)} must have dtype, shape and data_offsets, and nothing else", DOWNLOAD)
+        _refuse(f"{name} must have dtype, shape and data_offsets, and nothing else")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        what = f"{readable(name)} has dtype {readable(dtype)}, which is none of {', '.join(DTYPES)}"
-        _refuse(path, what, "convert it to one of these")
+        known = ", ".join(DTYPES)
+        _refuse(f"{name} has dtype {readable(dtype)}, which is none of {known}", "convert it to one of these")
     if not _are_sizes(shape) or len(shape) > MOST_AXES:
-        what = f"{readable(name)} has shape {readable(shape)}, which is no list of up to {MOST_AXES} whole numbers"
-        _refuse(path, what, DOWNLOAD)
+        _refuse(f"{name} has shape {readable(shape)}, which is no list of up to {MOST_AXES} whole numbers")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        what = f"{readable(name)} has data_offsets {readable(offsets)}, which must be a begin and an end after it"
-        _refuse(path, what, DOWNLOAD)
-    nbytes = DTYPES[dtype].itemsize
-    for axis in shape:
-        nbytes *= axis  # Python integers do not overflow
+        _refuse(f"{name} has data_offsets {readable(offsets)}, which must be a begin and an end after it")
     begin, end = offsets
-    if nbytes != end - begin:
-        what = f"{readable(name)}, {tuple(shape)} of {dtype}, needs {nbytes:,} bytes, but its place has {end - begin:,}"
-        _refuse(path, what, DOWNLOAD)
+    needed, held = DTYPES[dtype].itemsize * math.prod(shape), end - begin
+    if needed != held:
+        _refuse(f"{name}, {tuple(shape)} of {dtype}, needs {needed:,} bytes, but its place has {held:,}")
     return Stored(DTYPES[dtype], tuple(shape)), (begin, end)
 
 
@@ -139,20 +133,18 @@ def _are_sizes(values: object) -> bool:
     return isinstance(values, list) and all(type(n) is int and 0 <= n <= LARGEST for n in values)
 
 
-def _check_ranges(path: Path, ranges: list[tuple[int, int, str]], size: int) -> None:
+def _check_ranges(ranges: list[tuple[int, int, str]], size: int) -> None:
     """The tensors' bytes must fill the rest of the file, without gaps or overlaps."""
     reached = 0
     for begin, end, name in ranges:
         if begin < reached:
-            what = f"{readable(name)} begins at byte {begin:,}, inside another tensor that ends at {reached:,}"
-            _refuse(path, what, UNTRUSTED)
+            _refuse(f"{name} begins at byte {begin:,}, inside another tensor that ends at {reached:,}", UNTRUSTED)
         if begin > reached:
-            what = f"the bytes from {reached:,} to {begin:,}, before {readable(name)}, belong to no tensor"
-            _refuse(path, what, UNTRUSTED)
+            _refuse(f"the bytes from {reached:,} to {begin:,}, before {name}, belong to no tensor", UNTRUSTED)
         reached = end
     if reached > size:
         what = f"the tensors need {reached:,} bytes, but the file has {size:,} for them"
-        _refuse(path, what, f"{DOWNLOAD}: the file is shorter than its header says")
+        _refuse(what, f"{DOWNLOAD}: the file is shorter than its header says")
     if reached < size:
         what = f"the tensors end at byte {reached:,}, but {size - reached:,} more follow"
-        _refuse(path, what, f"{DOWNLOAD}: the file is longer than its header says")
+        _refuse(what, f"{DOWNLOAD}: the file is longer than its header says")

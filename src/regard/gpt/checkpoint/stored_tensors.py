@@ -41,7 +41,7 @@ class StoredTensor(NamedTuple):
 
 
 def open_tensors(file: Path) -> Any:
-    """A safetensors file whose header was checked, opened by the library."""
+    """Open a safetensors file whose header was checked."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -97,34 +97,24 @@ def match_tensors(
     config: GPTConfig, kind: str, places: Mapping[str, Place], tensors: Mapping[str, StoredTensor], where: Path
 ) -> dict[str, StoredTensor]:
     """Name in `places` → tensor in a file, each there and of the right shape; else a ValueError lists what is wrong."""
-    available = _without_prefix(tensors, LAYOUTS[kind].prefix, where)
-    if config.tied and HEAD in available and kind != "regard":
+    prefix, available = LAYOUTS[kind].prefix, dict[str, StoredTensor]()
+    for name, tensor in tensors.items():
+        same = available.setdefault(name.removeprefix(prefix), tensor)
+        if same is not tensor:
+            both = f"{readable(same.name)} and {readable(name)}"
+            raise ValueError(f"{where}: {both} are one and the same tensor. {NOTHING_LOADED}")
+    if config.tied and HEAD in available:
         _merge_tied_head(available, places["token_embedding.weight"].name, where)
-    prefix = LAYOUTS[kind].prefix if any(name.startswith(LAYOUTS[kind].prefix) for name in tensors) else ""
     shapes = {place.name: place.shape for place in places.values()}
-    model = _preset_name(config)
-    problems = [
-        *_missing_or_unfit(shapes, available, prefix, model),
-        *(f"{readable(tensor.name)} is not part of {model}" for tensor in _unexpected(shapes, available, kind)),
-    ]
+    has_prefix = any(name.startswith(prefix) for name in tensors)
+    problems = sorted(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)))
     if len(problems) == 1:
         raise ValueError(f"{where.name}: {problems[0]}. {NOTHING_LOADED}")
     if problems:
-        lines = "\n".join(f"  {line}" for line in sorted(problems)[:MOST_LISTED])
+        lines = "\n".join(f"  {line}" for line in problems[:MOST_LISTED])
         more = f"\n  and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
         raise ValueError(f"{where.name}: {len(problems)} tensors do not fit.\n{lines}{more}\n{NOTHING_LOADED}")
     return {name: available[name] for name in shapes}
-
-
-def _without_prefix(tensors: Mapping[str, StoredTensor], prefix: str, where: Path) -> dict[str, StoredTensor]:
-    available: dict[str, StoredTensor] = {}
-    for name, tensor in tensors.items():
-        bare = name.removeprefix(prefix)
-        if bare in available:
-            first = readable(available[bare].name)
-            raise ValueError(f"{where}: {first} and {readable(name)} are one and the same tensor. {NOTHING_LOADED}")
-        available[bare] = tensor
-    return available
 
 
 def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: Path) -> None:
@@ -138,27 +128,22 @@ def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: 
         )
 
 
-def _missing_or_unfit(
+def _problems(
     shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], prefix: str, model: str
 ) -> Iterator[str]:
     for name, shape in shapes.items():
-        tensor = available.get(name)
-        if tensor is None:
+        if name not in available:
             yield f"{prefixed(name, prefix)} is missing; {model} needs it, {shape}"
-        elif tensor.stored.shape != shape:
-            yield f"{readable(tensor.name)} is {tensor.stored.shape}; {model} needs {shape}"
-        elif tensor.stored.dtype not in FLOATS:
-            dtype = str(tensor.stored.dtype).removeprefix("torch.")
-            yield f"{readable(tensor.name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
-
-
-def _unexpected(
-    shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], kind: str
-) -> Iterator[StoredTensor]:
-    """Tensors that the model has not, except the buffers that old files hold."""
+            continue
+        shown, stored = readable(available[name].name), available[name].stored
+        if stored.shape != shape:
+            yield f"{shown} is {stored.shape}; {model} needs {shape}"
+        elif stored.dtype not in FLOATS:
+            dtype = str(stored.dtype).removeprefix("torch.")
+            yield f"{shown} is {dtype}; weights are float64, float32, float16 or bfloat16"
     for name in available.keys() - shapes.keys():
-        if kind == "regard" or not name.endswith(BUFFERS):
-            yield available[name]
+        if not name.endswith(BUFFERS):
+            yield f"{readable(available[name].name)} is not part of {model}"
 
 
 def listed(names: list[str]) -> str:
