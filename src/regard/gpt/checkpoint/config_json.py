@@ -86,18 +86,6 @@ def config_from_transformers(content: Mapping[str, Any], where: str = "config.js
         raise ValueError(f"{where}: {error}. Nothing was loaded.") from error
 
 
-def end_from_transformers(
-    content: Mapping[str, Any], config: GPTConfig, where: str = "generation_config.json"
-) -> int | tuple[int, ...] | None:
-    """The end-of-text tokens of generation_config.json, which takes precedence over config.json in transformers.
-
-    >>> end_from_transformers({"eos_token_id": [7, 9]}, GPTConfig.preset("tiny"))
-    (7, 9)
-    """
-    reader = ConfigReader(content, where)
-    return config.end if content.get("eos_token_id") is None else reader.end(None, config.vocab_size)
-
-
 def _is_gpt2(c: GPTConfig) -> bool:
     plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
     return plain and c.rotary is None and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm
@@ -205,9 +193,8 @@ def _write_llama_family(c: GPTConfig, **more: Any) -> dict[str, Any]:
 def _read_llama(reader: ConfigReader) -> dict[str, Any]:
     bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
     if bias != mlp_bias:
-        reader.refuse(
-            "attention_bias", f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
-        )
+        rule = f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
+        reader.refuse("attention_bias", rule)
     _sliding_window(reader)  # transformers' Llama ignores it
     fields = _read_llama_family(reader, None, end=2, has_kv_heads=False, has_bias=True)
     return fields | {"qkv_bias": bias, "bias": bias}
@@ -269,22 +256,19 @@ def _qwen_window(reader: ConfigReader) -> int | None:
 
 def _rotary(reader: ConfigReader) -> Rotary:
     """transformers 5 writes rope_parameters; earlier versions wrote rope_theta and rope_scaling."""
-    rope = ConfigReader(
-        reader.table("rope_scaling") or reader.table("rope_parameters"), f"{reader.where}: rope_parameters"
-    )
+    content = reader.table("rope_scaling") or reader.table("rope_parameters")
+    rope = ConfigReader(content, f"{reader.where}: rope_parameters")
     for table in (rope, reader):
         if table.number("partial_rotary_factor", 1.0) != 1:
             table.refuse("partial_rotary_factor", "it must be 1: all channels of a head are rotated")
-    named = "rope_type" if "rope_type" in rope.content else "type"
-    kind = rope.one_of(
-        named, ("default", "linear", "llama3"), "default", "other kinds of RoPE scaling are not supported"
-    )
+    kinds, named = ("default", "linear", "llama3"), "rope_type" if "rope_type" in content else "type"
+    kind = rope.one_of(named, kinds, "default", "other kinds of RoPE scaling are not supported")
     base = rope.number("rope_theta", reader.number("rope_theta", 10_000.0))
     if kind == "default":
         return Rotary(base)
 
     def factor_of(name: str) -> float:
-        if name not in rope.content:
+        if name not in content:
             rope.refuse(name, f"{kind} needs one")
         return rope.number(name, 1.0)
 
@@ -306,27 +290,14 @@ def _rope_of(config: GPTConfig) -> dict[str, Any]:
         return {"rope_theta": base, "rope_parameters": {"rope_type": "default", "rope_theta": base}}
     scaling: dict[str, Any] = {"rope_type": "linear", "factor": stretch.factor}
     if stretch.original is not None:
-        scaling = {
-            "rope_type": "llama3",
-            "factor": stretch.factor,
-            "original_max_position_embeddings": stretch.original,
-            "low_freq_factor": stretch.low,
-            "high_freq_factor": stretch.high,
-        }
+        scaling |= {"rope_type": "llama3", "original_max_position_embeddings": stretch.original}
+        scaling |= {"low_freq_factor": stretch.low, "high_freq_factor": stretch.high}
     return {"rope_theta": base, "rope_scaling": scaling, "rope_parameters": {**scaling, "rope_theta": base}}
 
 
 def _read_regard(reader: ConfigReader) -> dict[str, Any]:
     others = ("model_type", "architectures", "dtype")
-    values = {name: value for name, value in reader.content.items() if name not in others}
-    if isinstance(values.get("end"), list):  # JSON has no tuples
-        values["end"] = reader.ids("end", None)
-    if values.get("rotary") is not None:
-        rotary = typed(Rotary, reader.table("rotary"), f"{reader.where}: rotary")
-        if rotary.get("stretch") is not None:
-            rotary["stretch"] = Stretch(**typed(Stretch, rotary["stretch"], f"{reader.where}: stretch"))
-        values["rotary"] = Rotary(**rotary)
-    return typed(GPTConfig, values, reader.where)
+    return typed(GPTConfig, {name: value for name, value in reader.content.items() if name not in others}, reader.where)
 
 
 FAMILIES = {

@@ -79,7 +79,7 @@ class ConfigReader:
 
 
 def typed(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values, checked against the types of a dataclass; one that is a dataclass itself may still be an object."""
+    """The values, checked against the types of a dataclass; an object where one of those is a dataclass is built."""
     hints, reader = get_type_hints(kind), ConfigReader(values, where)
     for name in values:
         if name not in hints:
@@ -94,10 +94,14 @@ def _typed_value(reader: ConfigReader, name: str, hint: Any) -> Any:
     value, allowed = reader.content[name], tuple(get_origin(t) or t for t in get_args(hint) or (hint,))
     if get_origin(hint) is Literal:
         return reader.one_of(name, allowed, None, "these are the values that this version of regard supports")
+    if isinstance(value, dict) and (kinds := [t for t in allowed if is_dataclass(t)]):
+        return kinds[0](**typed(kinds[0], value, f"{reader.where}: {name}"))
+    if isinstance(value, list) and tuple in allowed:  # JSON has no tuples
+        return reader.ids(name, None)
     if int in allowed and type(value) is int and not -LARGEST < value < LARGEST:
         reader.refuse(name, "it must be below 2³¹")
     if type(value) is int and int not in allowed and float in allowed:
         return float(value)
-    if type(value) not in allowed and not (isinstance(value, dict) and any(map(is_dataclass, allowed))):
+    if type(value) not in allowed:
         reader.refuse(name, f"it must be {' or '.join(t.__name__ for t in allowed)}")
     return value

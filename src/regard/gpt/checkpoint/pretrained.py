@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.gpt.checkpoint import model_directory
-from regard.gpt.checkpoint.config_json import config_from_transformers, end_from_transformers
+from regard.gpt.checkpoint.config_json import config_from_transformers
+from regard.gpt.checkpoint.config_reader import ConfigReader
 from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import (
@@ -114,9 +115,9 @@ def _read_config(directory: Path) -> tuple[GPTConfig, dict[str, Any]]:
         raise ValueError(f"{directory} has no config.json; {remedy} {NOTHING_LOADED}")
     content = read_json(path)
     config = config_from_transformers(content, str(path))
-    generation = directory / "generation_config.json"
-    if generation.is_file():
-        config = config.with_(end=end_from_transformers(read_json(generation), config, str(generation)))
+    generation = directory / "generation_config.json"  # it takes precedence in transformers, too
+    if generation.is_file() and (ends := read_json(generation)).get("eos_token_id") is not None:
+        config = config.with_(end=ConfigReader(ends, str(generation)).end(None, config.vocab_size))
     return config, content
 
 
