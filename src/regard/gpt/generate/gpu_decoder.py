@@ -12,7 +12,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,11 +21,10 @@ from torch import Tensor
 from triton.errors import TritonError
 
 from regard.attention.masks import padding
-from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
+from regard.gpt.generate.module_calls import model_fingerprint
 from regard.gpt.generate.options import SamplingOptions
 from regard.gpt.generate.sample import choose
-from regard.gpt.generate.unmodified import model_fingerprint
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -35,6 +33,7 @@ PROMPT_MULTIPLE = 64  # prompts are padded to a multiple of this, so that one gr
 CAPACITY_MULTIPLE = 256  # and the cache to a multiple of this
 
 _capture_lock = threading.RLock()  # torch captures on one stream
+_kept: weakref.WeakKeyDictionary[GPT, CapturedGraphs] = weakref.WeakKeyDictionary()
 _unsupported: set[tuple[Any, ...]] = set()  # models and batch sizes whose kernels do not compile
 
 
@@ -68,7 +67,7 @@ def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
 
 
 class GraphDecoder:
-    """Tokens for a batch of texts on a GPU; a regard.gpt.generate.generate.Decoder."""
+    """Tokens for a batch of texts on a GPU."""
 
     tokens_per_call = 16
 
@@ -88,7 +87,7 @@ class GraphDecoder:
         self.weights = [p.data for p in model.parameters()]
         # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
         padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
-        self.graphs = graphs_for(self, model, (batch, padded, sampling, model.config), state)
+        self.graphs = graphs_for(self, model, (batch, padded, sampling), state)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens, and choose the first token of each row."""
@@ -109,71 +108,51 @@ class GraphDecoder:
             )
         graphs = self.graphs
         graphs.run_until(end)
-        tokens = HostCopy(graphs.step.tokens[self.returned : end])
+        source = graphs.step.tokens[self.returned : end]
+        tokens = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+        tokens.copy_(source, non_blocking=True)
+        copied = graphs.record_event()
         graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
-        result = tokens.wait()
+        if copied is not None:
+            copied.synchronize()
         self.returned = end
         if end == self.limit:
             graphs.user = None
-        return result
-
-
-class HostCopy:
-    """An asynchronous copy of a tensor from the GPU to the host; later GPU work does not delay it."""
-
-    def __init__(self, source: Tensor) -> None:
-        self.copy = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
-        self.copy.copy_(source, non_blocking=True)
-        self.event = torch.cuda.current_stream(source.device).record_event() if source.is_cuda else None
-
-    def wait(self) -> Tensor:
-        """The copy, once it is complete."""
-        if self.event is not None:
-            self.event.synchronize()
-        return self.copy
+        return tokens
 
 
 def graphs_for(
-    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions, GPTConfig], state: list[object]
+    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions], state: list[object]
 ) -> CapturedGraphs:
     """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
     with _capture_lock:
-        kept = _kept.get(model)
+        graphs = _kept.get(model)
         # The values of weights may change under a graph, but not their addresses.
-        if kept is None or kept.key != key or kept.graphs.in_use or kept.state != state:
-            kept = None
+        if graphs is None or graphs.key != key or graphs.in_use or graphs.state != state:
+            graphs = None
             _kept.pop(model, None)  # free the old buffers before allocating new ones
             # The graphs are freed with their model, so they must not keep it alive.
-            kept = _kept[model] = KeptGraphs(CapturedGraphs(cast("GPT", weakref.proxy(model)), *key[:3]), key, state)
-        kept.graphs.user = weakref.ref(user)
-        return kept.graphs
-
-
-@dataclass
-class KeptGraphs:
-    """A model's graphs, what they were captured for, and the model's fingerprint at that time."""
-
-    graphs: CapturedGraphs
-    key: tuple[int, int, SamplingOptions, GPTConfig]
-    state: list[object]
-
-
-_kept: weakref.WeakKeyDictionary[GPT, KeptGraphs] = weakref.WeakKeyDictionary()
+            graphs = _kept[model] = CapturedGraphs(cast("GPT", weakref.proxy(model)), key, state)
+        graphs.user = weakref.ref(user)
+        return graphs
 
 
 class CapturedGraphs:
-    """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step."""
+    """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step.
+
+    key: what they are captured for: batch size, capacity and sampling. state: the model's fingerprint at that time.
+    """
 
     last_event: torch.cuda.Event | None = None  # after all GPU work so far
 
     # Tensors made in inference mode cannot be written to outside it; these buffers are used in every mode.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __init__(self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions) -> None:
-        self.model, self.sampling = model, sampling
-        self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
-        device = self.step.x.device
-        self.noise = torch.zeros(capacity + 1, batch, device=device)
+    def __init__(self, model: GPT, key: tuple[int, int, SamplingOptions], state: list[object]) -> None:
+        self.model, self.key, self.state = model, key, state
+        batch, capacity, self.sampling = key
+        self.step = GPUStep(model, batch, capacity, greedy=self.sampling.greedy)
+        self.noise = torch.zeros(capacity + 1, batch, device=self.step.x.device)
         self.count = 0  # tokens computed so far, of each row
         self.user: weakref.ref[GraphDecoder] | None = None
         self.prefills: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
@@ -183,7 +162,7 @@ class CapturedGraphs:
         with torch.cuda.device_of(self.step.x):
             self.step.embed_next(chosen=True)
             self.step.score()
-            self.step.embed_next(chosen=not sampling.greedy)
+            self.step.embed_next(chosen=not self.sampling.greedy)
 
     @property
     def in_use(self) -> bool:
@@ -213,7 +192,7 @@ class CapturedGraphs:
         else:
             graph.replay()
         self.count = 1
-        self._record_event()
+        self.record_event()
 
     @torch.no_grad()
     def run_until(self, n: int) -> None:
@@ -225,16 +204,18 @@ class CapturedGraphs:
             else:
                 self.decode.replay()
             self.count += 1
-        self._record_event()
+        self.record_event()
 
     def _wait_for_earlier_work(self) -> None:
         """Order what follows after all earlier work, which may be on another stream."""
         if self.last_event is not None:
             torch.cuda.current_stream(self.step.x.device).wait_event(self.last_event)
 
-    def _record_event(self) -> None:
+    def record_event(self) -> torch.cuda.Event | None:
+        """Mark the end of the GPU work so far."""
         if self.step.x.is_cuda:
             self.last_event = torch.cuda.current_stream(self.step.x.device).record_event()
+        return self.last_event
 
     def __del__(self) -> None:
         """Free the buffers only when no graph runs in them any more."""

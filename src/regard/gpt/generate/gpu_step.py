@@ -18,7 +18,7 @@ from regard.attention.layer import MultiHeadAttention
 from regard.gpt.block import Norm, Product
 from regard.gpt.generate.gpu_attention_kernel import attend_one
 from regard.gpt.generate.gpu_kernels import add_and_norm, embed, linear_one, linear_some
-from regard.gpt.generate.unmodified import is_unmodified
+from regard.gpt.generate.module_calls import is_unmodified
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
