@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from operator import itemgetter
 from typing import Any, Literal
 
 from regard.attention.positions import Rotary
@@ -15,7 +16,7 @@ from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 from regard.support.arguments import check_dropout, check_heads, check_whole
 
-_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")
+_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")  # the first fields, in their order
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,8 @@ class GPTConfig:
         check_whole(**sizes, num_kv_heads=self.kv_heads, d_ff=self.inner)
         check_dropout(self.dropout)
         check_heads(self.d_model, self.num_heads)
-        for name, value, known in (
-            ("norm", self.norm, ("layer", "rms")),
-            ("feed_forward", self.feed_forward, tuple(ACTIVATIONS)),
-        ):
-            if value not in known:
+        for name, known in (("norm", ("layer", "rms")), ("feed_forward", tuple(ACTIVATIONS))):
+            if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
         if not 0 < self.norm_eps < 1:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0 and below 1; 1e-5 is usual")
@@ -120,11 +118,7 @@ class GPTConfig:
         return replace(PRESETS[name], **changes)
 
 
-def _of_sizes(sizes: dict[str, Any]) -> GPTConfig:
-    return GPTConfig(**{name: sizes[name] for name in _SIZES}, end=50256)
-
-
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
-    **{name: _of_sizes({**size}) for name, size in GPT2_CONFIGS.items()},
+    **{name: GPTConfig(*itemgetter(*_SIZES)(sizes), end=50256) for name, sizes in GPT2_CONFIGS.items()},
 }

@@ -24,7 +24,7 @@ from regard.gpt.generate.options import GenerateOptions, StreamOptions
 from regard.gpt.loss import next_token_loss
 from regard.gpt.option_table import with_keywords
 from regard.steps import step
-from regard.support.arguments import autocast_dtype, check_length, tensor_remedy
+from regard.support.arguments import autocast_dtype, check_length, describe_tensor, tensor_remedy
 from regard.support.super_init import explain_in_subclasses
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class GPT(nn.Module):
         if self.position_embedding is None:
             raise ValueError("this model has rotary positions; there is no position embedding to initialise")
         weight = self.position_embedding.weight
-        length, width = weight.shape
-        weight.copy_(0.02 * 2**0.5 * sinusoidal(length, width, weight.device))
+        weight.copy_(0.02 * 2**0.5 * sinusoidal(*weight.shape, weight.device))
 
     def forward(
         self,
@@ -148,8 +147,7 @@ class GPT(nn.Module):
         >>> round(model.loss(ids[:, :-1], ids[:, 1:]).item())  # untrained: near log 4096
         8
         """
-        x = self.hidden(ids)
-        return next_token_loss(x.flatten(0, 1), self.head_weight, targets.flatten())
+        return next_token_loss(self.hidden(ids).flatten(0, 1), self.head_weight, targets.flatten())
 
     @property
     def is_subclassed(self) -> bool:
@@ -214,10 +212,8 @@ class GPT(nn.Module):
             remedy = encoded if isinstance(ids, str) else tensor_remedy("ids", ids)
             raise ValueError(f"ids must be a tensor of shape (B, T), not {type(ids).__name__}; {remedy}")
         if ids.dim() != 2 or ids.is_floating_point():
-            raise ValueError(
-                f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "
-                f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
-            )
+            rule = f"ids must be whole numbers of shape (B, T), but are {describe_tensor(ids)}"
+            raise ValueError(f"{rule}; one text is torch.tensor([[…]])")
         check_length(start + ids.shape[1], self.config.context_length, what="model")
         # On a GPU, the check would wait for all queued kernels.
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():
