@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.gpt.checkpoint.header import Stored, read_header, read_json
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, LAYOUTS, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
+from regard.support.arguments import name_of
 from regard.support.printable import readable
 
 SINGLE = "model.safetensors"
@@ -139,8 +140,7 @@ def _problems(
         if stored.shape != shape:
             yield f"{shown} is {stored.shape}; {model} needs {shape}"
         elif stored.dtype not in FLOATS:
-            dtype = str(stored.dtype).removeprefix("torch.")
-            yield f"{shown} is {dtype}; weights are float64, float32, float16 or bfloat16"
+            yield f"{shown} is {name_of(stored.dtype)}; weights are float64, float32, float16 or bfloat16"
     for name in available.keys() - shapes.keys():
         if not name.endswith(BUFFERS):
             yield f"{readable(available[name].name)} is not part of {model}"

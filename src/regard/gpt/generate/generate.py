@@ -157,11 +157,9 @@ def generate(model: GPT, prompt: Any, options: GenerateOptions) -> Any:
             _generate_group(model, rows, texts, group, options)
         results: list[Any] = [text.text if prompts.is_text else text.ids for text in texts]
         if options.logprobs:
-            values = (log_probabilities(model, row, text.ids) for row, text in zip(rows, texts, strict=True))
-            results = [
-                Continuation(text.text if prompts.is_text else None, text.ids, logprobs, text.reason)
-                for text, logprobs in zip(texts, values, strict=True)
-            ]
+            for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
+                logprobs = log_probabilities(model, row, text.ids)
+                results[i] = Continuation(text.text if prompts.is_text else None, text.ids, logprobs, text.reason)
     if (samples := options.samples) is not None:
         results = [results[i : i + samples] for i in range(0, len(results), samples)]
     return results if prompts.is_batch else results[0]
@@ -190,10 +188,8 @@ class GenerationStream:
 
     def __init__(self, model: GPT, prompt: Any, options: StreamOptions) -> None:
         prompts = read_prompts(prompt, None, model.config, model.tokenizer)
-        if len(prompts.rows) != 1:
-            raise ValueError(
-                f"a stream is one text, but here are {len(prompts.rows)} prompts; use generate() for several"
-            )
+        if (count := len(prompts.rows)) != 1:
+            raise ValueError(f"a stream is one text, but here are {count} prompts; use generate() for several")
         stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
         self.seconds, self.seed = 0.0, a_seed(options.seed)
         self._text = GeneratedText(stops, model.tokenizer if prompts.is_text else None)
@@ -236,23 +232,17 @@ class _Generation:
     """Tokens for some of the rows, those of a group, up to a number of tokens or the end of the context."""
 
     def __init__(
-        self,
-        model: GPT,
-        rows: list[list[int]],
-        group: list[int],
-        options: StreamOptions,
-        tokens_per_call: int | None = None,
+        self, model: GPT, rows: list[list[int]], group: list[int], options: StreamOptions, tokens_per_call: int = 0
     ) -> None:
         batch, n, sampling = [rows[i] for i in group], options.max_new_tokens, options.sampling
         longest = max(map(len, batch))
         # The last token is chosen but never read, so it needs no place in the context.
         self.remaining = min(n, model.config.context_length - longest + 1)
         self.limit: Reason = "length" if self.remaining == n else "context"
-        if self.remaining:
-            noise = None if sampling.greedy else torch.cat([noises(options.seed, n, 1, i) for i in group], dim=1)
-            self.decoder = decoder_for(model, len(batch), longest + self.remaining, sampling, noise)
-            self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
-            self.decoder.prefill(*pad_left(batch))
+        noise = None if sampling.greedy else torch.cat([noises(options.seed, n, 1, i) for i in group], dim=1)
+        self.decoder = decoder_for(model, len(batch), longest + self.remaining, sampling, noise)
+        self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
+        self.decoder.prefill(*pad_left(batch))
 
     def next(self) -> list[list[int]]:
         """The next tokens: for each step a list with one token per row; empty at the limit."""

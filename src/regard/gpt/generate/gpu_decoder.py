@@ -187,10 +187,10 @@ class CapturedGraphs:
             with torch.inference_mode(False):
                 prompt = torch.zeros(len(ids), length, dtype=torch.long, device=step.x.device)
         prompt[:, extra:].copy_(ids, non_blocking=True)  # the padding before it is masked
-        if graph is None:
-            self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
-        else:
+        if graph is not None:
             graph.replay()
+        else:
+            self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
         self.count = 1
         self.record_event()
 
@@ -225,11 +225,10 @@ class CapturedGraphs:
 
     def _prefill(self, ids: Tensor) -> None:
         step = self.step
-        slots = torch.arange(ids.shape[1], device=ids.device)
-        is_real = slots >= step.start[:, None]
-        positions = (slots - step.start[:, None]).clamp(min=0)
+        positions = torch.arange(ids.shape[1], device=ids.device) - step.start[:, None]  # negative in the padding
         step.cache.reset()
-        hidden = self.model.hidden(ids, mask=padding(is_real), cache=step.cache, positions=positions)
+        mask = padding(positions >= 0)
+        hidden = self.model.hidden(ids, mask=mask, cache=step.cache, positions=positions.clamp(min=0))
         logits = self.model.score(hidden[:, -1]).float()
         step.embed_next(chosen=True, best=self._choose(logits))
 
