@@ -144,33 +144,30 @@ def _read_llama_family(
     window: int | None,
     end: int | None = None,
     head_dim: int | None = None,
-    has_kv_heads: bool = True,
-    has_bias: bool = False,
 ) -> dict[str, Any]:
-    """What Llama, Mistral and Qwen have in common.
-
-    end, head_dim: the defaults of transformers. has_kv_heads, has_bias: must num_key_value_heads be given, and may
-    there be biases?
-    """
+    """What Llama, Mistral and Qwen have in common. end, head_dim: the defaults of transformers."""
     sizes = reader.sizes(LLAMA_SIZES)
     width, heads, kind = sizes["d_model"], sizes["num_heads"], reader.content["model_type"]
     if reader.content.get("head_dim", head_dim) is not None and reader.integer("head_dim", 128) * heads != width:
         reader.refuse("head_dim", f"times num_attention_heads ({heads}) it must be hidden_size ({width})")
     reader.one_of("hidden_act", ("silu", "swish"), "silu", "the gate of the feed-forward")
-    for name in ("attention_bias", "mlp_bias"):
-        if reader.flag(name, False) and not has_bias:
-            reader.refuse(name, f"{kind} is loaded without such biases")
+    bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
+    if kind != "llama" and (bias or mlp_bias):
+        reader.refuse("attention_bias" if bias else "mlp_bias", f"{kind} is loaded without such biases")
+    if bias != mlp_bias:
+        rule = f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
+        reader.refuse("attention_bias", rule)
     _check_layer_types(reader, sizes["num_layers"], window)
     return sizes | {
-        "num_kv_heads": _kv_heads(reader, heads, has_kv_heads),
+        "num_kv_heads": _kv_heads(reader, heads, required=kind != "llama"),
         "dropout": reader.dropout("attention_dropout", "resid_pdrop", "embd_pdrop", default=0.0),
         "rotary": _rotary(reader),
         "window": window,
         "norm": "rms",
         "norm_eps": reader.number("rms_norm_eps", 1e-6),
         "feed_forward": "swiglu",
-        "qkv_bias": False,
-        "bias": False,
+        "qkv_bias": bias,
+        "bias": bias,
         **_read_vocabulary(reader, tied=False, end=end),
     }
 
@@ -188,16 +185,6 @@ def _write_llama_family(c: GPTConfig, **more: Any) -> dict[str, Any]:
         **_rope_of(c),
         **more,
     }
-
-
-def _read_llama(reader: ConfigReader) -> dict[str, Any]:
-    bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
-    if bias != mlp_bias:
-        rule = f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
-        reader.refuse("attention_bias", rule)
-    _sliding_window(reader)  # transformers' Llama ignores it
-    fields = _read_llama_family(reader, None, end=2, has_kv_heads=False, has_bias=True)
-    return fields | {"qkv_bias": bias, "bias": bias}
 
 
 def _read_qwen3(reader: ConfigReader) -> dict[str, Any]:
@@ -305,7 +292,7 @@ FAMILIES = {
     "llama": Family(
         "LlamaForCausalLM",
         lambda c: _is_llama(c, qk_norm=False, bias=c.qkv_bias, window=None),
-        _read_llama,
+        lambda reader: _read_llama_family(reader, None, end=2),  # transformers' Llama ignores sliding_window
         lambda c: _write_llama_family(c, attention_bias=c.bias, mlp_bias=c.bias),
     ),
     "mistral": Family(

@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.checkpoint.config_json import config_from_transformers
 from regard.gpt.checkpoint.config_reader import ConfigReader
-from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import (
     FLOATS,
@@ -29,6 +28,7 @@ from regard.gpt.checkpoint.stored_tensors import (
     list_tensors,
     match_tensors,
     open_tensors,
+    read_json,
 )
 from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file
 from regard.gpt.config import GPTConfig
@@ -62,18 +62,8 @@ def load_pretrained(
 ) -> tuple[Model, Tokenizer | None]:
     """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the hub.
 
-    >>> import tempfile
-    >>> from regard.gpt.checkpoint.saving import save
-    >>> directory = tempfile.mkdtemp()
-    >>> from regard import GPT
-    >>> save(GPT(GPTConfig.preset("tiny", vocab_size=307, num_layers=1)), directory)
-    >>> model, tokenizer = load_pretrained(GPT, directory)
-    >>> model.config.vocab_size
-    307
-
-    GPT-2 (also as minGPT and nanoGPT store it), Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds
-    config.json, and model.safetensors or its shards with their index; tokenizer.json, if present, is returned as well.
-    By default dtype is that of the file, and float32 for "tiny", the model in the package. The model is in eval mode.
+    The directory holds config.json, and model.safetensors or its shards with their index; tokenizer.json, if present,
+    is returned as well. See GPT.from_pretrained; GPT-2 may be stored as minGPT and nanoGPT do it, too.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"dtype ({dtype}) must be one of {', '.join(map(str, FLOATS))}. {NOTHING_LOADED}")
