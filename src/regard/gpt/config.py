@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from operator import itemgetter
 from typing import Any, Literal
 
 from regard.attention.positions import Rotary
@@ -16,7 +15,7 @@ from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.activations import ACTIVATIONS, FeedForwardName
 from regard.support.arguments import check_dropout, check_heads, check_whole
 
-_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")  # the first fields, in their order
+_SIZES = ("vocab_size", "context_length", "num_layers", "d_model", "num_heads")
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,11 @@ class GPTConfig:
         return replace(PRESETS[name], **changes)
 
 
+def _of_sizes(sizes: dict[str, Any]) -> GPTConfig:
+    return GPTConfig(**{name: sizes[name] for name in _SIZES}, end=50256)
+
+
 PRESETS: dict[str, GPTConfig] = {
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
-    **{name: GPTConfig(*itemgetter(*_SIZES)(sizes), end=50256) for name, sizes in GPT2_CONFIGS.items()},
+    **{name: _of_sizes({**size}) for name, size in GPT2_CONFIGS.items()},
 }

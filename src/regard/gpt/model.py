@@ -87,7 +87,8 @@ class GPT(nn.Module):
         if self.position_embedding is None:
             raise ValueError("this model has rotary positions; there is no position embedding to initialise")
         weight = self.position_embedding.weight
-        weight.copy_(0.02 * 2**0.5 * sinusoidal(*weight.shape, weight.device))
+        length, width = weight.shape
+        weight.copy_(0.02 * 2**0.5 * sinusoidal(length, width, weight.device))
 
     def forward(
         self,

@@ -94,7 +94,7 @@ def _typed_value(reader: ConfigReader, name: str, hint: Any) -> Any:
     value, allowed = reader.content[name], tuple(get_origin(t) or t for t in get_args(hint) or (hint,))
     if get_origin(hint) is Literal:
         return reader.one_of(name, allowed, None, "these are the values that this version of regard supports")
-    if isinstance(value, dict) and (kinds := [t for t in allowed if is_dataclass(t)]):
+    if isinstance(value, dict) and (kinds := [t for t in allowed if isinstance(t, type) and is_dataclass(t)]):
         return kinds[0](**typed(kinds[0], value, f"{reader.where}: {name}"))
     if isinstance(value, list) and tuple in allowed:  # JSON has no tuples
         return reader.ids(name, None)

@@ -41,29 +41,40 @@ def graph_decoder_for(
     model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
 ) -> GraphDecoder | None:
     """A decoder that replays CUDA graphs; None where its kernels do not support the model or this GPU."""
+    if noise is None and not sampling.greedy:
+        raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
     weight = model.token_embedding.weight
-    key = (weight.device, weight.dtype, model.config, batch)
-    if key in _unsupported or torch.is_autocast_enabled(weight.device.type):
+    case = (weight.device, weight.dtype, model.config, batch)
+    if case in _unsupported or torch.is_autocast_enabled(weight.device.type):
         return None
-    state = model_fingerprint(model)
-    if not _was_supported(model, batch, state) and not supports(model, batch):
-        return None
+    # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
+    padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
     try:
-        return GraphDecoder(model, batch, capacity, sampling, noise, state)
+        with _capture_lock:
+            graphs = _graphs_for(model, (batch, padded, sampling))
+            return None if graphs is None else GraphDecoder(model, graphs, capacity, noise)
     except TritonError as error:
         warnings.warn(
             f"regard's kernels cannot be compiled for this GPU, model and batch of {batch} ({type(error).__name__}); "
             "generation continues with torch's operations, more slowly",
             stacklevel=2,
         )
-        _unsupported.add(key)
+        _unsupported.add(case)
         return None
 
 
-def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
-    """Were graphs captured for this batch size, and has the model not changed since? No reference to them is kept."""
-    kept = _kept.get(model)
-    return kept is not None and kept.key[0] == batch and kept.state == state
+def _graphs_for(model: GPT, key: tuple[int, int, SamplingOptions]) -> CapturedGraphs | None:
+    """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
+    state, graphs = model_fingerprint(model), _kept.get(model)
+    if graphs is not None and (graphs.key, graphs.state) == (key, state) and not (graphs.user and graphs.user()):
+        return graphs
+    if not supports(model, key[0]):
+        return None
+    graphs = None
+    _kept.pop(model, None)  # free the old buffers before allocating new ones
+    # The graphs are freed with their model, so they must not keep it alive.
+    graphs = _kept[model] = CapturedGraphs(cast("GPT", weakref.proxy(model)), key, state)
+    return graphs
 
 
 class GraphDecoder:
@@ -71,23 +82,11 @@ class GraphDecoder:
 
     tokens_per_call = 16
 
-    def __init__(
-        self,
-        model: GPT,
-        batch: int,
-        capacity: int,
-        sampling: SamplingOptions,
-        noise: Float[Tensor, "n B"] | None,
-        state: list[object],
-    ) -> None:
-        if noise is None and not sampling.greedy:
-            raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
-        self.model, self.capacity, self.noise = model, capacity, noise
+    def __init__(self, model: GPT, graphs: CapturedGraphs, capacity: int, noise: Float[Tensor, "n B"] | None) -> None:
+        self.model, self.graphs, self.capacity, self.noise = model, graphs, capacity, noise
+        graphs.user = weakref.ref(self)
         # Graphs read weights at fixed addresses: if weights move during this text, the old ones must stay allocated.
         self.weights = [p.data for p in model.parameters()]
-        # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
-        padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
-        self.graphs = graphs_for(self, model, (batch, padded, sampling), state)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens, and choose the first token of each row."""
@@ -121,26 +120,11 @@ class GraphDecoder:
         return tokens
 
 
-def graphs_for(
-    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions], state: list[object]
-) -> CapturedGraphs:
-    """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
-    with _capture_lock:
-        graphs = _kept.get(model)
-        # The values of weights may change under a graph, but not their addresses.
-        if graphs is None or graphs.key != key or graphs.in_use or graphs.state != state:
-            graphs = None
-            _kept.pop(model, None)  # free the old buffers before allocating new ones
-            # The graphs are freed with their model, so they must not keep it alive.
-            graphs = _kept[model] = CapturedGraphs(cast("GPT", weakref.proxy(model)), key, state)
-        graphs.user = weakref.ref(user)
-        return graphs
-
-
 class CapturedGraphs:
     """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step.
 
-    key: what they are captured for: batch size, capacity and sampling. state: the model's fingerprint at that time.
+    key: what they are captured for: batch size, capacity and sampling.
+    state: the model's fingerprint at that time. The values of weights may change under a graph, but not their addresses.
     """
 
     last_event: torch.cuda.Event | None = None  # after all GPU work so far
@@ -154,7 +138,7 @@ class CapturedGraphs:
         self.step = GPUStep(model, batch, capacity, greedy=self.sampling.greedy)
         self.noise = torch.zeros(capacity + 1, batch, device=self.step.x.device)
         self.count = 0  # tokens computed so far, of each row
-        self.user: weakref.ref[GraphDecoder] | None = None
+        self.user: weakref.ref[GraphDecoder] | None = None  # the decoder whose text they generate now
         self.prefills: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self.decode: torch.cuda.CUDAGraph | None = None
         self.pool: Any = None
@@ -163,11 +147,6 @@ class CapturedGraphs:
             self.step.embed_next(chosen=True)
             self.step.score()
             self.step.embed_next(chosen=not self.sampling.greedy)
-
-    @property
-    def in_use(self) -> bool:
-        """Is a text that was begun with these graphs still being generated?"""
-        return self.user is not None and self.user() is not None
 
     @torch.no_grad()
     def begin(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"], noise: Float[Tensor, "n B"] | None) -> None:
