@@ -20,6 +20,7 @@ from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
 from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
+from regard.gpt.generate.module_calls import structure
 from regard.gpt.generate.options import GenerateOptions, StreamOptions
 from regard.gpt.loss import next_token_loss
 from regard.gpt.option_table import with_keywords
@@ -42,6 +43,7 @@ class GPT(nn.Module):
     """
 
     tokenizer: Tokenizer | None
+    as_built: list[object] | None = None  # its `structure`; None for a subclass, whose modules nothing may skip
 
     def __init__(self, config: GPTConfig | str) -> None:
         super().__init__()
@@ -62,6 +64,8 @@ class GPT(nn.Module):
         # A tied head is the token embedding itself: one tensor, one name.
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.initialise()
+        if type(self) is GPT:
+            self.as_built = structure(self)
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -149,11 +153,6 @@ class GPT(nn.Module):
         8
         """
         return next_token_loss(self.hidden(ids).flatten(0, 1), self.head_weight, targets.flatten())
-
-    @property
-    def is_subclassed(self) -> bool:
-        """Is this a subclass of GPT, which may compute something else?"""
-        return type(self) is not GPT
 
     def operations(self) -> list[Operation]:
         """What follows the embeddings, from the first block to the logits, for decoders that call no modules."""

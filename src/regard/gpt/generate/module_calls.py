@@ -6,17 +6,14 @@ forward, a larger vocabulary. If there is any of these, the modules themselves a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 from torch.nn.modules import module as _global_hooks
 
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.observers import is_observed
-from regard.gpt.block import Block, FeedForward, GatedFeedForward, make_norm
-from regard.gpt.config import GPTConfig
+from regard.gpt.block import FeedForward, GatedFeedForward
 from regard.steps import tracing
 
 if TYPE_CHECKING:
@@ -45,25 +42,14 @@ def is_unmodified(model: GPT) -> bool:
     >>> is_unmodified(model)
     False
     """
-    _, replaced_methods, hooks, *_ = _describe(model)
-    if model.is_subclassed or replaced_methods or hooks:
-        return False
-    block, around = _expected(model.config)
-    first = model.token_embedding.weight
-    return (
-        {name: _structure(part) for name, part in model.named_children() if name != "blocks"} == around
-        and all(_structure(part) == block for part in model.blocks)
-        and all(
-            type(p) is nn.Parameter and p.dtype is first.dtype and p.device == first.device for p in model.parameters()
-        )
-    )
+    kinds = {(type(p), p.dtype, p.device) for p in model.parameters()}
+    return model.as_built == structure(model) and len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
 
 
 def model_fingerprint(model: GPT) -> list[object]:
     """Everything that `is_unmodified` depends on, and the addresses of the weights; no reference to the model.
 
-    Comparing two fingerprints is much faster than `is_unmodified`: equal ones mean that the model has not changed,
-    except for the values of its weights.
+    If two are equal, the model has not changed, except for the values of its weights.
 
     >>> from regard.gpt import GPT
     >>> model = GPT("tiny")
@@ -75,7 +61,7 @@ def model_fingerprint(model: GPT) -> list[object]:
     False
     """
     weights = [(type(p), p.data_ptr(), p.dtype, p.device, p.stride()) for p in model.parameters()]
-    return [model.config, _structure(model), weights]
+    return [structure(model), weights]
 
 
 def needs_module_calls(model: nn.Module | None = None) -> bool:
@@ -93,33 +79,16 @@ def needs_module_calls(model: nn.Module | None = None) -> bool:
     )
 
 
-def _describe(module: nn.Module) -> tuple[object, ...]:
-    """Class, replaced methods, hooks, settings, names of submodules, and names and shapes of parameters."""
-    state, kind = module.__dict__, type(module)
-    return (
-        kind,
-        [name for name in _METHODS if name in state],
-        len(state["_forward_hooks"]) + len(state["_forward_pre_hooks"]),
-        [state.get(name) for name in _SETTINGS.get(kind, ())],
-        [*state["_modules"]],
-        [(name, None if p is None else p.shape) for name, p in state["_parameters"].items()],
-    )
+def structure(model: GPT) -> list[object]:
+    """The config, and for every module its class, replaced methods, hooks, settings, and names and sizes of parts.
 
-
-def _structure(root: nn.Module) -> list[object]:
-    return [_describe(module) for module in root.modules()]
-
-
-@lru_cache(maxsize=8)
-def _expected(config: GPTConfig) -> tuple[list[object], dict[str, list[object]]]:
-    """The structure of a block of such a model, and of each module around the blocks."""
-    V, T, E = config.vocab_size, config.context_length, config.d_model
-    with torch.device("meta"):
-        around = {
-            "token_embedding": nn.Embedding.from_pretrained(torch.empty(V, E)),
-            "position_embedding": nn.Embedding.from_pretrained(torch.empty(T, E)) if config.rotary is None else None,
-            "dropout": nn.Dropout(),
-            "final_norm": make_norm(config),
-            "head": None if config.tied else nn.Linear(E, V, bias=False),
-        }
-        return _structure(Block(config)), {name: _structure(part) for name, part in around.items() if part is not None}
+    GPT records it as `as_built`, so that changes are noticed.
+    """
+    parts: list[object] = [model.config]
+    for module in model.modules():
+        state, kind = module.__dict__, type(module)
+        parts += (kind, len(state["_forward_hooks"]) + len(state["_forward_pre_hooks"]), *state["_modules"])
+        parts += [name for name in _METHODS if name in state]
+        parts += [state.get(name) for name in _SETTINGS.get(kind, ())]
+        parts += [(name, None if p is None else p.shape) for name, p in state["_parameters"].items()]
+    return parts
