@@ -16,9 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import Cache, Slot
-from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
-from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
+from regard.gpt.block import AnyMask, Block, LinearWeights, Operation, Positions, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.module_calls import structure
 from regard.gpt.generate.options import GenerateOptions, StreamOptions
@@ -95,12 +94,7 @@ class GPT(nn.Module):
         weight.copy_(0.02 * 2**0.5 * sinusoidal(length, width, weight.device))
 
     def forward(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Mask | Tensor | Sequence[int] | None = None,
-        cache: Cache | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T V"]:
         """Logits for the token after each token of the text.
 
@@ -111,12 +105,7 @@ class GPT(nn.Module):
         return self.score(self.hidden(ids, mask=mask, cache=cache, positions=positions))
 
     def hidden(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Mask | Tensor | Sequence[int] | None = None,
-        cache: Cache | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T E"]:
         """The final hidden state of each token, from which `score` computes logits."""
         if isinstance(cache, Slot):

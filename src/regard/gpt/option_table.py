@@ -80,9 +80,7 @@ def check_options(options: Any) -> None:
             spec.option.check(spec.name, value)
 
 
-def with_keywords(
-    options: Callable[P, T],
-) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
+def with_keywords(options: Callable[P, T]) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
     """Let a function take the options of its last parameter as arguments; its signature and docstring list them."""
 
     def decorate(function: Callable[[A, B, T], R]) -> Callable[Concatenate[A, B, P], R]:

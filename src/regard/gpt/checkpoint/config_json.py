@@ -140,10 +140,7 @@ def _is_llama(c: GPTConfig, **same: object) -> bool:
 
 
 def _read_llama_family(
-    reader: ConfigReader,
-    window: int | None,
-    end: int | None = None,
-    head_dim: int | None = None,
+    reader: ConfigReader, window: int | None, end: int | None = None, head_dim: int | None = None
 ) -> dict[str, Any]:
     """What Llama, Mistral and Qwen have in common. end, head_dim: the defaults of transformers."""
     sizes = reader.sizes(LLAMA_SIZES)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch import Tensor
 
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, LAYOUTS, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
@@ -50,13 +49,12 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
 
 
-def read_header(path: Path | str) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, Stored]:
     """The tensors of a safetensors file, name → dtype and shape, from its header, checked against the file's size.
 
     A file is 8 bytes with the header's length, the header as JSON, and the tensors' bytes one after the other without
     gaps. Anything else is a ValueError.
     """
-    path = Path(path)
     size = path.stat().st_size
     with _refusals_of(path), path.open("rb") as file:
         if size < 8:
@@ -75,9 +73,8 @@ def read_header(path: Path | str) -> dict[str, Stored]:
     return {name: stored for name, (stored, _) in entries.items()}
 
 
-def read_json(path: Path | str) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, without duplicate names; anything else is a ValueError."""
-    path = Path(path)
     with _refusals_of(path):
         _check_length("the file", path.stat().st_size)
         return _parse_object(path.read_bytes(), "the file")
@@ -157,12 +154,6 @@ class StoredTensor(NamedTuple):
     file: Path
     name: str
     stored: Stored
-
-    def read(self) -> Tensor:
-        """The tensor itself."""
-        with open_tensors(self.file) as file:
-            tensor: Tensor = file.get_tensor(self.name)
-            return tensor
 
 
 def open_tensors(file: Path) -> Any:
@@ -246,7 +237,11 @@ def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: 
     """A tied head is the embedding: one tensor with two names, of which a file may hold either or both."""
     head = available.pop(HEAD)
     same = available.setdefault(embedding, head)
-    if same is not head and head.stored == same.stored and not torch.equal(head.read(), same.read()):
+    if same is head or same.stored != head.stored:
+        return
+    with open_tensors(head.file) as first, open_tensors(same.file) as second:
+        is_same = torch.equal(first.get_tensor(head.name), second.get_tensor(same.name))
+    if not is_same:
         raise ValueError(
             f"{where}: {head.name} and {same.name} differ, but config.json says that they are one tensor; "
             f"set tie_word_embeddings to false there. {NOTHING_LOADED}"

@@ -45,8 +45,7 @@ class SamplingOptions:
     """
 
     temperature: Annotated[
-        float | int,
-        Option("Sampling temperature. 0 takes the most likely token.", _temperature, command_default=0.8),
+        float | int, Option("Sampling temperature. 0 takes the most likely token.", _temperature, command_default=0.8)
     ] = 1.0
     top_k: Annotated[
         int | None,
@@ -99,8 +98,7 @@ class GenerateOptions(StreamOptions):
     _: KW_ONLY
     mask: Annotated[Any, Option("For a tensor (B, T): True or 1 where a token is real.", flag=None)] = None
     samples: Annotated[
-        int | None,
-        Option("Number of texts. Each has the seed after the one before.", at_least_one, command_default=1),
+        int | None, Option("Number of texts. Each has the seed after the one before.", at_least_one, command_default=1)
     ] = None
     logprobs: Annotated[bool, Option("Return each text as a Continuation, with log-probabilities.", flag=None)] = False
 
