@@ -219,9 +219,8 @@ def _check_layer_types(reader: ConfigReader, layers: int, window: int | None) ->
 
 
 def _sliding_window(reader: ConfigReader) -> int | None:
-    default = 4096  # of transformers
-    given = reader.content.get("sliding_window", default)
-    return None if given is None else reader.integer("sliding_window", default)
+    is_off = reader.content.get("sliding_window", 4096) is None  # 4096 is the default of transformers
+    return None if is_off else reader.integer("sliding_window", 4096)
 
 
 def _qwen_window(reader: ConfigReader) -> int | None:

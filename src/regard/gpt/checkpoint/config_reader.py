@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -29,29 +29,24 @@ class ConfigReader:
             self.refuse(key, f"it must be {'one of ' * (len(allowed) > 1)}{known}: {why}")
         return value
 
-    def integer(self, key: str, default: int | None = None) -> int:
+    def _read(self, key: str, default: Any, is_right: Callable[[Any], bool], rule: str) -> Any:
         value = self.content.get(key, default)
-        if type(value) is not int or not 1 <= value < LARGEST:
-            self.refuse(key, "it must be a whole number of at least 1 and below 2³¹")
+        if not is_right(value):
+            self.refuse(key, f"it must be {rule}")
         return value
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        rule = "a whole number of at least 1 and below 2³¹"
+        return int(self._read(key, default, lambda n: type(n) is int and 1 <= n < LARGEST, rule))
 
     def number(self, key: str, default: float) -> float:
-        value = self.content.get(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            self.refuse(key, "it must be a number")
-        return float(value)
+        return float(self._read(key, default, lambda n: type(n) in (int, float) and math.isfinite(n), "a number"))
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self.content.get(key, default)
-        if type(value) is not bool:
-            self.refuse(key, "it must be true or false")
-        return value
+        return bool(self._read(key, default, lambda value: type(value) is bool, "true or false"))
 
     def table(self, key: str) -> dict[str, Any]:
-        value = self.content.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.refuse(key, "it must be a JSON object")
-        return value or {}
+        return dict(self._read(key, None, lambda value: isinstance(value, dict | None), "a JSON object") or {})
 
     def sizes(self, names: Mapping[str, str]) -> dict[str, Any]:
         return {ours: self.integer(theirs) for theirs, ours in names.items()}
