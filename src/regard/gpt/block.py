@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ from regard.gpt.config import GPTConfig
 from regard.steps import step
 
 Norm = nn.LayerNorm | nn.RMSNorm
+AnyMask: TypeAlias = Mask | Tensor | Sequence[int] | None  # Sequence: the number of keys of each row
+Positions: TypeAlias = Int[Tensor, "..."] | None  # (T,) or (B, T)
 
 
 class FeedForward(nn.Module):
@@ -102,12 +104,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "B T E"],
-        *,
-        mask: Mask | Tensor | Sequence[int] | None = None,
-        cache: Slot | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        self, x: Float[Tensor, "B T E"], *, mask: AnyMask = None, cache: Slot | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T E"]:
         """Attend to other tokens, then process each token separately."""
         normed = step("attention norm", apply_norm(self.attention_norm, x), why="each vector normalized")

@@ -61,11 +61,8 @@ class GPTConfig:
         check_whole(**sizes, num_kv_heads=self.kv_heads, d_ff=self.inner)
         check_dropout(self.dropout)
         check_heads(self.d_model, self.num_heads)
-        for name, value, known in (
-            ("norm", self.norm, ("layer", "rms")),
-            ("feed_forward", self.feed_forward, tuple(ACTIVATIONS)),
-        ):
-            if value not in known:
+        for name, known in (("norm", ("layer", "rms")), ("feed_forward", tuple(ACTIVATIONS))):
+            if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} ({value!r}) must be one of {', '.join(map(repr, known))}")
         if not 0 < self.norm_eps < 1:
             raise ValueError(f"norm_eps ({self.norm_eps}) must be above 0 and below 1; 1e-5 is usual")

@@ -8,7 +8,7 @@ tokens at a time, and each chunk is overwritten by its gradient right away: back
 
 from __future__ import annotations
 
-from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -37,13 +37,12 @@ def next_token_loss(
     chunk: rows of logits at a time; by default as many as fit in 128 MiB (1 GiB on a GPU).
     Products are in x's dtype, or in autocast's; losses and the weight's gradient are summed in at least float32.
     """
-    kind = x.device.type
-    dtype = autocast_dtype(kind)
+    dtype = autocast_dtype(x.device.type)
     if dtype is not None and x.dtype is not torch.float64:
         x = x.to(dtype)
     _check(x, weight, targets, chunk)
     if chunk is None:
-        chunk = rows_at_a_time(len(x), len(weight), x.dtype, kind)
+        chunk = rows_at_a_time(len(x), len(weight), x.dtype, x.device.type)
     grads = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     loss: Tensor = in_chunks(x, weight, targets, chunk, grads)[0]
     return loss
@@ -56,8 +55,8 @@ def rows_at_a_time(N: int, V: int, dtype: torch.dtype, kind: str) -> int:
     8192
     """
     limit = max(MULTIPLE, CHUNK_BYTES.get(kind, CHUNK_BYTES["cpu"]) // (V * dtype.itemsize))
-    parts = max(1, -(-N // limit))
-    return max(1, -(-N // parts))
+    chunks = max(1, -(-N // limit))
+    return max(1, -(-N // chunks))
 
 
 @torch.library.custom_op(
@@ -69,8 +68,7 @@ def in_chunks(
     x: Tensor, weight: Tensor, targets: Tensor, chunk: int, grads: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The loss and, with `grads`, the gradients of x and weight, to be multiplied by the last result: 1 / count."""
-    N, V = len(x), len(weight)
-    wide = _wide(x.dtype)
+    N, V, wide = len(x), len(weight), torch.promote_types(x.dtype, torch.float32)
     scale = 1 / (targets >= 0).sum().clamp(min=1).to(wide)
     losses = torch.empty(N, dtype=wide, device=x.device)
     grad_x = torch.empty_like(x, memory_format=torch.contiguous_format) if grads else x.new_empty(0)
@@ -93,10 +91,8 @@ def in_chunks(
 
 @in_chunks.register_fake
 def _(x: Tensor, weight: Tensor, targets: Tensor, chunk: int, grads: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide = _wide(x.dtype)
-    grad_x = x.new_empty(x.shape if grads else 0)
-    grad_weight = weight.new_empty(weight.shape if grads else 0)
-    return x.new_empty((), dtype=wide), grad_x, grad_weight, x.new_empty((), dtype=wide)
+    loss, scale = x.new_empty(2, dtype=torch.promote_types(x.dtype, torch.float32))
+    return loss, x.new_empty(x.shape if grads else 0), weight.new_empty(weight.shape if grads else 0), scale
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -108,16 +104,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 5
-    grad_x, grad_weight, scale = ctx.saved_tensors
+    *grads, scale = ctx.saved_tensors  # of x and weight
     factor = (grad * scale).view(1, 1)  # two dimensions, so that type promotion does not round it to x's dtype
-    needs_x, needs_weight = ctx.needs_input_grad[:2]
-    return (
-        (grad_x * factor).to(grad_x.dtype) if needs_x else None,
-        (grad_weight * factor).to(grad_weight.dtype) if needs_weight else None,
-        None,
-        None,
-        None,
-    )
+    needed = zip(grads, ctx.needs_input_grad[:2], strict=True)
+    return (*((one * factor).to(one.dtype) if is_needed else None for one, is_needed in needed), None, None, None)
 
 
 in_chunks.register_autograd(_backward, setup_context=_keep)
@@ -125,7 +115,7 @@ in_chunks.register_autograd(_backward, setup_context=_keep)
 
 def _cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool) -> Tensor:
     """Write each row's loss into `losses`; returns the gradient of the logits, in their memory if possible."""
-    if logits.is_cuda and logits.dtype is not torch.float64 and _has_triton():
+    if logits.is_cuda and logits.dtype is not torch.float64 and find_spec("triton"):
         from regard.gpt.cross_entropy_kernel import cross_entropy_
 
         cross_entropy_(logits, targets, losses, V, grads)
@@ -154,19 +144,6 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         torch.ops.aten.addmm.dtype_out(total, a, b, total.dtype, out=total)
     else:
         total += a @ b
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
-@cache
-def _has_triton() -> bool:
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _check(x: Tensor, weight: Tensor, targets: Tensor, chunk: int | None) -> None:

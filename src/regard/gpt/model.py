@@ -16,15 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import Cache, Slot
-from regard.attention.masks import Mask
 from regard.attention.positions import sinusoidal
-from regard.gpt.block import Block, LinearWeights, Operation, Product, apply_norm, make_norm
+from regard.gpt.block import AnyMask, Block, LinearWeights, Operation, Positions, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
+from regard.gpt.generate.module_calls import structure
 from regard.gpt.generate.options import GenerateOptions, StreamOptions
 from regard.gpt.loss import next_token_loss
 from regard.gpt.option_table import with_keywords
 from regard.steps import step
-from regard.support.arguments import autocast_dtype, check_length, tensor_remedy
+from regard.support.arguments import autocast_dtype, check_length, describe_tensor, tensor_remedy
 from regard.support.super_init import explain_in_subclasses
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class GPT(nn.Module):
     """
 
     tokenizer: Tokenizer | None
+    as_built: list[object] | None = None  # its `structure`; None for a subclass, whose modules nothing may skip
 
     def __init__(self, config: GPTConfig | str) -> None:
         super().__init__()
@@ -62,6 +63,8 @@ class GPT(nn.Module):
         # A tied head is the token embedding itself: one tensor, one name.
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.initialise()
+        if type(self) is GPT:
+            self.as_built = structure(self)
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -91,12 +94,7 @@ class GPT(nn.Module):
         weight.copy_(0.02 * 2**0.5 * sinusoidal(length, width, weight.device))
 
     def forward(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Mask | Tensor | Sequence[int] | None = None,
-        cache: Cache | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T V"]:
         """Logits for the token after each token of the text.
 
@@ -107,12 +105,7 @@ class GPT(nn.Module):
         return self.score(self.hidden(ids, mask=mask, cache=cache, positions=positions))
 
     def hidden(
-        self,
-        ids: Int[Tensor, "B T"],
-        *,
-        mask: Mask | Tensor | Sequence[int] | None = None,
-        cache: Cache | None = None,
-        positions: Int[Tensor, "..."] | None = None,
+        self, ids: Int[Tensor, "B T"], *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T E"]:
         """The final hidden state of each token, from which `score` computes logits."""
         if isinstance(cache, Slot):
@@ -148,13 +141,7 @@ class GPT(nn.Module):
         >>> round(model.loss(ids[:, :-1], ids[:, 1:]).item())  # untrained: near log 4096
         8
         """
-        x = self.hidden(ids)
-        return next_token_loss(x.flatten(0, 1), self.head_weight, targets.flatten())
-
-    @property
-    def is_subclassed(self) -> bool:
-        """Is this a subclass of GPT, which may compute something else?"""
-        return type(self) is not GPT
+        return next_token_loss(self.hidden(ids).flatten(0, 1), self.head_weight, targets.flatten())
 
     def operations(self) -> list[Operation]:
         """What follows the embeddings, from the first block to the logits, for decoders that call no modules."""
@@ -214,10 +201,8 @@ class GPT(nn.Module):
             remedy = encoded if isinstance(ids, str) else tensor_remedy("ids", ids)
             raise ValueError(f"ids must be a tensor of shape (B, T), not {type(ids).__name__}; {remedy}")
         if ids.dim() != 2 or ids.is_floating_point():
-            raise ValueError(
-                f"ids must be whole numbers of shape (B, T), but are {str(ids.dtype).removeprefix('torch.')} of shape "
-                f"{tuple(ids.shape)}; one text is torch.tensor([[…]])"
-            )
+            rule = f"ids must be whole numbers of shape (B, T), but are {describe_tensor(ids)}"
+            raise ValueError(f"{rule}; one text is torch.tensor([[…]])")
         check_length(start + ids.shape[1], self.config.context_length, what="model")
         # On a GPU, the check would wait for all queued kernels.
         if ids.device.type == "cpu" and not torch.compiler.is_compiling():

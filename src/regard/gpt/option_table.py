@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, get_args, get_type_hints
 
 from regard.support.argument_names import named
 
@@ -48,8 +48,8 @@ class Spec(NamedTuple):
 
 
 @cache
-def table(options: Any) -> tuple[Spec, ...]:
-    """The rows of a dataclass of options, with the defaults of Python, in the order of its arguments.
+def table(options: Any, of_command: bool = False) -> tuple[Spec, ...]:
+    """The rows of a dataclass of options, with the defaults of Python or of the command, in the order of its arguments.
 
     >>> from regard.gpt.train.options import Recipe
     >>> next(spec for spec in table(Recipe) if spec.name == "clip").option.help
@@ -57,22 +57,18 @@ def table(options: Any) -> tuple[Spec, ...]:
     """
     rows, hints = [], get_type_hints(options, include_extras=True)
     for field in sorted(fields(options), key=lambda field: bool(field.kw_only)):
-        kind, option = hints[field.name].__origin__, hints[field.name].__metadata__[0]
-        text = "required" if field.default is MISSING else str(field.default)
-        if option.default_text and option.command_default is SAME:
-            text = option.default_text
-        rows.append(Spec(field.name, kind, field.default, text, option))
+        kind, option = get_args(hints[field.name])
+        is_same = option.command_default is SAME
+        default = option.command_default if of_command and not is_same else field.default
+        text = option.default_text if of_command or is_same else ""
+        text = text or ("required" if default is MISSING else str(default))
+        rows.append(Spec(field.name, kind, default, text, option))
     return tuple(rows)
 
 
 def flags_of(*tables: Any) -> Iterator[Spec]:
     """The rows of these tables that are flags of a command, with the defaults of the command."""
-    for spec in (spec for options in tables for spec in table(options)):
-        default, text = spec.option.command_default, spec.option.default_text
-        if default is not SAME:
-            spec = spec._replace(default=default, default_text=text or str(default))
-        if spec.option.flag is not None:
-            yield spec
+    return (spec for one in tables for spec in table(one, of_command=True) if spec.option.flag is not None)
 
 
 def check_options(options: Any) -> None:
@@ -84,9 +80,7 @@ def check_options(options: Any) -> None:
             spec.option.check(spec.name, value)
 
 
-def with_keywords(
-    options: Callable[P, T],
-) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
+def with_keywords(options: Callable[P, T]) -> Callable[[Callable[[A, B, T], R]], Callable[Concatenate[A, B, P], R]]:
     """Let a function take the options of its last parameter as arguments; its signature and docstring list them."""
 
     def decorate(function: Callable[[A, B, T], R]) -> Callable[Concatenate[A, B, P], R]:

@@ -10,7 +10,7 @@ from regard import GPT, GPTConfig, Rotary
 from regard.attention.positions import Stretch
 from regard.gpt.checkpoint import config_json, weight_names
 from regard.gpt.checkpoint.config_json import config_from_transformers, config_to_transformers, model_type_of
-from regard.gpt.checkpoint.header import read_header
+from regard.gpt.checkpoint.stored_tensors import read_header
 
 transformers = pytest.importorskip("transformers")
 

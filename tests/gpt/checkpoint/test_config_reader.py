@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.attention.positions import Rotary
+from regard.attention.positions import Rotary, Stretch
 from regard.gpt.checkpoint.config_reader import ConfigReader, typed
 
 CONTENT = {
@@ -48,7 +48,7 @@ def test_a_value_of_another_type_is_refused_by_name(read, message):
 
 def test_values_are_checked_against_the_types_of_a_dataclass():
     assert typed(Rotary, {"base": 7, "interleaved": True}, "x") == {"base": 7.0, "interleaved": True}
-    assert typed(Rotary, {"stretch": {"factor": 2.0}}, "x") == {"stretch": {"factor": 2.0}}
+    assert typed(Rotary, {"stretch": {"factor": 2.0}}, "x") == {"stretch": Stretch(2.0)}
     with pytest.raises(ValueError, match=r"^x: interleaved is 1; it must be bool"):
         typed(Rotary, {"interleaved": 1}, "x")
     with pytest.raises(ValueError, match=r"^x: bases is 1; this version of regard does not know it"):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard import GPT, GPTConfig, Rotary
-from regard.gpt.checkpoint.weight_names import count_weights, places_in_file
+from regard.gpt.checkpoint.weight_names import places_in_file
 
 SMALL = {"vocab_size": 97, "context_length": 23, "num_layers": 2}
 LLAMA = {
@@ -42,13 +42,6 @@ def test_every_weight_of_a_model_has_a_place_of_its_shape(name):
         shape = (*place.shape[:-1], end - begin)
         found[ours] = shape[::-1] if place.transposed else shape
     assert found == wanted
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_weights_are_counted_without_listing_them(name):
-    config, kind = CONFIGS[name].with_(num_layers=5), name.split(",")[0]
-    assert count_weights(config, kind) == len(places_in_file(config, kind))
-    assert count_weights(config.with_(num_layers=10**9), kind) > 10**9
 
 
 @pytest.mark.parametrize("name", CONFIGS)

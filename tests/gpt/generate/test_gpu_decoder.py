@@ -11,17 +11,16 @@ import pytest
 import torch
 
 import regard
-from gpt.generate.test_unmodified import MODIFICATIONS
+from gpt.generate.test_module_calls import MODIFICATIONS
 from regard.attention.positions import Rotary, Stretch
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
 from regard.gpt.generate.generate import EagerDecoder, decoder_for
 from regard.gpt.generate.options import SamplingOptions
-from regard.gpt.generate.unmodified import model_fingerprint
 
 pytest.importorskip("triton")
 from regard.gpt.generate import gpu_decoder as decoder
-from regard.gpt.generate.gpu_decoder import GraphDecoder, KeptGraphs
+from regard.gpt.generate.gpu_decoder import GraphDecoder
 from regard.gpt.generate.gpu_step import MAX_BATCH, GPUStep, supports
 
 V = 283
@@ -52,14 +51,12 @@ def plainly(model, prompt, n, **options):
 
 
 def kept(model):
-    return decoder._kept[model].graphs
+    return decoder._kept[model]
 
 
 def test_what_is_kept_with_a_model_is_left_out_of_its_copies():
     model = model_of(device="cpu")
-    decoder._kept[model] = KeptGraphs(
-        threading.Lock(), (1, 2, GREEDY, GPT2), model_fingerprint(model)
-    )  # what nobody can copy
+    decoder._kept[model] = threading.Lock()  # what nobody can copy
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         torch.testing.assert_close(twin.state_dict(), model.state_dict())
         assert twin not in decoder._kept

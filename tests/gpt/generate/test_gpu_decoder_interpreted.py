@@ -83,9 +83,9 @@ def test_a_second_text_needs_no_recording_but_for_a_prompt_of_another_length(cap
     for prompt, count in (([5, 6, 7], 2), ([8, 9, 10, 11], 2), ([12], 2), ([5, 6, 7, 8, 9], 3), ([9], 3)):
         assert model.generate(prompt, 3, seed=1) == plainly(model, prompt, 3, seed=1)
         assert len(captured) == count
-    graphs = decoder._kept[model].graphs
+    graphs = decoder._kept[model]
     model.generate([5], 3, seed=1, top_k=7)
-    assert decoder._kept[model].graphs is not graphs
+    assert decoder._kept[model] is not graphs
     assert len(captured) == 5
 
 
@@ -187,7 +187,7 @@ def test_a_copy_records_for_itself():
 def test_a_model_that_nobody_needs_is_gone_at_once():
     model = model_of()
     model.generate([5, 6], 3, temperature=0)
-    graphs, model_was = weakref.ref(decoder._kept[model].graphs), weakref.ref(model)
+    graphs, model_was = weakref.ref(decoder._kept[model]), weakref.ref(model)
     gc.collect()
     gc.disable()
     try:
@@ -201,7 +201,7 @@ def test_a_model_that_nobody_needs_is_gone_at_once():
 def test_one_recording_is_kept_and_it_is_gone_before_the_next_one_asks_for_memory(monkeypatch):
     model, gone = model_of(), []
     model.generate([5, 6], 2, temperature=0)
-    first, build = weakref.ref(decoder._kept[model].graphs), decoder.GPUStep.__init__
+    first, build = weakref.ref(decoder._kept[model]), decoder.GPUStep.__init__
     monkeypatch.setattr(
         decoder.GPUStep, "__init__", lambda *args, **options: gone.append(first() is None) or build(*args, **options)
     )

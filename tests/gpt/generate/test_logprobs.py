@@ -7,8 +7,8 @@ import torch
 
 from helpers import says_it_ourselves
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.generate import logprobs
-from regard.gpt.generate.logprobs import log_probabilities
+from regard.gpt.generate import generate
+from regard.gpt.generate.generate import log_probabilities
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 V = 283
@@ -39,7 +39,7 @@ def by_softmax(model, prompt, ids):
 
 @pytest.mark.parametrize("at_once", [3, 64])
 def test_they_are_the_logarithms_of_the_softmax(model, at_once, monkeypatch):
-    monkeypatch.setattr(logprobs, "AT_ONCE", at_once)
+    monkeypatch.setattr(generate, "AT_ONCE", at_once)
     prompt, ids = [5, 6, 7], [8, 250, 1, 1, 99, 17, 42]
     assert log_probabilities(model, prompt, ids) == pytest.approx(by_softmax(model, prompt, ids), abs=1e-4)
     assert log_probabilities(model, prompt, []) == []

@@ -16,7 +16,6 @@ import regard
 from regard.cli import app
 from regard.gpt import GPT
 from regard.gpt.generate.options import GenerateOptions, SamplingOptions, StreamOptions
-from regard.gpt.generate.sample import Sampling
 from regard.gpt.option_table import flags_of, table
 
 
@@ -56,11 +55,6 @@ def test_the_command_shows_every_flag_with_its_default():
     assert {field.name for field in fields(SamplingOptions)} < {spec.name for spec in flags}
     for spec in flags:
         assert f"{spec.option.help} [default: {spec.default_text}]" in shown, spec.name
-
-
-def test_the_name_of_the_last_release_still_works_and_says_so():
-    with pytest.warns(DeprecationWarning, match="Sampling is SamplingOptions now"):
-        assert Sampling(0.7, 3) == SamplingOptions(temperature=0.7, top_k=3)
 
 
 FIELD = """    later: Annotated[int, Option("Take a token with a later id.", number(lambda n: n >= 0, "0 or more"))] = 0

@@ -5,7 +5,7 @@ import torch
 
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.generate import generate
-from regard.gpt.generate.threads import threads_for
+from regard.gpt.generate.cpu_step import threads_for
 
 pytestmark = pytest.mark.usefixtures("three_threads")
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from regard.commands.shared.options import TINY
 from regard.gpt.checkpoint.config_json import KINDS
-from regard.gpt.checkpoint.header import read_json
 from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
+from regard.gpt.checkpoint.stored_tensors import read_json
 from regard.gpt.model import GPT
 from regard.gpt.tokenizer.file import check_tokenizer_file
 from regard.gpt.tokenizer.tokenizer import panics_refused

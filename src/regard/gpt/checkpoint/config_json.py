@@ -86,18 +86,6 @@ def config_from_transformers(content: Mapping[str, Any], where: str = "config.js
         raise ValueError(f"{where}: {error}. Nothing was loaded.") from error
 
 
-def end_from_transformers(
-    content: Mapping[str, Any], config: GPTConfig, where: str = "generation_config.json"
-) -> int | tuple[int, ...] | None:
-    """The end-of-text tokens of generation_config.json, which takes precedence over config.json in transformers.
-
-    >>> end_from_transformers({"eos_token_id": [7, 9]}, GPTConfig.preset("tiny"))
-    (7, 9)
-    """
-    reader = ConfigReader(content, where)
-    return config.end if content.get("eos_token_id") is None else reader.end(None, config.vocab_size)
-
-
 def _is_gpt2(c: GPTConfig) -> bool:
     plain = c.norm == "layer" and c.feed_forward in GPT2_ACTIVATIONS.values() and c.qkv_bias and c.bias
     return plain and c.rotary is None and c.kv_heads == c.num_heads and c.window is None and not c.qk_norm
@@ -152,37 +140,31 @@ def _is_llama(c: GPTConfig, **same: object) -> bool:
 
 
 def _read_llama_family(
-    reader: ConfigReader,
-    window: int | None,
-    end: int | None = None,
-    head_dim: int | None = None,
-    has_kv_heads: bool = True,
-    has_bias: bool = False,
+    reader: ConfigReader, window: int | None, end: int | None = None, head_dim: int | None = None
 ) -> dict[str, Any]:
-    """What Llama, Mistral and Qwen have in common.
-
-    end, head_dim: the defaults of transformers. has_kv_heads, has_bias: must num_key_value_heads be given, and may
-    there be biases?
-    """
+    """What Llama, Mistral and Qwen have in common. end, head_dim: the defaults of transformers."""
     sizes = reader.sizes(LLAMA_SIZES)
     width, heads, kind = sizes["d_model"], sizes["num_heads"], reader.content["model_type"]
     if reader.content.get("head_dim", head_dim) is not None and reader.integer("head_dim", 128) * heads != width:
         reader.refuse("head_dim", f"times num_attention_heads ({heads}) it must be hidden_size ({width})")
     reader.one_of("hidden_act", ("silu", "swish"), "silu", "the gate of the feed-forward")
-    for name in ("attention_bias", "mlp_bias"):
-        if reader.flag(name, False) and not has_bias:
-            reader.refuse(name, f"{kind} is loaded without such biases")
+    bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
+    if kind != "llama" and (bias or mlp_bias):
+        reader.refuse("attention_bias" if bias else "mlp_bias", f"{kind} is loaded without such biases")
+    if bias != mlp_bias:
+        rule = f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
+        reader.refuse("attention_bias", rule)
     _check_layer_types(reader, sizes["num_layers"], window)
     return sizes | {
-        "num_kv_heads": _kv_heads(reader, heads, has_kv_heads),
+        "num_kv_heads": _kv_heads(reader, heads, required=kind != "llama"),
         "dropout": reader.dropout("attention_dropout", "resid_pdrop", "embd_pdrop", default=0.0),
         "rotary": _rotary(reader),
         "window": window,
         "norm": "rms",
         "norm_eps": reader.number("rms_norm_eps", 1e-6),
         "feed_forward": "swiglu",
-        "qkv_bias": False,
-        "bias": False,
+        "qkv_bias": bias,
+        "bias": bias,
         **_read_vocabulary(reader, tied=False, end=end),
     }
 
@@ -200,17 +182,6 @@ def _write_llama_family(c: GPTConfig, **more: Any) -> dict[str, Any]:
         **_rope_of(c),
         **more,
     }
-
-
-def _read_llama(reader: ConfigReader) -> dict[str, Any]:
-    bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
-    if bias != mlp_bias:
-        reader.refuse(
-            "attention_bias", f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
-        )
-    _sliding_window(reader)  # transformers' Llama ignores it
-    fields = _read_llama_family(reader, None, end=2, has_kv_heads=False, has_bias=True)
-    return fields | {"qkv_bias": bias, "bias": bias}
 
 
 def _read_qwen3(reader: ConfigReader) -> dict[str, Any]:
@@ -248,9 +219,8 @@ def _check_layer_types(reader: ConfigReader, layers: int, window: int | None) ->
 
 
 def _sliding_window(reader: ConfigReader) -> int | None:
-    default = 4096  # of transformers
-    given = reader.content.get("sliding_window", default)
-    return None if given is None else reader.integer("sliding_window", default)
+    is_off = reader.content.get("sliding_window", 4096) is None  # 4096 is the default of transformers
+    return None if is_off else reader.integer("sliding_window", 4096)
 
 
 def _qwen_window(reader: ConfigReader) -> int | None:
@@ -269,22 +239,19 @@ def _qwen_window(reader: ConfigReader) -> int | None:
 
 def _rotary(reader: ConfigReader) -> Rotary:
     """transformers 5 writes rope_parameters; earlier versions wrote rope_theta and rope_scaling."""
-    rope = ConfigReader(
-        reader.table("rope_scaling") or reader.table("rope_parameters"), f"{reader.where}: rope_parameters"
-    )
+    content = reader.table("rope_scaling") or reader.table("rope_parameters")
+    rope = ConfigReader(content, f"{reader.where}: rope_parameters")
     for table in (rope, reader):
         if table.number("partial_rotary_factor", 1.0) != 1:
             table.refuse("partial_rotary_factor", "it must be 1: all channels of a head are rotated")
-    named = "rope_type" if "rope_type" in rope.content else "type"
-    kind = rope.one_of(
-        named, ("default", "linear", "llama3"), "default", "other kinds of RoPE scaling are not supported"
-    )
+    kinds, named = ("default", "linear", "llama3"), "rope_type" if "rope_type" in content else "type"
+    kind = rope.one_of(named, kinds, "default", "other kinds of RoPE scaling are not supported")
     base = rope.number("rope_theta", reader.number("rope_theta", 10_000.0))
     if kind == "default":
         return Rotary(base)
 
     def factor_of(name: str) -> float:
-        if name not in rope.content:
+        if name not in content:
             rope.refuse(name, f"{kind} needs one")
         return rope.number(name, 1.0)
 
@@ -306,27 +273,14 @@ def _rope_of(config: GPTConfig) -> dict[str, Any]:
         return {"rope_theta": base, "rope_parameters": {"rope_type": "default", "rope_theta": base}}
     scaling: dict[str, Any] = {"rope_type": "linear", "factor": stretch.factor}
     if stretch.original is not None:
-        scaling = {
-            "rope_type": "llama3",
-            "factor": stretch.factor,
-            "original_max_position_embeddings": stretch.original,
-            "low_freq_factor": stretch.low,
-            "high_freq_factor": stretch.high,
-        }
+        scaling |= {"rope_type": "llama3", "original_max_position_embeddings": stretch.original}
+        scaling |= {"low_freq_factor": stretch.low, "high_freq_factor": stretch.high}
     return {"rope_theta": base, "rope_scaling": scaling, "rope_parameters": {**scaling, "rope_theta": base}}
 
 
 def _read_regard(reader: ConfigReader) -> dict[str, Any]:
     others = ("model_type", "architectures", "dtype")
-    values = {name: value for name, value in reader.content.items() if name not in others}
-    if isinstance(values.get("end"), list):  # JSON has no tuples
-        values["end"] = reader.ids("end", None)
-    if values.get("rotary") is not None:
-        rotary = typed(Rotary, reader.table("rotary"), f"{reader.where}: rotary")
-        if rotary.get("stretch") is not None:
-            rotary["stretch"] = Stretch(**typed(Stretch, rotary["stretch"], f"{reader.where}: stretch"))
-        values["rotary"] = Rotary(**rotary)
-    return typed(GPTConfig, values, reader.where)
+    return typed(GPTConfig, {name: value for name, value in reader.content.items() if name not in others}, reader.where)
 
 
 FAMILIES = {
@@ -334,7 +288,7 @@ FAMILIES = {
     "llama": Family(
         "LlamaForCausalLM",
         lambda c: _is_llama(c, qk_norm=False, bias=c.qkv_bias, window=None),
-        _read_llama,
+        lambda reader: _read_llama_family(reader, None, end=2),  # transformers' Llama ignores sliding_window
         lambda c: _write_llama_family(c, attention_bias=c.bias, mlp_bias=c.bias),
     ),
     "mistral": Family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -29,29 +29,24 @@ class ConfigReader:
             self.refuse(key, f"it must be {'one of ' * (len(allowed) > 1)}{known}: {why}")
         return value
 
-    def integer(self, key: str, default: int | None = None) -> int:
+    def _read(self, key: str, default: Any, is_right: Callable[[Any], bool], rule: str) -> Any:
         value = self.content.get(key, default)
-        if type(value) is not int or not 1 <= value < LARGEST:
-            self.refuse(key, "it must be a whole number of at least 1 and below 2³¹")
+        if not is_right(value):
+            self.refuse(key, f"it must be {rule}")
         return value
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        rule = "a whole number of at least 1 and below 2³¹"
+        return int(self._read(key, default, lambda n: type(n) is int and 1 <= n < LARGEST, rule))
 
     def number(self, key: str, default: float) -> float:
-        value = self.content.get(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            self.refuse(key, "it must be a number")
-        return float(value)
+        return float(self._read(key, default, lambda n: type(n) in (int, float) and math.isfinite(n), "a number"))
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self.content.get(key, default)
-        if type(value) is not bool:
-            self.refuse(key, "it must be true or false")
-        return value
+        return bool(self._read(key, default, lambda value: type(value) is bool, "true or false"))
 
     def table(self, key: str) -> dict[str, Any]:
-        value = self.content.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.refuse(key, "it must be a JSON object")
-        return value or {}
+        return dict(self._read(key, None, lambda value: isinstance(value, dict | None), "a JSON object") or {})
 
     def sizes(self, names: Mapping[str, str]) -> dict[str, Any]:
         return {ours: self.integer(theirs) for theirs, ours in names.items()}
@@ -79,7 +74,7 @@ class ConfigReader:
 
 
 def typed(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values, checked against the types of a dataclass; one that is a dataclass itself may still be an object."""
+    """The values, checked against the types of a dataclass; an object where one of those is a dataclass is built."""
     hints, reader = get_type_hints(kind), ConfigReader(values, where)
     for name in values:
         if name not in hints:
@@ -94,10 +89,14 @@ def _typed_value(reader: ConfigReader, name: str, hint: Any) -> Any:
     value, allowed = reader.content[name], tuple(get_origin(t) or t for t in get_args(hint) or (hint,))
     if get_origin(hint) is Literal:
         return reader.one_of(name, allowed, None, "these are the values that this version of regard supports")
+    if isinstance(value, dict) and (kinds := [t for t in allowed if isinstance(t, type) and is_dataclass(t)]):
+        return kinds[0](**typed(kinds[0], value, f"{reader.where}: {name}"))
+    if isinstance(value, list) and tuple in allowed:  # JSON has no tuples
+        return reader.ids(name, None)
     if int in allowed and type(value) is int and not -LARGEST < value < LARGEST:
         reader.refuse(name, "it must be below 2³¹")
     if type(value) is int and int not in allowed and float in allowed:
         return float(value)
-    if type(value) not in allowed and not (isinstance(value, dict) and any(map(is_dataclass, allowed))):
+    if type(value) not in allowed:
         reader.refuse(name, f"it must be {' or '.join(t.__name__ for t in allowed)}")
     return value

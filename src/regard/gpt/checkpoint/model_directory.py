@@ -10,18 +10,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.checkpoint.stored_tensors import INDEX, NOTHING_LOADED
 
 PACKAGED = Path(__file__).parents[1] / "tiny"  # the model in the package
 # The files that are downloaded: no code, no pickles.
 PATTERNS = ["config.json", "generation_config.json", "model*.safetensors", INDEX, "tokenizer.json"]
 # Our presets by their names on the hub.
-HUB_NAMES = {
-    "gpt2-small": "openai-community/gpt2",
-    "gpt2-medium": "openai-community/gpt2-medium",
-    "gpt2-large": "openai-community/gpt2-large",
-    "gpt2-xl": "openai-community/gpt2-xl",
-}
+HUB_NAMES = {name: f"openai-community/{name.removesuffix('-small')}" for name in GPT2_CONFIGS}
 
 
 def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
@@ -99,10 +95,8 @@ def not_fetched(name: str, error: BaseException) -> ValueError:
 
 def _is_of_the_network(error: BaseException | None) -> bool:
     """Did a connection fail, in this error or in one that led to it?"""
-    while error is not None:
-        if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)) or re.search(
-            r"Connect|Timeout|LocalEntryNotFound", type(error).__name__
-        ):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    if error is None:
+        return False
+    names = " ".join(kind.__name__ for kind in type(error).__mro__)
+    is_one = re.search(r"Connect|Timeout|gaierror|LocalEntryNotFound", names) is not None
+    return is_one or _is_of_the_network(error.__cause__ or error.__context__)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.gpt.checkpoint import linear_gpt2, model_directory
-from regard.gpt.checkpoint.config_json import config_from_transformers, end_from_transformers
-from regard.gpt.checkpoint.header import read_json
+from regard.gpt.checkpoint import model_directory
+from regard.gpt.checkpoint.config_json import config_from_transformers
+from regard.gpt.checkpoint.config_reader import ConfigReader
 from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import (
     FLOATS,
@@ -28,13 +28,15 @@ from regard.gpt.checkpoint.stored_tensors import (
     list_tensors,
     match_tensors,
     open_tensors,
+    read_json,
 )
-from regard.gpt.checkpoint.weight_names import Place, count_weights, places_in_file
+from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.support.printable import printable_errors
 
-MOST_MISSING = 1000  # names of tensors that are listed to find out which are missing
+MOST_MISSING = 200  # layers without tensors whose names are listed
+COMPILED = "_orig_mod."  # what torch.compile puts before every name
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -60,18 +62,8 @@ def load_pretrained(
 ) -> tuple[Model, Tokenizer | None]:
     """Build a model of this class from a directory that transformers or `save` wrote, or by its name on the hub.
 
-    >>> import tempfile
-    >>> from regard.gpt.checkpoint.saving import save
-    >>> directory = tempfile.mkdtemp()
-    >>> from regard import GPT
-    >>> save(GPT(GPTConfig.preset("tiny", vocab_size=307, num_layers=1)), directory)
-    >>> model, tokenizer = load_pretrained(GPT, directory)
-    >>> model.config.vocab_size
-    307
-
-    GPT-2 (also as minGPT and nanoGPT store it), Llama, Mistral, Qwen 2 and Qwen 3 can be loaded. The directory holds
-    config.json, and model.safetensors or its shards with their index; tokenizer.json, if present, is returned as well.
-    By default dtype is that of the file, and float32 for "tiny", the model in the package. The model is in eval mode.
+    The directory holds config.json, and model.safetensors or its shards with their index; tokenizer.json, if present,
+    is returned as well. See GPT.from_pretrained; GPT-2 may be stored as minGPT and nanoGPT do it, too.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"dtype ({dtype}) must be one of {', '.join(map(str, FLOATS))}. {NOTHING_LOADED}")
@@ -79,17 +71,16 @@ def load_pretrained(
     config, content = _read_config(directory)
     kind = content["model_type"]
     tensors, where = list_tensors(directory)
-    tensors = linear_gpt2.without_compiled_prefix(tensors)
-    is_linear = kind == "gpt2" and linear_gpt2.is_linear(config, tensors)
-    if is_linear:
-        config = linear_gpt2.linear_config(config, content, tensors, where)
-    if count_weights(config, kind) > 2 * len(tensors) + MOST_MISSING:  # before all are listed
+    if all(name.startswith(COMPILED) for name in tensors):
+        tensors = {name.removeprefix(COMPILED): tensor for name, tensor in tensors.items()}
+    if kind == "gpt2":
+        kind, config = _check_for_linear(config, content, tensors, where)
+    if config.num_layers > len(tensors) // 4 + MOST_MISSING:  # before all names are listed; a layer has 6 or more
         raise ValueError(
             f"{directory / 'config.json'}: {config.num_layers} layers cannot be made of the {len(tensors)} tensors in "
             f"{where.name}; the two do not belong together. {NOTHING_LOADED}"
         )
     places = places_in_file(config, kind)
-    places = linear_gpt2.linear_places(places) if is_linear else places
     sources = match_tensors(config, kind, places, tensors, where)
     if dtype is None:  # the packaged model is stored in 16 bits to be small, but a CPU is fastest in 32
         dtype = torch.float32 if directory == model_directory.PACKAGED else _common_dtype(sources, where)
@@ -114,10 +105,33 @@ def _read_config(directory: Path) -> tuple[GPTConfig, dict[str, Any]]:
         raise ValueError(f"{directory} has no config.json; {remedy} {NOTHING_LOADED}")
     content = read_json(path)
     config = config_from_transformers(content, str(path))
-    generation = directory / "generation_config.json"
-    if generation.is_file():
-        config = config.with_(end=end_from_transformers(read_json(generation), config, str(generation)))
+    generation = directory / "generation_config.json"  # it takes precedence in transformers, too
+    if generation.is_file() and (ends := read_json(generation)).get("eos_token_id") is not None:
+        config = config.with_(end=ConfigReader(ends, str(generation)).end(None, config.vocab_size))
     return config, content
+
+
+def _check_for_linear(
+    config: GPTConfig, content: Mapping[str, Any], tensors: Mapping[str, StoredTensor], where: Path
+) -> tuple[str, GPTConfig]:
+    """How the weights of a GPT-2 are stored, told by the shape of the joined projection; and its config.
+
+    nanoGPT's models may have no biases. The files do not say which GELU a model was trained with: minGPT has the tanh
+    form and nanoGPT the exact one, so config.json must say it.
+    """
+    weight, bias = (
+        tensors.get(LAYOUTS["gpt2"].prefix + name, tensors.get(name))
+        for name in ("h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias")
+    )
+    if weight is None or weight.stored.shape != (3 * config.d_model, config.d_model):
+        return "gpt2", config
+    if "activation_function" not in content:
+        raise ValueError(
+            f"{where}: weights are stored as nn.Linear has them, (out, in), so minGPT or nanoGPT wrote them and not "
+            'transformers; config.json must then say which GELU they were trained with: "activation_function": '
+            f'"gelu_new" for minGPT, "gelu" for nanoGPT. {NOTHING_LOADED}'
+        )
+    return "linear gpt2", config if bias is not None else config.with_(qkv_bias=False, bias=False)
 
 
 def _common_dtype(sources: Mapping[str, StoredTensor], where: Path) -> torch.dtype:
@@ -139,8 +153,5 @@ def _copy_weights(model: nn.Module, places: Mapping[str, Place], sources: Mappin
         for name, place in places.items():
             source = sources[place.name]
             tensor = handles[source.file].get_slice(source.name)  # reads nothing yet
-            if place.part is None:
-                tensor = tensor[:]
-            else:
-                tensor = tensor[(slice(None),) * (place.axis % len(place.shape)) + (slice(*place.part),)]
-            parameters[name].copy_(tensor.mT if place.transposed else tensor)
+            rows = slice(*place.part) if place.part else slice(None)
+            parameters[name].copy_(tensor[:, rows].mT if place.transposed else tensor[rows])

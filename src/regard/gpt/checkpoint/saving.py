@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from torch import Tensor
 from regard.gpt.checkpoint.config_json import config_to_transformers
 from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
 from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file, prefixed
-from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.support.arguments import check_whole
 from regard.support.files import atomically, write_and_sync
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-
-# Name of a tensor in a file → which of our weights it is made of.
-Shard: TypeAlias = "dict[str, list[tuple[str, Place]]]"
 
 
 def save(
@@ -52,6 +48,8 @@ def save(
     An existing checkpoint is replaced once all of the new one is on the disk. If that fails (a full disk), the old one
     is untouched.
     """
+    from huggingface_hub import split_state_dict_into_shards_factory
+
     check_whole(shard_size=shard_size)
     directory, weights = Path(directory), model.state_dict() if state is None else state
     if directory.exists() and not directory.is_dir():
@@ -63,62 +61,33 @@ def save(
         raise ValueError(f"the model has no weights for {listed(missing)}; was a layer replaced? Nothing was saved.")
     config["dtype"] = str(weights["token_embedding.weight"].dtype).removeprefix("torch.")
     prefix = LAYOUTS[config["model_type"]].prefix
-    shards = _name_files(list(_make_shards(places, weights, shard_size)))
+    tensors: dict[str, list[tuple[str, Place]]] = {}  # name in a file → which of our weights it is made of
+    for name, place in places.items():
+        tensors.setdefault(prefixed(place.name, prefix), []).append((name, place))
+    split = split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=lambda parts: sum(weights[name].nbytes for name, _ in parts),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=shard_size,
+    )
     texts = {"config.json": _json(config)}
-    if len(shards) > 1:
-        texts[INDEX] = _index(shards, prefix, sum(weights[name].nbytes for name in places))
+    if split.is_sharded:
+        texts[INDEX] = _json({"metadata": split.metadata, "weight_map": split.tensor_to_filename})
     texts |= _other_files(model, directory, config)
 
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as all_or_nothing:
-        for name, text in texts.items():
-            all_or_nothing.enter_context(atomically(directory / name)).write_text(text, encoding="utf-8")
-        for file, shard in shards.items():
-            tensors = {prefixed(name, prefix): _join(parts, weights) for name, parts in shard.items()}
-            write_and_sync(all_or_nothing.enter_context(atomically(directory / file)), tensors, {"format": "pt"})
+        for file, text in texts.items():
+            all_or_nothing.enter_context(atomically(directory / file)).write_text(text, encoding="utf-8")
+        for file, names in split.filename_to_tensors.items():
+            shard = {name: _join(tensors[name], weights) for name in names}
+            write_and_sync(all_or_nothing.enter_context(atomically(directory / file)), shard, {"format": "pt"})
     # Weight files of an earlier checkpoint would be read instead of these, or together with them.
     for old in directory.iterdir():
-        if old.name not in (*shards, *texts) and (old.name in (SINGLE, INDEX) or SHARD.fullmatch(old.name)):
+        if old.name not in (*split.filename_to_tensors, *texts) and (
+            old.name in (SINGLE, INDEX) or SHARD.fullmatch(old.name)
+        ):
             old.unlink()
-
-
-def _make_shards(places: Mapping[str, Place], weights: Mapping[str, Tensor], shard_size: int) -> Iterator[Shard]:
-    """The tensors of each file, filled up to `shard_size` in order."""
-    tensors: Shard = {}
-    for name, place in places.items():
-        tensors.setdefault(place.name, []).append((name, place))
-    shard: Shard = {}
-    remaining = shard_size
-    for theirs, parts in tensors.items():
-        nbytes = sum(weights[name].nbytes for name, _ in parts)
-        if shard and nbytes > remaining:
-            yield shard
-            shard, remaining = {}, shard_size
-        shard[theirs] = parts
-        remaining -= nbytes
-    yield shard
-
-
-def _name_files(shards: list[Shard]) -> dict[str, Shard]:
-    if len(shards) == 1:
-        return {SINGLE: shards[0]}
-    return {f"model-{n:05}-of-{len(shards):05}.safetensors": shard for n, shard in enumerate(shards, 1)}
-
-
-def _index(shards: Mapping[str, Shard], prefix: str, total_size: int) -> str:
-    weight_map = {prefixed(name, prefix): file for file, shard in shards.items() for name in shard}
-    return _json({"metadata": {"total_size": total_size}, "weight_map": weight_map})
-
-
-def _other_files(model: GPT, directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """The tokenizer, if the directory has another; and generation_config.json, if an older model left one."""
-    texts = {}
-    if (directory / "generation_config.json").is_file():  # it would give the older model's end of text
-        ends = {key: config[key] for key in ("eos_token_id",) if config.get(key) is not None}
-        texts["generation_config.json"] = _json(ends)
-    if model.tokenizer is not None and not _has_tokenizer(directory, model.tokenizer):
-        texts |= _tokenizer_files(model.tokenizer, model.config)
-    return texts
 
 
 def _join(parts: list[tuple[str, Place]], weights: Mapping[str, Tensor]) -> Tensor:
@@ -127,15 +96,19 @@ def _join(parts: list[tuple[str, Place]], weights: Mapping[str, Tensor]) -> Tens
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=-1)
 
 
-def _tokenizer_files(tokenizer: Tokenizer, config: GPTConfig) -> dict[str, str]:
-    content: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": config.context_length,
-    }
-    end = next(iter(config.ends), tokenizer.end)
-    if end is not None and end < tokenizer.vocab_size:
-        content |= {"eos_token": tokenizer.token(end)}
-    return {"tokenizer.json": tokenizer.to_json(), "tokenizer_config.json": _json(content)}
+def _other_files(model: GPT, directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The tokenizer, if the directory has another; and generation_config.json, if an older model left one."""
+    texts, tokenizer = {}, model.tokenizer
+    if (directory / "generation_config.json").is_file():  # it would give the older model's end of text
+        ends = {key: config[key] for key in ("eos_token_id",) if config.get(key) is not None}
+        texts["generation_config.json"] = _json(ends)
+    if tokenizer is not None and not _has_tokenizer(directory, tokenizer):
+        about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.context_length}
+        end = next(iter(model.config.ends), tokenizer.end)
+        if end is not None and end < tokenizer.vocab_size:
+            about["eos_token"] = tokenizer.token(end)
+        texts |= {"tokenizer.json": tokenizer.to_json(), "tokenizer_config.json": _json(about)}
+    return texts
 
 
 def _has_tokenizer(directory: Path, tokenizer: Tokenizer) -> bool:

@@ -1,22 +1,25 @@
 """The tensors in the files of a directory, found by their headers and matched to the weights of a model.
 
-Nothing is read but headers: every name, shape and dtype is checked before memory is allocated.
+Nothing is read but headers: every name, shape, dtype and size is checked before memory is allocated. JSON files are
+read here too, with the same care.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch import Tensor
 
-from regard.gpt.checkpoint.header import Stored, read_header, read_json
 from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, LAYOUTS, Place, prefixed
 from regard.gpt.config import PRESETS, GPTConfig
+from regard.support.arguments import name_of
 from regard.support.printable import readable
+from regard.support.untrusted_json import parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -24,6 +27,125 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.p
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 NOTHING_LOADED = "Nothing was loaded."
 MOST_LISTED = 10  # problems or names in an error message
+# By their names in safetensors, without types smaller than a byte, which torch cannot compute with.
+DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+LONGEST_HEADER = 4 << 20  # bytes; enough for 15,000 tensors, and parsed in less than 50 MB of memory
+MOST_AXES = 8
+LARGEST = 2**63 - 1  # the largest size that torch can represent
+
+DOWNLOAD = "download it again"
+UNTRUSTED = "get the file from somebody you trust"
+
+
+class Stored(NamedTuple):
+    """The header entry of one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """The tensors of a safetensors file, name → dtype and shape, from its header, checked against the file's size.
+
+    A file is 8 bytes with the header's length, the header as JSON, and the tensors' bytes one after the other without
+    gaps. Anything else is a ValueError.
+    """
+    size = path.stat().st_size
+    with _refusals_of(path), path.open("rb") as file:
+        if size < 8:
+            _refuse(f"a safetensors file starts with 8 bytes, and this one has {size}" if size else "the file is empty")
+        length = int.from_bytes(file.read(8), "little")
+        if length > size - 8:
+            what = f"the header should have {length:,} bytes, but only {size - 8:,} follow"
+            _refuse(what, f"{DOWNLOAD}, and see that it is a safetensors file")
+        _check_length("the header", length)
+        header = _parse_object(file.read(length), "the header")
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            _refuse("__metadata__ must be a JSON object of texts")
+        entries = {name: _parse_entry(readable(name), entry) for name, entry in header.items()}
+        _check_ranges(sorted((*place, readable(name)) for name, (_, place) in entries.items()), size - 8 - length)
+    return {name: stored for name, (stored, _) in entries.items()}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, without duplicate names; anything else is a ValueError."""
+    with _refusals_of(path):
+        _check_length("the file", path.stat().st_size)
+        return _parse_object(path.read_bytes(), "the file")
+
+
+@contextmanager
+def _refusals_of(path: Path) -> Iterator[None]:
+    """Put the name of the file before the errors about what it holds."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}. {NOTHING_LOADED}") from None
+
+
+def _refuse(what: str, remedy: str = DOWNLOAD) -> NoReturn:
+    raise ValueError(f"{what}; {remedy}")
+
+
+def _check_length(what: str, length: int) -> None:
+    if length > LONGEST_HEADER:
+        _refuse(f"{what} has {length:,} bytes, more than the {LONGEST_HEADER:,} that any model needs", UNTRUSTED)
+
+
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        content = parse_json(raw)
+    except ValueError as error:  # not UTF-8, not JSON, too large or too deep
+        _refuse(f"{what} is no JSON of the kind that belongs here: {readable(error, 160)}")
+    if not isinstance(content, dict):
+        _refuse(f"{what} must be a JSON object, but is a {type(content).__name__}")
+    return content
+
+
+def _parse_entry(name: str, entry: object) -> tuple[Stored, tuple[int, int]]:
+    """The entry of one tensor, and where its bytes begin and end."""
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        _refuse(f"{name} must have dtype, shape and data_offsets, and nothing else")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        known = ", ".join(DTYPES)
+        _refuse(f"{name} has dtype {readable(dtype)}, which is none of {known}", "convert it to one of these")
+    if not _are_sizes(shape) or len(shape) > MOST_AXES:
+        _refuse(f"{name} has shape {readable(shape)}, which is no list of up to {MOST_AXES} whole numbers")
+    if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        _refuse(f"{name} has data_offsets {readable(offsets)}, which must be a begin and an end after it")
+    begin, end = offsets
+    needed, held = DTYPES[dtype].itemsize * math.prod(shape), end - begin
+    if needed != held:
+        _refuse(f"{name}, {tuple(shape)} of {dtype}, needs {needed:,} bytes, but its place has {held:,}")
+    return Stored(DTYPES[dtype], tuple(shape)), (begin, end)
+
+
+def _are_sizes(values: object) -> bool:
+    return isinstance(values, list) and all(type(n) is int and 0 <= n <= LARGEST for n in values)
+
+
+def _check_ranges(ranges: list[tuple[int, int, str]], size: int) -> None:
+    """The tensors' bytes must fill the rest of the file, without gaps or overlaps."""
+    reached = 0
+    for begin, end, name in ranges:
+        if begin < reached:
+            _refuse(f"{name} begins at byte {begin:,}, inside another tensor that ends at {reached:,}", UNTRUSTED)
+        if begin > reached:
+            _refuse(f"the bytes from {reached:,} to {begin:,}, before {name}, belong to no tensor", UNTRUSTED)
+        reached = end
+    if reached > size:
+        what = f"the tensors need {reached:,} bytes, but the file has {size:,} for them"
+        _refuse(what, f"{DOWNLOAD}: the file is shorter than its header says")
+    if reached < size:
+        what = f"the tensors end at byte {reached:,}, but {size - reached:,} more follow"
+        _refuse(what, f"{DOWNLOAD}: the file is longer than its header says")
 
 
 class StoredTensor(NamedTuple):
@@ -33,15 +155,9 @@ class StoredTensor(NamedTuple):
     name: str
     stored: Stored
 
-    def read(self) -> Tensor:
-        """The tensor itself."""
-        with open_tensors(self.file) as file:
-            tensor: Tensor = file.get_tensor(self.name)
-            return tensor
-
 
 def open_tensors(file: Path) -> Any:
-    """A safetensors file whose header was checked, opened by the library."""
+    """Open a safetensors file whose header was checked."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -97,68 +213,56 @@ def match_tensors(
     config: GPTConfig, kind: str, places: Mapping[str, Place], tensors: Mapping[str, StoredTensor], where: Path
 ) -> dict[str, StoredTensor]:
     """Name in `places` → tensor in a file, each there and of the right shape; else a ValueError lists what is wrong."""
-    available = _without_prefix(tensors, LAYOUTS[kind].prefix, where)
-    if config.tied and HEAD in available and kind != "regard":
+    prefix, available = LAYOUTS[kind].prefix, dict[str, StoredTensor]()
+    for name, tensor in tensors.items():
+        same = available.setdefault(name.removeprefix(prefix), tensor)
+        if same is not tensor:
+            both = f"{readable(same.name)} and {readable(name)}"
+            raise ValueError(f"{where}: {both} are one and the same tensor. {NOTHING_LOADED}")
+    if config.tied and HEAD in available:
         _merge_tied_head(available, places["token_embedding.weight"].name, where)
-    prefix = LAYOUTS[kind].prefix if any(name.startswith(LAYOUTS[kind].prefix) for name in tensors) else ""
     shapes = {place.name: place.shape for place in places.values()}
-    model = _preset_name(config)
-    problems = [
-        *_missing_or_unfit(shapes, available, prefix, model),
-        *(f"{readable(tensor.name)} is not part of {model}" for tensor in _unexpected(shapes, available, kind)),
-    ]
+    has_prefix = any(name.startswith(prefix) for name in tensors)
+    problems = sorted(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)))
     if len(problems) == 1:
         raise ValueError(f"{where.name}: {problems[0]}. {NOTHING_LOADED}")
     if problems:
-        lines = "\n".join(f"  {line}" for line in sorted(problems)[:MOST_LISTED])
+        lines = "\n".join(f"  {line}" for line in problems[:MOST_LISTED])
         more = f"\n  and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
         raise ValueError(f"{where.name}: {len(problems)} tensors do not fit.\n{lines}{more}\n{NOTHING_LOADED}")
     return {name: available[name] for name in shapes}
-
-
-def _without_prefix(tensors: Mapping[str, StoredTensor], prefix: str, where: Path) -> dict[str, StoredTensor]:
-    available: dict[str, StoredTensor] = {}
-    for name, tensor in tensors.items():
-        bare = name.removeprefix(prefix)
-        if bare in available:
-            first = readable(available[bare].name)
-            raise ValueError(f"{where}: {first} and {readable(name)} are one and the same tensor. {NOTHING_LOADED}")
-        available[bare] = tensor
-    return available
 
 
 def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: Path) -> None:
     """A tied head is the embedding: one tensor with two names, of which a file may hold either or both."""
     head = available.pop(HEAD)
     same = available.setdefault(embedding, head)
-    if same is not head and head.stored == same.stored and not torch.equal(head.read(), same.read()):
+    if same is head or same.stored != head.stored:
+        return
+    with open_tensors(head.file) as first, open_tensors(same.file) as second:
+        is_same = torch.equal(first.get_tensor(head.name), second.get_tensor(same.name))
+    if not is_same:
         raise ValueError(
             f"{where}: {head.name} and {same.name} differ, but config.json says that they are one tensor; "
             f"set tie_word_embeddings to false there. {NOTHING_LOADED}"
         )
 
 
-def _missing_or_unfit(
+def _problems(
     shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], prefix: str, model: str
 ) -> Iterator[str]:
     for name, shape in shapes.items():
-        tensor = available.get(name)
-        if tensor is None:
+        if name not in available:
             yield f"{prefixed(name, prefix)} is missing; {model} needs it, {shape}"
-        elif tensor.stored.shape != shape:
-            yield f"{readable(tensor.name)} is {tensor.stored.shape}; {model} needs {shape}"
-        elif tensor.stored.dtype not in FLOATS:
-            dtype = str(tensor.stored.dtype).removeprefix("torch.")
-            yield f"{readable(tensor.name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
-
-
-def _unexpected(
-    shapes: Mapping[str, tuple[int, ...]], available: Mapping[str, StoredTensor], kind: str
-) -> Iterator[StoredTensor]:
-    """Tensors that the model has not, except the buffers that old files hold."""
+            continue
+        shown, stored = readable(available[name].name), available[name].stored
+        if stored.shape != shape:
+            yield f"{shown} is {stored.shape}; {model} needs {shape}"
+        elif stored.dtype not in FLOATS:
+            yield f"{shown} is {name_of(stored.dtype)}; weights are float64, float32, float16 or bfloat16"
     for name in available.keys() - shapes.keys():
-        if kind == "regard" or not name.endswith(BUFFERS):
-            yield available[name]
+        if not name.endswith(BUFFERS):
+            yield f"{readable(available[name].name)} is not part of {model}"
 
 
 def listed(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """The names of a model's weights in transformers' files, and ours.
 
-GPT-2 stores weights as (in, out), with queries, keys and values concatenated in one tensor. Llama, Mistral and Qwen
-store them as nn.Linear does, one tensor each.
+GPT-2 stores weights as (in, out), with queries, keys and values concatenated in one tensor. minGPT and nanoGPT use its
+names, but store weights as nn.Linear does, (out, in). So do Llama, Mistral and Qwen, one tensor each.
 """
 
 from __future__ import annotations
@@ -24,29 +24,7 @@ class Place(NamedTuple):
     name: str
     shape: tuple[int, ...]
     transposed: bool = False
-    part: tuple[int, int] | None = None  # from, to, on the axis
-    axis: int = -1
-
-
-def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
-    """Our name of each weight → its place in a file of this model_type, named without prefix.
-
-    >>> config = GPTConfig.preset("gpt2-small")
-    >>> places_in_file(config, "gpt2")["blocks.3.attention.W_key.weight"]
-    Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536), axis=-1)
-    """
-    return dict(LAYOUTS[kind].places(config))
-
-
-def count_weights(config: GPTConfig, kind: str) -> int:
-    """How many weights `places_in_file` has, found without listing those of all layers.
-
-    >>> config = GPTConfig.preset("gpt2-small")
-    >>> count_weights(config, "gpt2") == len(places_in_file(config, "gpt2"))
-    True
-    """
-    one, two = (len(places_in_file(config.with_(num_layers=n), kind)) for n in (1, 2))
-    return one + (config.num_layers - 1) * (two - one)
+    part: tuple[int, int] | None = None  # from, to: of our rows, which are columns there if it is transposed
 
 
 def prefixed(name: str, prefix: str) -> str:
@@ -57,36 +35,33 @@ def prefixed(name: str, prefix: str) -> str:
 def _shapes(c: GPTConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The weights of GPT's state dict and their shapes, found without building a model."""
     E, inner, kv = c.d_model, c.inner, c.kv_heads * c.head_dim
-
-    def norm(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-        yield f"{name}.weight", (E,)
-        if c.bias and c.norm == "layer":
-            yield f"{name}.bias", (E,)
-
-    def linear(name: str, outputs: int, inputs: int, bias: bool = c.bias) -> Iterator[tuple[str, tuple[int, ...]]]:
-        yield f"{name}.weight", (outputs, inputs)
-        if bias:
-            yield f"{name}.bias", (outputs,)
-
-    yield "token_embedding.weight", (c.vocab_size, E)
-    if c.rotary is None:
-        yield "position_embedding.weight", (c.context_length, E)
-    for block in (f"blocks.{i}" for i in range(c.num_layers)):
-        attention, feed_forward = f"{block}.attention", f"{block}.feed_forward"
-        yield from norm(f"{block}.attention_norm")
-        for name, width in (("W_query", E), ("W_key", kv), ("W_value", kv)):
-            yield from linear(f"{attention}.{name}", width, E, c.qkv_bias)
-        yield from linear(f"{attention}.out_proj", E, E)
-        if c.qk_norm:
-            yield from ((f"{attention}.{name}.weight", (c.head_dim,)) for name in ("q_norm", "k_norm"))
-        yield from norm(f"{block}.feed_forward_norm")
-        if ACTIVATIONS[c.feed_forward].gated:
-            yield from linear(f"{feed_forward}.gate", inner, E)
-        yield from linear(f"{feed_forward}.up", inner, E)
-        yield from linear(f"{feed_forward}.down", E, inner)
-    yield from norm("final_norm")
-    if not c.tied:
-        yield "head.weight", (c.vocab_size, E)
+    norm_bias = c.bias and c.norm == "layer"
+    # Name, shape of the weight, is there a bias, is there such a layer?
+    block: list[tuple[str, tuple[int, ...], bool, bool]] = [
+        ("attention_norm", (E,), norm_bias, True),
+        ("attention.W_query", (E, E), c.qkv_bias, True),
+        ("attention.W_key", (kv, E), c.qkv_bias, True),
+        ("attention.W_value", (kv, E), c.qkv_bias, True),
+        ("attention.out_proj", (E, E), c.bias, True),
+        ("attention.q_norm", (c.head_dim,), False, c.qk_norm),
+        ("attention.k_norm", (c.head_dim,), False, c.qk_norm),
+        ("feed_forward_norm", (E,), norm_bias, True),
+        ("feed_forward.gate", (inner, E), c.bias, ACTIVATIONS[c.feed_forward].gated),
+        ("feed_forward.up", (inner, E), c.bias, True),
+        ("feed_forward.down", (E, inner), c.bias, True),
+    ]
+    layers = [
+        ("token_embedding", (c.vocab_size, E), False, True),
+        ("position_embedding", (c.context_length, E), False, c.rotary is None),
+        *((f"blocks.{i}.{layer[0]}", *layer[1:]) for i in range(c.num_layers) for layer in block),
+        ("final_norm", (E,), norm_bias, True),
+        ("head", (c.vocab_size, E), False, not c.tied),
+    ]
+    for name, shape, has_bias, exists in layers:
+        if exists:
+            yield f"{name}.weight", shape
+        if exists and has_bias:
+            yield f"{name}.bias", shape[:1]
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -114,31 +89,40 @@ class Layout:
 
     prefix: of all names but the head's, in files that hold the head too.
     names: what the parts of our names are called there.
-    joined: GPT-2's way: weights are (in, out), with queries, keys and values concatenated in one tensor.
+    joined: queries, keys and values are concatenated in one tensor.
+    transposed: the matrices of the blocks are (in, out).
     """
 
     prefix: str
     names: Mapping[str, str]
     joined: bool = False
-
-    def places(self, config: GPTConfig) -> Iterator[tuple[str, Place]]:
-        """The places of a model's weights."""
-        E = config.d_model
-        for ours, shape in _shapes(config):
-            parts = ours.split(".")
-            theirs = ".".join(self.names.get(part, part) for part in parts)
-            if not self.joined or parts[0] != "blocks":
-                yield ours, Place(theirs, shape)
-                continue
-            part = None
-            if parts[-2] in QKV:
-                first = QKV.index(parts[-2]) * E
-                part, shape = (first, first + E), (3 * E, *shape[1:])
-            yield ours, Place(theirs, shape[::-1], transposed=len(shape) == 2, part=part)
+    transposed: bool = False
 
 
 LAYOUTS = {
-    "gpt2": Layout("transformer.", GPT2_NAMES, joined=True),
+    "gpt2": Layout("transformer.", GPT2_NAMES, joined=True, transposed=True),
+    "linear gpt2": Layout("transformer.", GPT2_NAMES, joined=True),  # minGPT and nanoGPT
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), Layout("model.", LLAMA_NAMES)),
     "regard": Layout("", {}),
 }
+
+
+def places_in_file(config: GPTConfig, kind: str) -> dict[str, Place]:
+    """Our name of each weight → its place in a file of this model_type, named without prefix.
+
+    >>> config = GPTConfig.preset("gpt2-small")
+    >>> places_in_file(config, "gpt2")["blocks.3.attention.W_key.weight"]
+    Place(name='h.3.attn.c_attn.weight', shape=(768, 2304), transposed=True, part=(768, 1536))
+    >>> places_in_file(config, "linear gpt2")["blocks.3.attention.W_key.weight"]
+    Place(name='h.3.attn.c_attn.weight', shape=(2304, 768), transposed=False, part=(768, 1536))
+    """
+    layout, E, places = LAYOUTS[kind], config.d_model, {}
+    for ours, shape in _shapes(config):
+        names = ours.split(".")
+        theirs, part = ".".join(layout.names.get(name, name) for name in names), None
+        if layout.joined and names[-2] in QKV:
+            first = QKV.index(names[-2]) * E
+            part, shape = (first, first + E), (3 * E, *shape[1:])
+        is_transposed = layout.transposed and names[0] == "blocks" and len(shape) == 2
+        places[ours] = Place(theirs, shape[::-1] if is_transposed else shape, is_transposed, part)
+    return places

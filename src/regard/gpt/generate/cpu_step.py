@@ -7,6 +7,7 @@ copied.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,8 @@ from regard.attention.attend import attend
 from regard.attention.cache import Cache
 from regard.attention.layer import MultiHeadAttention
 from regard.gpt.block import Product
-from regard.gpt.generate.unmodified import is_unmodified, needs_module_calls
+from regard.gpt.generate.module_calls import is_unmodified, needs_module_calls
+from regard.support.torch_threads import limit_threads
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
 MIN_BLOCKS = 16  # a matrix is split into at least this many blocks of rows, and a multiple of the number of threads
 MIN_SIZE = 1 << 17  # smaller weights stay in the CPU's cache, where a single call is fastest
 MAX_BATCH = 8  # larger batches are ordinary matrix products
+SMALL_STEP = 1 << 24  # weights × rows in a decoding step, which is limited by memory: about 5 ms for one thread
+SMALL_PROMPT = 1 << 30  # weights × tokens of a prompt, which is limited by arithmetic: about 50 ms for one thread
+
+
+def threads_for(work: int, small: int) -> AbstractContextManager[None]:
+    """Let torch use one thread within the block if there is less work than `small`; afterwards as many as before.
+
+    A product over two threads waits for the slower one. Where other programs want the same cores, that costs a time
+    slice of the scheduler, milliseconds, at each of the fifty products of a token. What is small depends on sizes alone
+    and never on the load: the number of threads can change the last digits of a score.
+    """
+    return limit_threads(1) if work < small else nullcontext()
 
 
 class BlockedLinear:

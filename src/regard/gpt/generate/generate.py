@@ -1,6 +1,6 @@
 """Generation: read the prompt once, then compute one token after another.
 
-`prefill` and `decode` are the two halves, over a preallocated cache. A Decoder computes tokens for a batch of rows,
+`prefill` and `decode` are the two halves, over a preallocated cache. A decoder computes tokens for a batch of rows,
 `generate` returns complete texts, and a GenerationStream yields one text while it is generated.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,16 +20,17 @@ from torch import Tensor, nn
 
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
-from regard.gpt.generate.cpu_step import CPUStep
-from regard.gpt.generate.logprobs import log_probabilities
+from regard.gpt.generate.cpu_step import SMALL_PROMPT, SMALL_STEP, CPUStep, threads_for
+from regard.gpt.generate.module_calls import needs_module_calls
 from regard.gpt.generate.options import GenerateOptions, SamplingOptions, StreamOptions
 from regard.gpt.generate.sample import NO_TOKEN, a_seed, choose, noises
 from regard.gpt.generate.text import Continuation, GeneratedText, Reason, StopConditions, pad_left, read_prompts
-from regard.gpt.generate.threads import SMALL_PROMPT, SMALL_STEP, threads_for
-from regard.gpt.generate.unmodified import needs_module_calls
 
 if TYPE_CHECKING:
+    from regard.gpt.generate.gpu_decoder import GraphDecoder
     from regard.gpt.model import GPT
+
+AT_ONCE = 64  # tokens whose scores, one for each token of the vocabulary, log_probabilities has in memory at once
 
 
 def prefill(
@@ -38,8 +40,11 @@ def prefill(
 
     starts: the length of each row's padding, where rows were padded on the left.
     """
-    options = {"cache": cache, **_padding_options(ids, cache, starts)}
-    if needs_module_calls() or model._forward_hooks or model._forward_pre_hooks:
+    options: dict[str, Any] = {"cache": cache}
+    if starts is not None:  # mask the padding, and count positions from each row's first token
+        positions = torch.arange(cache.length + ids.shape[1], device=ids.device) - starts[:, None]  # (B, S)
+        options |= {"mask": padding(positions >= 0), "positions": positions[:, cache.length :].clamp(min=0)}
+    if needs_module_calls(model):
         scores: Tensor = model(ids, **options)
         return scores[:, -1]
     return model.score(model.hidden(ids, **options)[:, -1])  # the scores of earlier tokens would be large, and unused
@@ -52,37 +57,42 @@ def decode(
     return prefill(model, ids[:, None], cache, starts)
 
 
-def _padding_options(ids: Tensor, cache: Cache, starts: Tensor | None) -> dict[str, Any]:
-    """Mask the padding, and count positions from each row's first token."""
-    if starts is None:
-        return {}
-    positions = torch.arange(cache.length + ids.shape[1], device=ids.device) - starts[:, None]  # (B, S)
-    return {"mask": padding(positions >= 0), "positions": positions[:, cache.length :].clamp(min=0)}
+@torch.inference_mode()
+def log_probabilities(model: GPT, prompt: list[int], ids: list[int]) -> list[float]:
+    """log p(token | prompt and the tokens before it), for each of `ids`; in float32 or wider.
 
+    >>> from regard.gpt import GPT
+    >>> _ = torch.manual_seed(5)
+    >>> values = log_probabilities(GPT("tiny").eval(), [5, 6], [7, 8, 9])
+    >>> [-10 < value < -7 for value in values]  # untrained: near -log 4096, which is -8.3
+    [True, True, True]
 
-@runtime_checkable
-class Decoder(Protocol):
-    """Computes the next tokens of a batch of rows."""
-
-    tokens_per_call: int  # the n for which `next_tokens` is fastest
-
-    def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
-        """Read the prompts, padded on the left by `starts` tokens."""
-
-    def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
-        """The next n tokens of every row, each read before the next is chosen.
-
-        NO_TOKEN takes the place of a token where the scores are NaN or infinite.
-        """
+    The text is read once more, as a whole. That costs far less than generating it token by token, and is the same for
+    every decoder.
+    """
+    if not prompt:
+        raise ValueError("the prompt is empty, so nothing comes before the first token; give it a token at least")
+    if not ids:
+        return []
+    device = model.token_embedding.weight.device
+    read = torch.tensor([prompt + ids[:-1]], device=device)  # nothing follows the last token
+    is_called = needs_module_calls(model)
+    rows = (model(read) if is_called else model.hidden(read))[0, len(prompt) - 1 :]
+    values: list[float] = []
+    for part, expected in zip(rows.split(AT_ONCE), torch.tensor(ids, device=device).split(AT_ONCE), strict=True):
+        logits = part if is_called else model.score(part)
+        wide = logits if logits.dtype is torch.float64 else logits.float()
+        values += (wide.gather(-1, expected[:, None])[:, 0] - wide.logsumexp(-1)).tolist()
+    return values
 
 
 class EagerDecoder:
-    """A decoder for any model on any device: one token at a time, by the modules or by CPUStep.
+    """The next tokens of a batch of rows, for any model on any device: one at a time, by the modules or by CPUStep.
 
     noise: (n, B), one number for each token; None if sampling is greedy.
     """
 
-    tokens_per_call = 1
+    tokens_per_call = 1  # the n for which `next_tokens` is fastest
 
     def __init__(
         self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
@@ -94,50 +104,45 @@ class EagerDecoder:
         self.weights = sum(p.numel() for p in model.parameters())
         with threads_for(batch * self.weights, SMALL_STEP):  # it splits its products by the number of threads
             self.cpu_step = CPUStep(model) if CPUStep.supports(model, batch) else None
-        self.starts: Tensor | None = None
         self.count, self.last = 0, torch.zeros(batch, dtype=torch.long, device=self.device)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens."""
-        is_padded = bool(starts.any())
-        self.starts = starts.to(self.device) if is_padded else None
-        self.start_list: list[int] | None = starts.tolist() if is_padded else None
+        self.starts = starts.to(self.device) if bool(starts.any()) else None
         with threads_for(ids.numel() * self.weights, SMALL_PROMPT):
             self.logits = prefill(self.model, ids.to(self.device), self.cache, self.starts)
 
     def next_tokens(self, n: int) -> Int[Tensor, "n B"]:
-        """The next n tokens of every row. A token is read when the next is requested, so the last one never is."""
+        """The next n tokens of every row. A token is read when the next is requested, so the last one never is.
+
+        NO_TOKEN takes the place of a token where the scores are NaN or infinite.
+        """
         with threads_for(len(self.last) * self.weights, SMALL_STEP):
             return torch.stack([self._next() for _ in range(n)])
 
     def _next(self) -> Tensor:
-        if self.count:
-            self.logits = self._read(self.last)
+        if self.count and self.cpu_step is not None and not needs_module_calls():
+            starts = None if self.starts is None else self.starts.tolist()
+            self.logits = self.cpu_step(self.last, self.cache, starts)
+        elif self.count:
+            self.logits = decode(self.model, self.last, self.cache, self.starts)
         noise = None if self.noise is None else self.noise[self.count]
         best = self.logits.amax(-1)
         self.last = choose(self.logits, self.sampling, noise, best)
         self.count += 1
         return torch.where(best.float().isfinite(), self.last, NO_TOKEN)
 
-    def _read(self, ids: Tensor) -> Tensor:
-        if self.cpu_step is not None and not needs_module_calls():
-            return self.cpu_step(ids, self.cache, self.start_list)
-        return decode(self.model, ids, self.cache, self.starts)
-
 
 def decoder_for(
     model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
-) -> Decoder:
+) -> EagerDecoder | GraphDecoder:
     """The fastest decoder that supports this model on its device."""
-    if model.token_embedding.weight.device.type == "cuda" and not needs_module_calls():
-        try:
-            from regard.gpt.generate.gpu_decoder import graph_decoder_for
-        except ImportError:  # no Triton
-            return EagerDecoder(model, batch, capacity, sampling, noise)
+    decoder = None
+    if model.token_embedding.weight.is_cuda and find_spec("triton") and not needs_module_calls():
+        from regard.gpt.generate.gpu_decoder import graph_decoder_for
+
         decoder = graph_decoder_for(model, batch, capacity, sampling, noise)
-        if decoder is not None:
-            return decoder
-    return EagerDecoder(model, batch, capacity, sampling, noise)
+    return decoder or EagerDecoder(model, batch, capacity, sampling, noise)
 
 
 def generate(model: GPT, prompt: Any, options: GenerateOptions) -> Any:
@@ -152,15 +157,9 @@ def generate(model: GPT, prompt: Any, options: GenerateOptions) -> Any:
             _generate_group(model, rows, texts, group, options)
         results: list[Any] = [text.text if prompts.is_text else text.ids for text in texts]
         if options.logprobs:
-            results = [
-                Continuation(
-                    text.text if prompts.is_text else None,
-                    text.ids,
-                    log_probabilities(model, row, text.ids),
-                    text.reason,
-                )
-                for row, text in zip(rows, texts, strict=True)
-            ]
+            for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
+                logprobs = log_probabilities(model, row, text.ids)
+                results[i] = Continuation(text.text if prompts.is_text else None, text.ids, logprobs, text.reason)
     if (samples := options.samples) is not None:
         results = [results[i : i + samples] for i in range(0, len(results), samples)]
     return results if prompts.is_batch else results[0]
@@ -189,10 +188,8 @@ class GenerationStream:
 
     def __init__(self, model: GPT, prompt: Any, options: StreamOptions) -> None:
         prompts = read_prompts(prompt, None, model.config, model.tokenizer)
-        if len(prompts.rows) != 1:
-            raise ValueError(
-                f"a stream is one text, but here are {len(prompts.rows)} prompts; use generate() for several"
-            )
+        if (count := len(prompts.rows)) != 1:
+            raise ValueError(f"a stream is one text, but here are {count} prompts; use generate() for several")
         stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
         self.seconds, self.seed = 0.0, a_seed(options.seed)
         self._text = GeneratedText(stops, model.tokenizer if prompts.is_text else None)
@@ -235,23 +232,17 @@ class _Generation:
     """Tokens for some of the rows, those of a group, up to a number of tokens or the end of the context."""
 
     def __init__(
-        self,
-        model: GPT,
-        rows: list[list[int]],
-        group: list[int],
-        options: StreamOptions,
-        tokens_per_call: int | None = None,
+        self, model: GPT, rows: list[list[int]], group: list[int], options: StreamOptions, tokens_per_call: int = 0
     ) -> None:
         batch, n, sampling = [rows[i] for i in group], options.max_new_tokens, options.sampling
         longest = max(map(len, batch))
         # The last token is chosen but never read, so it needs no place in the context.
         self.remaining = min(n, model.config.context_length - longest + 1)
         self.limit: Reason = "length" if self.remaining == n else "context"
-        if self.remaining:
-            noise = None if sampling.greedy else torch.cat([noises(options.seed, n, 1, i) for i in group], dim=1)
-            self.decoder = decoder_for(model, len(batch), longest + self.remaining, sampling, noise)
-            self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
-            self.decoder.prefill(*pad_left(batch))
+        noise = None if sampling.greedy else torch.cat([noises(options.seed, n, 1, i) for i in group], dim=1)
+        self.decoder = decoder_for(model, len(batch), longest + self.remaining, sampling, noise)
+        self.tokens_per_call = tokens_per_call or self.decoder.tokens_per_call
+        self.decoder.prefill(*pad_left(batch))
 
     def next(self) -> list[list[int]]:
         """The next tokens: for each step a list with one token per row; empty at the limit."""

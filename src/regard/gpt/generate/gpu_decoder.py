@@ -12,7 +12,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,11 +21,10 @@ from torch import Tensor
 from triton.errors import TritonError
 
 from regard.attention.masks import padding
-from regard.gpt.config import GPTConfig
 from regard.gpt.generate.gpu_step import GPUStep, supports
+from regard.gpt.generate.module_calls import model_fingerprint
 from regard.gpt.generate.options import SamplingOptions
 from regard.gpt.generate.sample import choose
-from regard.gpt.generate.unmodified import model_fingerprint
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -35,6 +33,7 @@ PROMPT_MULTIPLE = 64  # prompts are padded to a multiple of this, so that one gr
 CAPACITY_MULTIPLE = 256  # and the cache to a multiple of this
 
 _capture_lock = threading.RLock()  # torch captures on one stream
+_kept: weakref.WeakKeyDictionary[GPT, CapturedGraphs] = weakref.WeakKeyDictionary()
 _unsupported: set[tuple[Any, ...]] = set()  # models and batch sizes whose kernels do not compile
 
 
@@ -42,53 +41,52 @@ def graph_decoder_for(
     model: GPT, batch: int, capacity: int, sampling: SamplingOptions, noise: Float[Tensor, "n B"] | None
 ) -> GraphDecoder | None:
     """A decoder that replays CUDA graphs; None where its kernels do not support the model or this GPU."""
+    if noise is None and not sampling.greedy:
+        raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
     weight = model.token_embedding.weight
-    key = (weight.device, weight.dtype, model.config, batch)
-    if key in _unsupported or torch.is_autocast_enabled(weight.device.type):
+    case = (weight.device, weight.dtype, model.config, batch)
+    if case in _unsupported or torch.is_autocast_enabled(weight.device.type):
         return None
-    state = model_fingerprint(model)
-    if not _was_supported(model, batch, state) and not supports(model, batch):
-        return None
+    # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
+    padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
     try:
-        return GraphDecoder(model, batch, capacity, sampling, noise, state)
+        with _capture_lock:
+            graphs = _graphs_for(model, (batch, padded, sampling))
+            return None if graphs is None else GraphDecoder(model, graphs, capacity, noise)
     except TritonError as error:
         warnings.warn(
             f"regard's kernels cannot be compiled for this GPU, model and batch of {batch} ({type(error).__name__}); "
             "generation continues with torch's operations, more slowly",
             stacklevel=2,
         )
-        _unsupported.add(key)
+        _unsupported.add(case)
         return None
 
 
-def _was_supported(model: GPT, batch: int, state: list[object]) -> bool:
-    """Were graphs captured for this batch size, and has the model not changed since? No reference to them is kept."""
-    kept = _kept.get(model)
-    return kept is not None and kept.key[0] == batch and kept.state == state
+def _graphs_for(model: GPT, key: tuple[int, int, SamplingOptions]) -> CapturedGraphs | None:
+    """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
+    state, graphs = model_fingerprint(model), _kept.get(model)
+    if graphs is not None and (graphs.key, graphs.state) == (key, state) and not (graphs.user and graphs.user()):
+        return graphs
+    if not supports(model, key[0]):
+        return None
+    graphs = None
+    _kept.pop(model, None)  # free the old buffers before allocating new ones
+    # The graphs are freed with their model, so they must not keep it alive.
+    graphs = _kept[model] = CapturedGraphs(cast("GPT", weakref.proxy(model)), key, state)
+    return graphs
 
 
 class GraphDecoder:
-    """Tokens for a batch of texts on a GPU; a regard.gpt.generate.generate.Decoder."""
+    """Tokens for a batch of texts on a GPU."""
 
     tokens_per_call = 16
 
-    def __init__(
-        self,
-        model: GPT,
-        batch: int,
-        capacity: int,
-        sampling: SamplingOptions,
-        noise: Float[Tensor, "n B"] | None,
-        state: list[object],
-    ) -> None:
-        if noise is None and not sampling.greedy:
-            raise ValueError(f"{sampling} needs noise, a number from 0 to 1 for each token; see noises()")
-        self.model, self.capacity, self.noise = model, capacity, noise
+    def __init__(self, model: GPT, graphs: CapturedGraphs, capacity: int, noise: Float[Tensor, "n B"] | None) -> None:
+        self.model, self.graphs, self.capacity, self.noise = model, graphs, capacity, noise
+        graphs.user = weakref.ref(self)
         # Graphs read weights at fixed addresses: if weights move during this text, the old ones must stay allocated.
         self.weights = [p.data for p in model.parameters()]
-        # Padding may make the prompt up to PROMPT_MULTIPLE tokens longer.
-        padded = -(-(capacity + PROMPT_MULTIPLE) // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
-        self.graphs = graphs_for(self, model, (batch, padded, sampling, model.config), state)
 
     def prefill(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"]) -> None:
         """Read the prompts, padded on the left by `starts` tokens, and choose the first token of each row."""
@@ -109,73 +107,38 @@ class GraphDecoder:
             )
         graphs = self.graphs
         graphs.run_until(end)
-        tokens = HostCopy(graphs.step.tokens[self.returned : end])
+        source = graphs.step.tokens[self.returned : end]
+        tokens = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+        tokens.copy_(source, non_blocking=True)
+        copied = graphs.record_event()
         graphs.run_until(min(end + n, self.limit))  # the GPU computes the next ones while the host handles these
-        result = tokens.wait()
+        if copied is not None:
+            copied.synchronize()
         self.returned = end
         if end == self.limit:
             graphs.user = None
-        return result
-
-
-class HostCopy:
-    """An asynchronous copy of a tensor from the GPU to the host; later GPU work does not delay it."""
-
-    def __init__(self, source: Tensor) -> None:
-        self.copy = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
-        self.copy.copy_(source, non_blocking=True)
-        self.event = torch.cuda.current_stream(source.device).record_event() if source.is_cuda else None
-
-    def wait(self) -> Tensor:
-        """The copy, once it is complete."""
-        if self.event is not None:
-            self.event.synchronize()
-        return self.copy
-
-
-def graphs_for(
-    user: GraphDecoder, model: GPT, key: tuple[int, int, SamplingOptions, GPTConfig], state: list[object]
-) -> CapturedGraphs:
-    """The graphs kept with the model, if they match and no other text uses them; otherwise new ones in their place."""
-    with _capture_lock:
-        kept = _kept.get(model)
-        # The values of weights may change under a graph, but not their addresses.
-        if kept is None or kept.key != key or kept.graphs.in_use or kept.state != state:
-            kept = None
-            _kept.pop(model, None)  # free the old buffers before allocating new ones
-            # The graphs are freed with their model, so they must not keep it alive.
-            kept = _kept[model] = KeptGraphs(CapturedGraphs(cast("GPT", weakref.proxy(model)), *key[:3]), key, state)
-        kept.graphs.user = weakref.ref(user)
-        return kept.graphs
-
-
-@dataclass
-class KeptGraphs:
-    """A model's graphs, what they were captured for, and the model's fingerprint at that time."""
-
-    graphs: CapturedGraphs
-    key: tuple[int, int, SamplingOptions, GPTConfig]
-    state: list[object]
-
-
-_kept: weakref.WeakKeyDictionary[GPT, KeptGraphs] = weakref.WeakKeyDictionary()
+        return tokens
 
 
 class CapturedGraphs:
-    """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step."""
+    """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step.
+
+    key: what they are captured for: batch size, capacity and sampling.
+    state: the model's fingerprint at that time. The values of weights may change under a graph, but not their addresses.
+    """
 
     last_event: torch.cuda.Event | None = None  # after all GPU work so far
 
     # Tensors made in inference mode cannot be written to outside it; these buffers are used in every mode.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __init__(self, model: GPT, batch: int, capacity: int, sampling: SamplingOptions) -> None:
-        self.model, self.sampling = model, sampling
-        self.step = GPUStep(model, batch, capacity, greedy=sampling.greedy)
-        device = self.step.x.device
-        self.noise = torch.zeros(capacity + 1, batch, device=device)
+    def __init__(self, model: GPT, key: tuple[int, int, SamplingOptions], state: list[object]) -> None:
+        self.model, self.key, self.state = model, key, state
+        batch, capacity, self.sampling = key
+        self.step = GPUStep(model, batch, capacity, greedy=self.sampling.greedy)
+        self.noise = torch.zeros(capacity + 1, batch, device=self.step.x.device)
         self.count = 0  # tokens computed so far, of each row
-        self.user: weakref.ref[GraphDecoder] | None = None
+        self.user: weakref.ref[GraphDecoder] | None = None  # the decoder whose text they generate now
         self.prefills: dict[int, tuple[Tensor, torch.cuda.CUDAGraph]] = {}
         self.decode: torch.cuda.CUDAGraph | None = None
         self.pool: Any = None
@@ -183,12 +146,7 @@ class CapturedGraphs:
         with torch.cuda.device_of(self.step.x):
             self.step.embed_next(chosen=True)
             self.step.score()
-            self.step.embed_next(chosen=not sampling.greedy)
-
-    @property
-    def in_use(self) -> bool:
-        """Is a text that was begun with these graphs still being generated?"""
-        return self.user is not None and self.user() is not None
+            self.step.embed_next(chosen=not self.sampling.greedy)
 
     @torch.no_grad()
     def begin(self, ids: Int[Tensor, "B T"], starts: Int[Tensor, "B"], noise: Float[Tensor, "n B"] | None) -> None:
@@ -208,12 +166,12 @@ class CapturedGraphs:
             with torch.inference_mode(False):
                 prompt = torch.zeros(len(ids), length, dtype=torch.long, device=step.x.device)
         prompt[:, extra:].copy_(ids, non_blocking=True)  # the padding before it is masked
-        if graph is None:
-            self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
-        else:
+        if graph is not None:
             graph.replay()
+        else:
+            self.prefills[length] = prompt, self._capture(partial(self._prefill, prompt))
         self.count = 1
-        self._record_event()
+        self.record_event()
 
     @torch.no_grad()
     def run_until(self, n: int) -> None:
@@ -225,16 +183,18 @@ class CapturedGraphs:
             else:
                 self.decode.replay()
             self.count += 1
-        self._record_event()
+        self.record_event()
 
     def _wait_for_earlier_work(self) -> None:
         """Order what follows after all earlier work, which may be on another stream."""
         if self.last_event is not None:
             torch.cuda.current_stream(self.step.x.device).wait_event(self.last_event)
 
-    def _record_event(self) -> None:
+    def record_event(self) -> torch.cuda.Event | None:
+        """Mark the end of the GPU work so far."""
         if self.step.x.is_cuda:
             self.last_event = torch.cuda.current_stream(self.step.x.device).record_event()
+        return self.last_event
 
     def __del__(self) -> None:
         """Free the buffers only when no graph runs in them any more."""
@@ -244,11 +204,10 @@ class CapturedGraphs:
 
     def _prefill(self, ids: Tensor) -> None:
         step = self.step
-        slots = torch.arange(ids.shape[1], device=ids.device)
-        is_real = slots >= step.start[:, None]
-        positions = (slots - step.start[:, None]).clamp(min=0)
+        positions = torch.arange(ids.shape[1], device=ids.device) - step.start[:, None]  # negative in the padding
         step.cache.reset()
-        hidden = self.model.hidden(ids, mask=padding(is_real), cache=step.cache, positions=positions)
+        mask = padding(positions >= 0)
+        hidden = self.model.hidden(ids, mask=mask, cache=step.cache, positions=positions.clamp(min=0))
         logits = self.model.score(hidden[:, -1]).float()
         step.embed_next(chosen=True, best=self._choose(logits))
 

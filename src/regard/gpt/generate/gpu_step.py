@@ -18,7 +18,7 @@ from regard.attention.layer import MultiHeadAttention
 from regard.gpt.block import Norm, Product
 from regard.gpt.generate.gpu_attention_kernel import attend_one
 from regard.gpt.generate.gpu_kernels import add_and_norm, embed, linear_one, linear_some
-from regard.gpt.generate.unmodified import is_unmodified
+from regard.gpt.generate.module_calls import is_unmodified
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
@@ -105,7 +105,7 @@ class GPUStep:
             first = i == 0
             if operation.norm is not None:
                 result = self._norm(operation.norm, added, first)
-            out = self._output(operation)
+            out = self.x if operation.residual else self.qkv if operation.activation is None else self.inner
             self._linear(operation, result, out, first=first)
             result, added = out, operation if operation.residual else None
         assert isinstance(head, Product)
@@ -126,12 +126,6 @@ class GPUStep:
             BLOCKS=triton.next_power_of_2(self.blocks), PICK=not chosen, POSITIONS=positions is not None, num_warps=4,
             **self._launch_options(),
         )  # fmt: skip
-
-    def _output(self, product: Product) -> Tensor:
-        """The buffer for a product inside a block."""
-        if product.residual:
-            return self.x
-        return self.inner if product.activation is not None else self.qkv
 
     def _norm(self, norm: Norm, added: Product | None, first: bool = False) -> Tensor:
         """norm(x) for several rows, after the sums of `added` are added to x. linear_one norms a single row itself."""

@@ -22,6 +22,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+_temperature = number(
+    lambda t: _is_number(t) and 0 <= t < math.inf, "a number of at least 0; 0 takes the best token, 0.8 is usual"
+)
+_top_k = number(lambda k: type(k) is int and k >= 1, "a whole number of at least 1; leave it out for all tokens")
+_top_p = number(lambda p: _is_number(p) and 0 < p <= 1, "above 0 and at most 1; 0.9 is usual, 1 keeps all tokens")
+_min_p = number(lambda p: _is_number(p) and 0 <= p <= 1, "from 0 to 1; 0.05 is usual, 0 keeps all tokens")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
     """How the next token is sampled.
@@ -37,40 +45,19 @@ class SamplingOptions:
     """
 
     temperature: Annotated[
-        float | int,
-        Option(
-            "Sampling temperature. 0 takes the most likely token.",
-            number(
-                lambda t: _is_number(t) and 0 <= t < math.inf,
-                "a number of at least 0; 0 takes the best token, 0.8 is usual",
-            ),
-            command_default=0.8,
-        ),
+        float | int, Option("Sampling temperature. 0 takes the most likely token.", _temperature, command_default=0.8)
     ] = 1.0
     top_k: Annotated[
         int | None,
-        Option(
-            "Sample from the k most likely tokens.",
-            number(lambda k: type(k) is int and k >= 1, "a whole number of at least 1; leave it out for all tokens"),
-            default_text="50; 0 for all",
-            command_default=None,
-        ),
+        Option("Sample from the k most likely tokens.", _top_k, default_text="50; 0 for all", command_default=None),
     ] = None
     top_p: Annotated[
         float | int | None,
-        Option(
-            "Sample from the most likely tokens with this total probability.",
-            number(lambda p: _is_number(p) and 0 < p <= 1, "above 0 and at most 1; 0.9 is usual, 1 keeps all tokens"),
-            default_text="off",
-        ),
+        Option("Sample from the most likely tokens with this total probability.", _top_p, default_text="off"),
     ] = None
     min_p: Annotated[
         float | int | None,
-        Option(
-            "Sample from tokens at least this likely relative to the best.",
-            number(lambda p: _is_number(p) and 0 <= p <= 1, "from 0 to 1; 0.05 is usual, 0 keeps all tokens"),
-            default_text="off",
-        ),
+        Option("Sample from tokens at least this likely relative to the best.", _min_p, default_text="off"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -111,8 +98,7 @@ class GenerateOptions(StreamOptions):
     _: KW_ONLY
     mask: Annotated[Any, Option("For a tensor (B, T): True or 1 where a token is real.", flag=None)] = None
     samples: Annotated[
-        int | None,
-        Option("Number of texts. Each has the seed after the one before.", at_least_one, command_default=1),
+        int | None, Option("Number of texts. Each has the seed after the one before.", at_least_one, command_default=1)
     ] = None
     logprobs: Annotated[bool, Option("Return each text as a Continuation, with log-probabilities.", flag=None)] = False
 

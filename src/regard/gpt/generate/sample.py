@@ -6,9 +6,6 @@ alone or in a batch, one token at a time or by CUDA graphs.
 
 from __future__ import annotations
 
-from typing import Any
-from warnings import warn
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -116,11 +113,3 @@ def a_seed(seed: int | None) -> int:
         return int(torch.randint(2**31, ()))
     valid_seed("seed", seed)
     return seed
-
-
-def Sampling(
-    temperature: float | int = 1.0, top_k: int | None = None, top_p: float | int | None = None, min_p: Any = None
-) -> SamplingOptions:
-    """The name of SamplingOptions in the last release."""
-    warn("Sampling is SamplingOptions now, in regard.gpt.generate.options", DeprecationWarning, stacklevel=2)
-    return SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)

@@ -8,7 +8,7 @@ stop string may arrive in pieces, so text that could be its beginning is held ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.sample import check_token
+from regard.support.arguments import describe_tensor
 
 if TYPE_CHECKING:
     from regard.gpt.tokenizer.tokenizer import Tokenizer
@@ -89,13 +90,10 @@ def _encode(texts: Sequence[str], config: GPTConfig, tokenizer: Tokenizer | None
 
 def _read_tensor(ids: Tensor, mask: Any) -> list[list[int]]:
     if ids.dim() not in (1, 2) or ids.is_floating_point() or ids.dtype is torch.bool:
-        raise ValueError(
-            f"ids must be whole numbers of shape (T,) or (B, T), but are {str(ids.dtype).removeprefix('torch.')} of "
-            f"shape {tuple(ids.shape)}"
-        )
+        raise ValueError(f"ids must be whole numbers of shape (T,) or (B, T), but are {describe_tensor(ids)}")
+    rows: list[list[int]] = torch.atleast_2d(ids).tolist()
     if mask is None:
-        unmasked: list[list[int]] = torch.atleast_2d(ids).tolist()
-        return unmasked
+        return rows
     mask = torch.as_tensor(mask)
     if mask.shape != ids.shape:
         raise ValueError(
@@ -103,17 +101,14 @@ def _read_tensor(ids: Tensor, mask: Any) -> list[list[int]]:
         )
     if mask.dtype is not torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
         raise ValueError("mask must be True or 1 for a real token and False or 0 for padding, and nothing else")
-    rows = []
-    for number, (row, is_real) in enumerate(
-        zip(torch.atleast_2d(ids).tolist(), torch.atleast_2d(mask).tolist(), strict=True)
-    ):
+    for number, is_real in enumerate(torch.atleast_2d(mask).tolist()):
         columns = [i for i, real in enumerate(is_real) if real]
         if columns and columns[-1] - columns[0] + 1 != len(columns):
             hole = next(i for i in range(columns[0], columns[-1]) if not is_real[i])
             raise ValueError(
                 f"row {number} of mask has a hole at token {hole}; padding stands before a text or after it, not within"
             )
-        rows.append([row[i] for i in columns])
+        rows[number] = [rows[number][i] for i in columns]
     return rows
 
 
@@ -144,7 +139,7 @@ class StopConditions:
     """What ends a text: the model's end tokens (`ends`), stop tokens or stop strings."""
 
     ends: tuple[int, ...] = ()
-    tokens: frozenset[int] = field(default_factory=frozenset)
+    tokens: frozenset[int] = frozenset()
     strings: tuple[str, ...] = ()
 
     @staticmethod
@@ -234,12 +229,8 @@ class GeneratedText:
         if matches:  # the first to be complete, wherever the text was split into tokens
             end, self._held, self.reason = min(matches)[1], "", "stop"
         else:
-            end = len(held) - max((_overlap(held, stop) for stop in self._stops.strings), default=0)
+            beginnings = (stop[:n] for stop in self._stops.strings for n in range(1, len(stop)))
+            end = len(held) - max((len(part) for part in beginnings if held.endswith(part)), default=0)
             self._held = held[end:]
         self.text += held[:end]
         return held[:end]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text may be the beginning of the stop string."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

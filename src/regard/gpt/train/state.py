@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from regard.gpt.checkpoint.header import read_header
+from regard.gpt.checkpoint.stored_tensors import read_header
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
 from regard.support.files import atomically, write_safetensors
 from regard.support.printable import printable, readable

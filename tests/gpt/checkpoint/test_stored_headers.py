@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.gpt.checkpoint.header import DTYPES, LONGEST_HEADER, Stored, read_header, read_json
+from regard.gpt.checkpoint.stored_tensors import DTYPES, LONGEST_HEADER, Stored, read_header, read_json
 from regard.support.files import write_safetensors
 
 

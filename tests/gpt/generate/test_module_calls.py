@@ -11,7 +11,7 @@ import regard
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.positions import Rotary
 from regard.gpt import GPT, GPTConfig
-from regard.gpt.generate.unmodified import is_unmodified, model_fingerprint, needs_module_calls
+from regard.gpt.generate.module_calls import is_unmodified, model_fingerprint, needs_module_calls
 
 GPT2 = GPTConfig(vocab_size=53, context_length=29, num_layers=3, d_model=24, num_heads=3, dropout=0.2)
 LLAMA = GPT2.with_(
