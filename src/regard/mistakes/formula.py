@@ -154,60 +154,45 @@ class Formula:
     merge: Callable[[Tensor, Case], Tensor] = merge
     output: Callable[[Tensor, Case], Tensor] = output
 
-    def steps(self, case: Case) -> dict[str, Tensor]:
-        """Every tensor on the way from x to out, by its name."""
-        return self._up_to("out", case, {})
-
     def __call__(self, case: Case, known: Known | None = None) -> Tensor:
-        """The output, (B, T, d_out); `known` keeps results for other formulas that begin with the same steps."""
-        return self._up_to("out", case, {} if known is None else known)["out"]
+        """The output, (B, T, d_out)."""
+        return self.steps(case, known)["out"]
 
-    def _up_to(self, last: str, case: Case, known: Known) -> dict[str, Tensor]:
-        """The steps up to one of scores, scaled, weights, concat and out."""
-        key = self._key(last)
-        if key not in known:
-            known[key] = getattr(self, f"_{last}")(case, known)
-        return known[key]
+    def steps(self, case: Case, known: Known | None = None) -> dict[str, Tensor]:
+        """Every tensor on the way from x to out, by name; `known` keeps them for formulas that begin with the same."""
+        functions = tuple(vars(self).values())
+        stages = ((3, self._scores), (4, self._scaled), (6, self._weights), (7, self._concat), (8, self._out))
+        known = {} if known is None else known
+        made: dict[str, Tensor] = {}
+        for number, stage in stages:  # what a stage makes depends on so many of the functions
+            key = functions[:number]
+            if key not in known:
+                known[key] = made | stage(case, made)
+            made = known[key]
+        return made
 
-    def _key(self, last: str) -> tuple[Any, ...]:
-        """The functions that a step depends on."""
-        functions = (self.project, self.split, self.share, self.scale, self.see, self.hide, self.merge, self.output)
-        return functions[: {"scores": 3, "scaled": 4, "weights": 6, "concat": 7, "out": 8}[last]]
-
-    def _scores(self, case: Case, known: Known) -> dict[str, Tensor]:
+    def _scores(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
         queries, keys, values = self.project(case)
         q, k, v = (self.split(t, case) for t in (queries, keys, values))
         shared_k, shared_v = self.share(k, case), self.share(v, case)
-        return {
-            "queries": queries,
-            "keys": keys,
-            "values": values,
-            "split": q,
-            "split keys": k,
-            "split values": v,
-            "shared keys": shared_k,
-            "shared values": shared_v,
-            "scores": q @ shared_k.mT,
-        }
+        projected = {"queries": queries, "keys": keys, "values": values}
+        heads = {"split": q, "split keys": k, "split values": v, "shared keys": shared_k, "shared values": shared_v}
+        return {**projected, **heads, "scores": q @ shared_k.mT}
 
-    def _scaled(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("scores", case, known)
-        scaled = self.scale(before["scores"], case)
-        return {**before, "scaled": scaled if case.bias is None else scaled + case.bias}
+    def _scaled(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        scaled = self.scale(made["scores"], case)
+        return {"scaled": scaled if case.bias is None else scaled + case.bias}
 
-    def _weights(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("scaled", case, known)
+    def _weights(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
         visible = self.see(case)
-        weights = self.hide(before["scaled"], visible, case)
-        return {**before, "mask": visible, "weights": weights, "context": weights @ before["shared values"]}
+        weights = self.hide(made["scaled"], visible, case)
+        return {"mask": visible, "weights": weights, "context": weights @ made["shared values"]}
 
-    def _concat(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("weights", case, known)
-        return {**before, "concat": self.merge(before["context"], case)}
+    def _concat(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"concat": self.merge(made["context"], case)}
 
-    def _out(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("concat", case, known)
-        return {**before, "out": self.output(before["concat"], case)}
+    def _out(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"out": self.output(made["concat"], case)}
 
 
 RIGHT = (Formula(), Formula(split=split_alternating, merge=merge_alternating))

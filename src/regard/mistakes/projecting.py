@@ -50,10 +50,6 @@ def _split_first(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def _is_square(case: Case) -> bool:
-    return with_weights(case) and all(len(set(case.projections[name].weight.shape)) == 1 for name in QKV)
-
-
 def _swapped(sources: tuple[str, ...]) -> Mistake:
     changed = [
         f"the {WORDS[name]} are made with {source}" for name, source in zip(QKV, sources, strict=True) if name != source
@@ -95,7 +91,7 @@ MISTAKES = (
         "x is multiplied by the weight as nn.Linear stores it, (out, in); nn.Linear itself computes x @ weight.T.",
         "The layer still runs where d_in equals d_out, but weights from elsewhere give other numbers.",
         "queries = self.W_query(x)  # or x @ self.W_query.weight.T",
-        applies=_is_square,
+        applies=lambda case: with_weights(case) and all(len(set(case.projections[n].weight.shape)) == 1 for n in QKV),
     ),
     *(_swapped(sources) for sources in permutations(QKV) if sources != QKV),
     *(_swapped(sources) for sources in product(QKV, repeat=3) if len(set(sources)) < 3),
