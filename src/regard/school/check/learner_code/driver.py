@@ -31,11 +31,11 @@ DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1
 
 
 def describe(module: ModuleType) -> protocol.FileDescription:
-    """The classes and functions that a file defines, in order, with the arguments that they take."""
+    """The layers and functions that a file defines, in order, with the arguments that they take."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     named = [one for one in own if inspect.isfunction(one) and one.__name__.isidentifier()]  # a lambda has no name
     return {
-        "classes": [describe_class(one) for one in own if isinstance(one, type)],
+        "classes": [describe_class(one) for one in own if isinstance(one, type) and issubclass(one, nn.Module)],
         "functions": [describe_function(one) for one in named],
     }
 
@@ -51,11 +51,9 @@ def describe_function(function: Any) -> protocol.Description:
     return {"name": function.__name__, "call": _parameters(function)}
 
 
-def run(
-    target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]
-) -> tuple[protocol.DriverReport, dict[str, Tensor]]:
+def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, and tensors by name."""
-    seen: protocol.DriverReport = {"calls": [], "recorded": [], "dropped": []}
+    seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
     torch.manual_seed(job.get("seed", 0))
     recorder = Recorder(files_of(target), job)
@@ -68,7 +66,7 @@ def run(
         recorder.files |= files_of(subject)
         seen["built"] = len(recorder.calls)
         if isinstance(subject, nn.Module):
-            seen.update(_contents(subject))  # type: ignore[typeddict-item]
+            seen.update(_contents(subject))
             _prepare(subject, job, tensors)
     except Exception as error:
         seen["failed"] = failure(error, recorder.files)
@@ -78,7 +76,7 @@ def run(
         torch.manual_seed(job.get("seed", 0) + (number if job.get("seeds") else 0))
         names = [*call["args"], *call.get("kwargs", {}).values()]
         given = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
-        one: protocol.CallReport = {"outputs": [], "after": {}}
+        one: dict[str, Any] = {"outputs": [], "after": {}}
         recorder.is_on = not number
         try:
             mode = Devices(recorder.files, _tensors(subject, given)) if job.get("devices") else recorder
@@ -183,7 +181,7 @@ class Recorder(TorchFunctionMode):
                 self._made[id(value)] = (len(self.calls), value)
                 self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
 
-    def write(self, seen: protocol.DriverReport, returned: dict[str, Tensor]) -> None:
+    def write(self, seen: dict[str, Any], returned: dict[str, Tensor]) -> None:
         """Put everything that was recorded into a report."""
         for i, (name, line, value, inputs) in enumerate(self.calls):
             seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
@@ -234,7 +232,7 @@ class Devices(TorchFunctionMode):
         return result
 
 
-def failure(error: BaseException, files: set[str]) -> protocol.FailureReport:
+def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
     """An exception as data: its type, message and the last line of the learner's that it passed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return {
@@ -264,21 +262,17 @@ def files_of(target: Any) -> set[str]:
 def _contents(module: nn.Module) -> protocol.ModuleContents:
     """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
     modules = list(module.named_modules())
-    owners = {
-        f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
-        for path, part in modules
-        for name in part._parameters
-    }
+    classes = {path: f"{type(part).__module__}.{type(part).__name__}" for path, part in modules}
     attributes = [(f"{path}.{name}".lstrip("."), value) for path, part in modules for name, value in vars(part).items()]
     inside = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
     named = module.named_parameters(remove_duplicate=False)
     return {
-        "parameters": [{**_facts(name, p), "owner": owners.get(name, "")} for name, p in named],
+        "parameters": [{**_facts(name, p), "owner": classes.get(name.rpartition(".")[0], "")} for name, p in named],
         "buffers": [_facts(name, b) for name, b in module.named_buffers()],
         "loose": [_facts(path, value) for path, value in attributes if isinstance(value, Tensor)],
         "attributes": _numbers(module),
         "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
-        "inside": [_inside(path, part) for path, part in inside[:MOST_INSIDE]],
+        "inside": [{"path": path, **describe_class(type(part))} for path, part in inside[:MOST_INSIDE]],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
 
@@ -290,11 +284,6 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
         values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
         numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
     return numbers
-
-
-def _inside(path: str, part: nn.Module) -> protocol.ModuleInside:
-    described = describe_class(type(part))
-    return {"path": path, "name": described["name"], "build": described["build"], "call": described["call"]}
 
 
 def _facts(name: str, t: Tensor) -> protocol.TensorFacts:
