@@ -27,8 +27,8 @@ def test_weights_that_fit_no_right_layer_have_no_example():
 def test_a_counterexample_is_as_small_as_it_can_be(tmp_path):
     request = Request()
     relu = subject_of(edited("loop", "torch.softmax(s, dim=-1)", "torch.relu(s)"), tmp_path)
-    example = counterexample(relu, request, experiment(relu, PROBES[0], 0, request))
+    example = counterexample(experiment(relu, PROBES[0], 0, request))
     assert example.about == "out for 1 text, 1 token, 1 head"
     reverse = subject_of(edited("loop", "torch.cat(contexts,", "torch.cat(contexts[::-1],"), tmp_path)
-    example = counterexample(reverse, request, experiment(reverse, PROBES[0], 0, request))
+    example = counterexample(experiment(reverse, PROBES[0], 0, request))
     assert example.about == "out for 1 text, 1 token, 3 heads"

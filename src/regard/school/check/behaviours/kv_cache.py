@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard.mistakes.formula import Case, Formula
 from regard.mistakes.search import same
-from regard.school.check.behaviours.probe import Probe
 from regard.school.check.compare.call_forms import causal_mask
+from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import hiding_line
 from regard.school.check.learner_code.protocol import CallJob
 from regard.school.check.verdict import Finding, known
@@ -30,9 +30,9 @@ WRONG_OFFSET = known(
 )
 
 
-def cached_like_uncached(probe: Probe) -> Iterator[Finding]:
+def cached_like_uncached(result: Experiment) -> Iterator[Finding]:
     """Is the output for the last tokens the same when the tokens before them come from a cache?"""
-    result, names = probe.result, [p["name"] for p in probe.subject.described["call"]]
+    names = [p["name"] for p in result.subject.described["call"]]
     cache = next((n for n in names if n in CACHES), None)
     flags = {n: {"value": True} for n in names if n in FLAGS}
     keeps = any("reset" in name and "cache" in name for name in result.observation.contents.get("methods", ()))
@@ -41,19 +41,18 @@ def cached_like_uncached(probe: Probe) -> Iterator[Finding]:
     if result.extension is not None or any(one.step not in _BY_TOKEN for one in result.first):
         return
     for new in (1, 2):
-        if finding := _in_two_parts(probe, cache, flags, new):
+        if finding := _in_two_parts(result, cache, flags, new):
             yield finding
             return
 
 
-def _in_two_parts(probe: Probe, cache: str | None, flags: Mapping[str, Any], new: int) -> Finding | None:
+def _in_two_parts(result: Experiment, cache: str | None, flags: Mapping[str, Any], new: int) -> Finding | None:
     """Run a text in two parts, the second of so many tokens."""
-    result = probe.result
     x, T = result.tensors["x"], result.sizes.T
     tensors = {"start": x[:, : T - new].clone(), "rest": x[:, T - new :].clone()}
     later = {cache: {"cache": -1}} if cache is not None else {}
     start: CallJob = {"args": ["start"], "kwargs": dict(flags)}
-    seen = probe.run(1, tensors, calls=[start, {"args": ["rest"], "kwargs": {**flags, **later}}])
+    seen = result.run(1, tensors, calls=[start, {"args": ["rest"], "kwargs": {**flags, **later}}])
     if cache is not None and seen.runs and len(seen.runs[0].outputs) < 3:
         return None  # the output, keys and values: what else it returns is no cache that could be passed on
     words = f"the last {'token' if new == 1 else f'{new} tokens'}"
@@ -70,7 +69,7 @@ def _in_two_parts(probe: Probe, cache: str | None, flags: Mapping[str, Any], new
     for visible in _wrong_masks(T, new):
         if is_last_of(replace(formula, see=partial(_always, visible))):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
-            line = hiding_line(probe.run(1, tensors, calls=[start], record=True))
+            line = hiding_line(result.run(1, tensors, calls=[start], record=True))
             why = f"After {T - new} tokens from the cache, "
             why += f"row 0 of the scores belongs to token {T - new}, not to token 0."
             fix = f"{WRONG_OFFSET.fix}; here {T} and {new}"

@@ -60,7 +60,7 @@ CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "set
 class Built:
     """Arguments for a constructor, and the names that are not known."""
 
-    arguments: dict[str, Any] | None  # None for what is built already
+    arguments: dict[str, Any] | None = None  # None for what is built already
     unknown: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()  # names that are not known, but hold a word that is
     sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner

@@ -20,8 +20,7 @@ from regard.school.check.compare.call_forms import inputs
 from regard.school.check.compare.experiment import Experiment, Extension
 from regard.school.check.compare.parameters import InputNorm, find_norm
 from regard.school.check.compare.positions import angles, is_alibi, is_two_steps, is_usual
-from regard.school.check.learner_code.protocol import Observation, Recorded
-from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.protocol import Recorded
 from regard.school.check.learner_code.text_hints import names_positions, names_window
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
 
@@ -30,27 +29,25 @@ _PRODUCTS = ("matmul", "bmm", "einsum", "rmatmul", "baddbmm", _FUSED)
 _EPS = (1e-5, 1e-6, 1e-8, None)
 
 
-def with_extension(result: Experiment, seen: Observation, source: str, causal: bool | None = None) -> Experiment:
+def with_extension(result: Experiment) -> Experiment:
     """The experiment explained as the formula with one extension, where that and at most one mistake explain it."""
     if result.is_explained or not result.case.projections or result.case.reads_pieces:
         return result
-    ways = list(_extensions(result, seen, source, causal))
-    for size, one in product((0, 1), ways):
+    for size, one in product((0, 1), list(_extensions(result, result.text))):
         if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.reading.mistakes):
             variants = [variant for _, variant in matches]
             return replace(result, case=one.case, out=one.out, variants=variants, extension=one)
     return result
 
 
-def is_same_for_another_text(subject: Subject, result: Experiment) -> bool:
+def is_same_for_another_text(result: Experiment) -> bool:
     """Does a bias or a window that was read from one text explain the output for another one, too?"""
-    case, call, first = result.case, result.call, result.tensors["x"]
+    case, first = result.case, result.tensors["x"]
     is_window = result.extension is not None and result.extension.is_window
-    if case.bias is None and not (is_window and not call.mask):
+    if case.bias is None and not (is_window and not result.call.mask):
         return True  # norms, rotations and residuals are known by their numbers
     x = first.flip(0, 1) * 0.9
-    seen = result.run(subject, inputs(x))
-    outs = call.outputs(seen.runs[0].outputs, len(x), x.shape[1]) if seen.failure is None else []
+    outs = result.outputs(result.run(tensors=inputs(x)))
     norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
     read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
     return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in outputs(read, result.first))
@@ -62,10 +59,12 @@ def _norm(result: Experiment) -> InputNorm | None:
     return find_norm(result.observation.contents, weights, result.tensors["x"].shape[-1])
 
 
-def _extensions(result: Experiment, seen: Observation, source: str, causal: bool | None) -> Iterator[Extension]:
-    calls = seen.forward
-    numbers = {i + seen.built: call.value for i, call in enumerate(calls)}
-    for base in _bases(result, causal):
+def _extensions(result: Experiment, source: str) -> Iterator[Extension]:
+    """On x and on the norm of x, with and without the mask of the future where nothing says which."""
+    calls, norm = result.seen.forward, _norm(result)
+    numbers = {i + result.seen.built: call.value for i, call in enumerate(calls)}
+    norms = [None] if norm is None or result.norm is not None else [None, norm]
+    for base in (case if norm is None else replace(case, x=norm(case.x)) for case in result.cases for norm in norms):
         yield from _residuals(result, base)
         try:
             steps = Formula().steps(base)
@@ -77,16 +76,6 @@ def _extensions(result: Experiment, seen: Observation, source: str, causal: bool
         for scores in _scores(calls, numbers, base, steps):
             yield from _biased(base, result.out, steps, scores, source)
             yield from _windowed(base, result, steps, scores, source)
-
-
-def _bases(result: Experiment, causal: bool | None) -> Iterator[Case]:
-    """The case with and without the mask of the future, on x and on the norm of x."""
-    case, norm = result.case, _norm(result)
-    both = causal is None and case.mask is None
-    for one in (case, replace(case, causal=not case.causal)) if both else (case,):
-        yield one
-        if norm is not None and result.norm is None:
-            yield replace(one, x=norm(one.x))
 
 
 def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:

@@ -17,8 +17,8 @@ from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
 from regard.school.check.compare.call_forms import causal_mask
 from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
-from regard.school.check.learner_code.protocol import DriverJob, Run
-from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.protocol import Run
+from regard.school.check.learner_code.subject import Subject, run_function
 from regard.school.check.verdict import Example, Finding, KnownMistake, Verdict, known, simulated
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 from regard.support.vocabulary import HEAD_DIM
@@ -78,13 +78,8 @@ def _random(seed: int, *shape: int) -> Tensor:
 
 
 def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
-    """Call it with each of these lists of arguments; with arrays where it does not take tensors."""
-    job: DriverJob = {"calls": [{"args": list(args)} for args in calls]}
-    seen = subject.run(job, tensors)
-    if all(run.failed for run in seen.runs):
-        again = subject.run({**job, "numpy": True}, tensors)
-        seen = seen if all(run.failed for run in again.runs) else again
-    return seen.runs
+    """Call it with each of these lists of arguments."""
+    return run_function(subject, {"calls": [{"args": list(args)} for args in calls]}, tensors).runs
 
 
 def _failed(verdict: Verdict, runs: Sequence[Run]) -> Verdict:

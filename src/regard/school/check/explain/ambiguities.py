@@ -8,8 +8,6 @@ from regard.school.check.compare.call_forms import LAYOUTS, CallForm
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.divergence import first_divergence
 from regard.school.check.explain.mistake_lines import hiding_line
-from regard.school.check.learner_code.protocol import Observation
-from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
 from regard.school.check.verdict import Finding, known
 
@@ -27,11 +25,11 @@ INVERTED = known(
 )
 
 
-def attends_over_the_batch(subject: Subject, result: Experiment) -> Finding:
+def attends_over_the_batch(result: Experiment) -> Finding:
     """Right for x of (T, B, width), but nothing in the code says that it takes that."""
     args = tuple("x" if isinstance(one, str) and one.startswith("x,") else one for one in result.call.args)
     way = CallForm(args, result.call.kwargs, LAYOUTS[0], result.call.mask)
-    seen = subject.run(result.job(calls=[way.as_json()], record=True), result.tensors)
+    seen = result.run(calls=[way.as_json()], record=True)
     where = first_divergence(replace(result.case, x=result.prepared(result.tensors["x"])), seen)
     says = (
         "For x of (B, T, width), the first tokens of all texts look at each other, then the second tokens, and so on; "
@@ -41,9 +39,9 @@ def attends_over_the_batch(subject: Subject, result: Experiment) -> Finding:
     return OVER_THE_BATCH.found(says, where.line, step=where.step)
 
 
-def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding | None:
+def inverted_mask(masked: Experiment) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
-    shows = mask_shows(text)
+    shows = mask_shows(masked.text)
     form = masked.call.mask.partition(", (")[0]
     if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
         return None
@@ -51,7 +49,7 @@ def inverted_mask(text: str, masked: Experiment, seen: Observation) -> Finding |
     says = f"Where the mask that is passed is 1 or True, it {does} a token; "
     says += f"the text in the code says that such a token {meaning}."
     fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
-    return INVERTED.found(says, hiding_line(seen), fix=fix)
+    return INVERTED.found(says, hiding_line(masked.seen), fix=fix)
 
 
 def beyond_the_formula(text: str, finding: Finding) -> str:

@@ -13,8 +13,7 @@ from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import Variant, same
 from regard.school.check.compare.experiment import Experiment, experiment
 from regard.school.check.explain.mistake_lines import steps_of
-from regard.school.check.learner_code.subject import Subject, is_function
-from regard.school.check.request import Request
+from regard.school.check.learner_code.subject import is_function
 from regard.school.check.verdict import Example
 
 TOKENS = 3
@@ -54,11 +53,11 @@ def _first(t: Tensor) -> Tensor:
     return t
 
 
-def counterexample(subject: Subject, request: Request, result: Experiment) -> Example | None:
+def counterexample(result: Experiment) -> Example | None:
     """The output for the fewest texts, tokens and heads with which the difference still shows."""
-    if is_function(subject):
+    if is_function(result.subject):
         return None
-    smallest = _smallest(subject, request, result)
+    smallest = _smallest(result)
     s, heads = smallest.sizes, smallest.case.num_heads
     expected = steps_of(smallest.case, ()).get("out")
     if expected is None or expected.shape[:2] != smallest.out.shape[:2]:
@@ -68,17 +67,17 @@ def counterexample(subject: Subject, request: Request, result: Experiment) -> Ex
     return Example(f"out for {texts}", seen[:, :_COLUMNS], right[:, :_COLUMNS])
 
 
-def _smallest(subject: Subject, request: Request, result: Experiment) -> Experiment:
+def _smallest(result: Experiment) -> Experiment:
     """The experiment at the smallest sizes at which nothing explains it either."""
     changes: list[dict[str, int]] = [{"B": 1}, {"T": 1}, {"T": 2}, {"T": 3}]
-    changes += [] if subject.is_built else [{"num_heads": 1}, {"head_dim": 2}]
+    changes += [] if result.subject.is_built else [{"num_heads": 1}, {"head_dim": 2}]
     smallest = result
     for change in changes:
         sizes = replace(smallest.sizes, **change)
         if sizes == smallest.sizes or sizes.T > smallest.sizes.T:
             continue
         try:
-            smaller = experiment(subject, sizes, 0, request, masked=bool(result.call.mask), most=1)
+            smaller = experiment(result.subject, sizes, 0, result.request, masked=bool(result.call.mask), most=1)
         except ValueError:
             continue
         if isinstance(smaller, Experiment) and not smaller.is_explained:

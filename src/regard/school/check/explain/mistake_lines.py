@@ -54,9 +54,9 @@ def _as_far_as_possible(formula: Formula, case: Case) -> dict[str, Tensor]:
     return {name: value for name, value in steps.items() if name != "out"}
 
 
-def line_of(mistake: Mistake, result: Experiment, variant: Variant, seen: Observation, source: str) -> int:
+def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
     """The line of a mistake of this explanation, 0 where it cannot be told."""
-    case = result.case
+    case, seen, source = result.case, result.seen, result.subject.source
     wrong = steps_of(case, variant, result.out)
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
     calls = seen.with_lines

@@ -229,13 +229,7 @@ def check_report(seen: Any, tensors: Mapping[str, Tensor], job: DriverJob) -> No
             raise ValueError(f"it has no {name}")
         if name in seen and not fits(seen[name], kind):
             raise ValueError(f"its {name} are not what a driver writes")
-    asked = [] if seen.get("failed") else job.get("calls", [])
-    if len(seen["calls"]) != len(asked):
-        raise ValueError(f"it tells of {len(seen['calls'])} calls; {len(asked)} were asked for")
-    for one, call in zip(seen["calls"], asked, strict=True):
-        given = [*call["args"], *call.get("kwargs", {}).values()]
-        if set(one["after"]) != {name for name in given if isinstance(name, str)}:
-            raise ValueError("it does not tell what became of the arguments")
+    _check_calls(seen["calls"], [] if seen.get("failed") else job.get("calls", []))
     if not 0 <= seen.get("built", 0) <= len(seen["recorded"]):
         raise ValueError("more calls were recorded in the constructor than in all")
     parameters = seen.get("parameters", ())
@@ -247,6 +241,15 @@ def check_report(seen: Any, tensors: Mapping[str, Tensor], job: DriverJob) -> No
     wanted += [f"{kind}.{i}" for kind in ("recorded", "dropped") for i in range(len(seen[kind]))]
     if missing := [name for name in wanted if name not in tensors]:
         raise ValueError(f"{missing[0]} is missing")
+
+
+def _check_calls(seen: list[CallReport], asked: list[CallJob]) -> None:
+    if len(seen) != len(asked):
+        raise ValueError(f"it tells of {len(seen)} calls; {len(asked)} were asked for")
+    for one, call in zip(seen, asked, strict=True):
+        given = [*call["args"], *call.get("kwargs", {}).values()]
+        if set(one["after"]) != {name for name in given if isinstance(name, str)}:
+            raise ValueError("it does not tell what became of the arguments")
 
 
 @dataclass
