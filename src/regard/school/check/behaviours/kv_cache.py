@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -61,13 +60,13 @@ def _in_two_parts(result: Experiment, cache: str | None, flags: Mapping[str, Any
     outs = [t for t in seen.runs[-1].outputs if t.dim() == 3 and t.shape[:2] == (len(x), new)]
     formula = Formula(**{one.step: one.act for one in result.first})
 
-    def is_last_of(other: Formula) -> bool:
-        return same(outs[0].to(torch.float64), other(result.case)[:, T - new :])
+    def is_last_of(case: Case) -> bool:
+        return same(outs[0].to(torch.float64), formula(case)[:, T - new :])
 
-    if not outs or is_last_of(formula):
+    if not outs or is_last_of(result.case):
         return None
     for visible in _wrong_masks(T, new):
-        if is_last_of(replace(formula, see=partial(_always, visible))):
+        if is_last_of(replace(result.case, mask=visible)):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
             line = hiding_line(result.run(1, tensors, calls=[start], record=True))
             why = f"After {T - new} tokens from the cache, "
@@ -75,10 +74,6 @@ def _in_two_parts(result: Experiment, cache: str | None, flags: Mapping[str, Any
             fix = f"{WRONG_OFFSET.fix}; here {T} and {new}"
             return WRONG_OFFSET.found(says, line, why=why, fix=fix, is_warning=new > 1)
     return Finding("", f"With a cache, the output for {words} is another than without one.", step="keys")
-
-
-def _always(visible: Tensor, case: Case) -> Tensor:
-    return visible
 
 
 def _wrong_masks(T: int, new: int) -> Iterator[Tensor]:

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from regard.mistakes.formula import QKV, Case, Projection
 from regard.school.check.compare.call_forms import MASK, CallForm, causal_mask, mask_forms, positional
-from regard.school.check.compare.constructor_arguments import CONTEXT, DROPOUT, HEADS, WIDTH, ProbeSizes
+from regard.school.check.compare.constructor_arguments import HEADS, ProbeSizes, known_values
 from regard.school.check.compare.experiment import Attempt, Group, Output, smallest_explanation
 from regard.school.check.compare.parameters import Assignment
 from regard.school.check.learner_code.function_roles import attention_roles
 from regard.school.check.learner_code.protocol import ArgumentFacts
 from regard.school.check.learner_code.subject import Subject, run_function
 from regard.school.check.request import Request
-from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
 
 _LAYOUTS = ("heads apart", "batch first", "one text")
 
@@ -42,7 +41,7 @@ def function_experiment(
     tensors, case = _tensors(set(roles.values()), is_multi, sizes, seed + request.seed)
     forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
     result.tensors = {**tensors, **forms}
-    values = _plain_values(sizes) | dict(request.own)
+    values = known_values(sizes) | dict(request.own)
     known = {*roles, *(name for name in names if name.lower() in MASK), *values}
     if unknown := [p["name"] for p in parameters if p["required"] and p["name"] not in known]:
         ask = request.spelling.value_of(unknown[0])
@@ -101,19 +100,6 @@ def _tensors(roles: set[str], is_multi: bool, sizes: ProbeSizes, seed: int) -> t
     for name, (weight, _) in projections.items():
         tensors |= {name: weight.t().contiguous(), f"{name}, (out, in)": weight.clone()}
     return tensors, Case(x, projections, H if is_multi else 1)
-
-
-def _plain_values(sizes: ProbeSizes) -> dict[str, Any]:
-    """Values for arguments that are no tensors."""
-    return {
-        **dict.fromkeys(HEADS, sizes.num_heads),
-        **dict.fromkeys(HEAD_DIM, sizes.head_dim),
-        **dict.fromkeys(WIDTH_IN, sizes.d_in),
-        **dict.fromkeys((*WIDTH, *WIDTH_OUT), sizes.width),
-        **dict.fromkeys(CONTEXT, sizes.context_length),
-        **dict.fromkeys(DROPOUT, 0.0),
-        **dict.fromkeys(BIAS, None),
-    }
 
 
 def _calls(

@@ -95,7 +95,7 @@ def choose_arguments(
     parameters = [p for p in described["build"] if p["kind"] not in ("VAR_POSITIONAL", "VAR_KEYWORD")]
     names = [p["name"] for p in parameters]
     square = square or not takes(described, WIDTH_OUT) or not takes(described, (*WIDTH_IN, *WIDTH))
-    known = _values(sizes, dropout, square, both=takes(described, WIDTH_IN))
+    known = known_values(sizes, dropout, square, both=takes(described, WIDTH_IN))
     if has_config(described):
         known |= {name: {**known, **own} for name in CONFIG}
     elif wrong := [name for name in own if name not in names]:
@@ -150,7 +150,7 @@ def _like(name: str, others: Sequence[str]) -> str:
     return "d_model" if like == "d_in" and not any(other in WIDTH_OUT for other in others) else like
 
 
-def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict[str, Any]:
+def known_values(sizes: ProbeSizes, dropout: float = 0.0, square: bool = False, both: bool = True) -> dict[str, Any]:
     """A value for every known name; `both`: the class has an input width of its own, so d_model is not that."""
     d_in = sizes.width if square else sizes.d_in
     return {

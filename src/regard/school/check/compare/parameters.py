@@ -64,6 +64,14 @@ class _Stem:
     def read(self, transposed: bool) -> Projection:
         return Projection(self.weight.t() if transposed else self.weight, self.bias)
 
+    @property
+    def order(self) -> str:
+        """The order of queries, keys and values in a packed weight, as its name says it; "" where it does not."""
+        if "query_key_value" in self.name.lower():
+            return "qkv"
+        letters = "".join(re.findall("[qkv]", self.name.rpartition(".")[2].lower()))
+        return letters if sorted(letters) == ["k", "q", "v"] else ""
+
     def orientations(self, d_in: int | None = None) -> tuple[bool, ...]:
         """Is the weight (in, out)? Where neither type nor bias says it, both are tried, the likelier first."""
         if self.transposed is not None:
@@ -105,11 +113,16 @@ def _stems(parameters: Sequence[ParameterFacts], values: Mapping[str, Tensor]) -
         bias = next((n for n in _bias_names(stem) if n in biases and len(biases[n]) in shape), None)
         used = frozenset({name} | ({bias} if bias else set()))
         weight = values[name].flatten(1) if is_conv else values[name]
-        is_linear = owner.startswith("torch.nn.") and owner.endswith("Linear")
-        says = False if is_conv or is_linear or owner.endswith(".MultiheadAttention") else None
-        transposed = True if owner.endswith("Conv1D") else says
-        stems.append(_Stem(stem, weight, biases[bias] if bias else None, used, transposed))
+        stems.append(_Stem(stem, weight, biases[bias] if bias else None, used, _is_transposed(owner, is_conv)))
     return stems
+
+
+def _is_transposed(owner: str, is_conv: bool) -> bool | None:
+    """Does a module of this class keep its weight as (in, out)? None where nothing says so."""
+    if owner.endswith("Conv1D"):
+        return True
+    is_linear = owner.startswith("torch.nn.") and owner.endswith("Linear")
+    return False if is_conv or is_linear or owner.endswith(".MultiheadAttention") else None
 
 
 def _bias_names(stem: str) -> list[str]:
@@ -283,10 +296,7 @@ class _Reader:
 
     def _packed(self, stem: _Stem, out: _Stem | None) -> Iterator[Assignment]:
         """One weight for all: in the order of its name, or where that says none, in any order; or head by head."""
-        letters = "".join(re.findall("[qkv]", stem.name.rpartition(".")[2].lower()))
-        order = letters if sorted(letters) == ["k", "q", "v"] else ""
-        order = "qkv" if "query_key_value" in stem.name.lower() else order
-        H, kv = self.num_heads, self.kv_heads
+        H, kv, order = self.num_heads, self.kv_heads, stem.order
         orders = [order] if order else ["".join(letters) for letters in permutations("qkv")]
         for transposed in stem.orientations(self.d_in):
             packed = stem.read(transposed)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from regard.mistakes.formula import QKV, Case, Formula
+from regard.mistakes.formula import QKV, Case, Formula, Known
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
 from regard.school.check.compare.experiment import Experiment
@@ -31,27 +32,18 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 def steps_of(case: Case, variant: Variant, out: Tensor | None = None) -> dict[str, Tensor]:
     """The steps of the formula with these mistakes, hidden scores written as in the layer that gave this output.
 
-    Weights of a wrong layer need not fit the right formula: then only the steps before that are returned, or none.
+    Weights of a wrong layer need not fit the right formula: then only the steps up to concat are returned, or none.
     """
     formula = replace(Formula(), **{one.step: one.act for one in variant})
     steps: dict[str, Tensor] = {}
     for filling in FILLINGS:
-        steps = _as_far_as_possible(formula, replace(case, filling=filling))
+        known: Known = {}
+        with suppress(RuntimeError, ValueError):
+            formula.steps(replace(case, filling=filling), known)
+        steps = next((made for made in reversed(known.values()) if "concat" in made), {})
         if out is None or ("out" in steps and same(steps["out"], out)):
             break
     return steps
-
-
-def _as_far_as_possible(formula: Formula, case: Case) -> dict[str, Tensor]:
-    try:
-        return formula.steps(case)
-    except (RuntimeError, ValueError):
-        pass
-    try:
-        steps = replace(formula, output=lambda concat, case: concat).steps(case)
-    except (RuntimeError, ValueError):
-        return {}
-    return {name: value for name, value in steps.items() if name != "out"}
 
 
 def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
@@ -178,6 +170,7 @@ def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     return 0
 
 
+_AROUND_NAMES = ("w", "proj", "linear", "to", "lin", "fc")
 _QKV_WORDS = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value": r"v(als?|alues?)?s?"}
 
 
@@ -188,11 +181,13 @@ def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
         if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
             continue
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, value):
-            return node.lineno
         pairs = [(target, value)]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            pairs = list(zip(target.elts, value.elts, strict=True))
+        if isinstance(target, ast.Tuple):
+            kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
+            if not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV:  # v, k, q = qkv
+                return node.lineno
+            if isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                pairs = list(zip(target.elts, value.elts, strict=True))
         if line := next((right.lineno for left, right in pairs if _is_swapped(left, right)), 0):
             return line
     return 0
@@ -200,31 +195,20 @@ def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
 
 def _is_swapped(left: ast.expr, right: ast.expr) -> bool:
     """Is a name for one of queries, keys and values assigned from the projection of another?"""
-    kind = _kind_of(left.id) if isinstance(left, ast.Name) else ""
-    used = _projections_in(right)
+    kind, used = _kind_of(left.id) if isinstance(left, ast.Name) else "", _projections_in(right)
     return kind != "" and len(used) == 1 and kind not in used
 
 
 def _kind_of(name: str) -> str:
+    """Which of the projections a name speaks of, "" for others."""
     return next((n for n, word in _QKV_WORDS.items() if re.fullmatch(word, name, re.IGNORECASE)), "")
 
 
 def _projections_in(value: ast.expr) -> set[str]:
-    """The projections of queries, keys and values that an expression names."""
-    attributes = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
-    return {n for n, word in _QKV_WORDS.items() for attribute in attributes if _is_called(attribute, word)}
-
-
-def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr) -> bool:
-    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
-    kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
-    return not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV
-
-
-def _is_called(name: str, word: str) -> bool:
-    parts = [part for part in re.split(r"_", name) if part.lower() not in ("w", "proj", "linear", "to", "lin", "fc")]
-    joined = re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(parts))
-    return bool(re.fullmatch(word, joined, re.IGNORECASE))
+    """The projections of queries, keys and values that an expression names: W_q, to_q, q_proj, wq …"""
+    names = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
+    parts = ([part for part in name.split("_") if part.lower() not in _AROUND_NAMES] for name in names)
+    return {_kind_of(re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(part))) for part in parts} - {""}
 
 
 def _nodes(source: str, kind: type[Node]) -> list[Node]:
