@@ -24,20 +24,21 @@ from regard.school.check.compare.attempts import (
 )
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.compare.small_functions import check_small
-from regard.school.check.explain.ambiguities import attends_over_the_batch, beyond_the_formula, inverted_mask
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.findings import (
+    attends_over_the_batch,
+    beyond_the_formula,
     describe_task,
-    mistakes_elsewhere,
-    mistakes_in,
+    mistakes_in_values,
     notes_on,
     unknown_difference,
 )
 from regard.school.check.learner_code.function_roles import small_kind
-from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Subject, is_function, one_thread
+from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Subject, is_function
 from regard.school.check.learner_code.text_hints import is_tokens_first
 from regard.school.check.request import IN_PYTHON, Request
-from regard.school.check.verdict import Finding, Verdict, with_code
+from regard.school.check.verdict import Verdict, with_code
+from regard.support.torch_threads import limit_threads
 from regard.traces.failures import describe_argument
 
 
@@ -80,7 +81,7 @@ def check(
 
 def check_subject(subject: Subject, request: Request) -> Verdict:
     """Check something that runs here or elsewhere: attention, or what is around it, too."""
-    with one_thread():
+    with limit_threads(1):  # much quicker for small tensors
         wiring = None if is_function(subject) else check_wiring(subject, request)
         verdict = _check_attention(subject if wiring is None else InsideSubject(subject, wiring.attention), request)
     if wiring is not None:
@@ -132,7 +133,7 @@ def _compared(result: Experiment, verdict: Verdict) -> Verdict:
 
 def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     """What is wrong in the values, and what they cannot show; one error hides its consequences."""
-    mistakes, findings, extension = _mistakes(result), observe_behaviours(result), result.extension
+    mistakes, findings, extension = mistakes_in_values(result), observe_behaviours(result), result.extension
     if mistakes:
         findings = [one for one in findings if one.name and one.name != "hard-coded sizes"]
     verdict.findings = [*mistakes, *findings]
@@ -140,15 +141,3 @@ def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
         what = extension.what.removesuffix(".")
         verdict.problem = f"{what[0].lower()}{what[1:]}; {extension.unknown}. Everything else in it is right."
     return verdict
-
-
-def _mistakes(result: Experiment) -> list[Finding]:
-    """What is wrong in the values: without a mask, with one, or at other sizes only."""
-    mistakes, masked = mistakes_in(result), result.masked
-    if masked is not None:
-        has_more = set(result.names[0]) < set(masked.names[0] if masked.variants else ())
-        if has_more if mistakes else not masked.is_right:
-            mistakes = mistakes_in(masked, " when a mask is passed")
-        if not mistakes and (inverted := inverted_mask(masked)):
-            mistakes = [inverted]
-    return mistakes or mistakes_elsewhere(result)

@@ -1,8 +1,16 @@
+from pathlib import Path
+
 import pytest
 from torch import nn
 
 import regard
-from school.check.learner import Learner
+from regard.school.check.check import check_subject
+from regard.school.check.explain.findings import beyond_the_formula
+from regard.school.check.request import Request
+from regard.school.check.verdict import Finding
+from school.check.learner import Learner, checked, subject_of
+
+HELD_OUT = Path(__file__).parents[1] / "held_out"
 
 
 class Whole(Learner):
@@ -32,3 +40,39 @@ def test_a_verdict_tells_what_was_compared(target, task):
 
 def test_a_norm_of_x_is_noted():
     assert "It normalises x before it projects it." in regard.check(Normed).notes
+
+
+def held_out(name):
+    return (HELD_OUT / name).read_text(encoding="utf-8")
+
+
+def test_attention_over_the_batch_is_wrong_unless_the_code_says_that_tokens_stand_first(tmp_path):
+    text = held_out("tokens_first_by_mistake.py")
+    verdict = checked(text, tmp_path)
+    assert [one.name for one in verdict.mistakes] == ["attention over the batch instead of the tokens"]
+    said = text.replace("# x: (batch, tokens, width)", "# x: (tokens, batch, width)").replace("B, T, E", "T, B, E")
+    swapped = said.replace(".view(B, T,", ".view(T, B,").replace("reshape(B, T, E)", "reshape(T, B, E)")
+    assert checked(swapped, tmp_path).is_right
+
+
+def test_a_mask_that_does_the_opposite_of_its_docstring_is_inverted(tmp_path):
+    text = held_out("polarity_argument.py")
+    (finding,) = checked(text, tmp_path).mistakes
+    assert finding.name == "mask polarity inverted"
+    assert "masked_fill(mask == 1" in finding.code
+    without = text.replace('"""mask: 1 = may look, 0 = hidden"""', "")
+    verdict = check_subject(subject_of(without, tmp_path), Request())
+    assert verdict.is_right
+    assert "Its mask: 1 = hidden." in verdict.notes or "Its mask: True = hidden." in verdict.notes
+
+
+def test_only_steps_that_positions_change_are_excused_by_them():
+    text = "self.rotary = Rotary(8)"
+    early = Finding(
+        "", "It computes something else, and no known mistake explains it. The first step that differs: scores."
+    )
+    problem = beyond_the_formula(text, Finding("", early.says, step="scores", line=7))
+    begins = "the first step that differs: scores (line 7)."
+    assert problem == f"it has positions beside the formula, which are not known here; {begins}"
+    assert beyond_the_formula(text, Finding("", early.says, step="concat")) == ""
+    assert beyond_the_formula("x = 1", Finding("", early.says, step="scores")) == ""

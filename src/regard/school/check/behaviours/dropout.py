@@ -81,18 +81,10 @@ def _dropped_step(result: Experiment, value: Tensor) -> str:
     """The step on which dropout acts, where that is wrong; "" where it is right or unknown."""
     if not value.numel() or not value.is_floating_point():
         return ""
-    steps = steps_of(result.case, result.first, result.out)
-    mine = Numbers(value, rtol=1e-4, atol=1e-6)
-
-    def has(t: Tensor, hidden: bool = True) -> bool:
-        other = Numbers(t, rtol=1e-4, atol=1e-6)
-        return mine.find(other, ordered=True, hidden=hidden) or (
-            len(mine.sizes) > 1 and mine.part_of(other, ordered=True)
-        )
-
-    if any(has(steps[n]) for n in ("weights", "context", "concat", "out")):
+    steps, mine = steps_of(result.case, result.first, result.out), Numbers(value, **CLOSE)
+    if any(holds(mine, steps[name]) for name in ("weights", "context", "concat", "out")):
         return ""
-    if has(steps["scores"], hidden=False) or has(steps["scaled"], hidden=False):
+    if any(holds(mine, steps[name], hidden=False) for name in ("scores", "scaled")):
         return "the scores, before the softmax"
-    named = (f"the {name}" for name in ("queries", "keys", "values") if has(steps[name]))
-    return next(named, "x" if has(result.case.x) else "")
+    named = (f"the {name}" for name in ("queries", "keys", "values") if holds(mine, steps[name]))
+    return next(named, "x" if holds(mine, result.case.x) else "")

@@ -19,7 +19,7 @@ from regard.school.check.compare.call_forms import causal_mask
 from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
 from regard.school.check.learner_code.protocol import Run
 from regard.school.check.learner_code.subject import Subject, run_function
-from regard.school.check.verdict import Example, Finding, KnownMistake, Verdict, known, simulated
+from regard.school.check.verdict import Example, Finding, Verdict, known, simulated
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 from regard.support.vocabulary import HEAD_DIM
 
@@ -27,7 +27,7 @@ Found = tuple[list[Finding], list[str]]  # and notes
 _ROWS_WHY = "The weights of one query are shares of its attention: every row sums to 1."
 _SOFTMAX = "torch.softmax(scores, dim=-1)"
 # What people write for softmax: the mistake, what it computes, and what is said of it.
-_WRONG: tuple[tuple[KnownMistake, Callable[[Tensor], Tensor], str], ...] = (
+_WRONG: tuple[tuple[Finding, Callable[[Tensor], Tensor], str], ...] = (
     (
         known("softmax over the queries", _ROWS_WHY, _SOFTMAX, "weights"),
         lambda t: t.softmax(0),

@@ -1,14 +1,34 @@
-"""Findings: what an experiment showed, in words: the task, notes, mistakes by name, and differences without one."""
+"""Findings: what an experiment showed, in words: the task, notes, mistakes by name, and differences without one.
+
+Code may be right in one reading and wrong in the other: then its own text says which is meant.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regard.school.check.compare.attempts import other_attempts
+from regard.school.check.compare.call_forms import LAYOUTS, CallForm
 from regard.school.check.compare.experiment import Experiment
-from regard.school.check.explain.divergence import latest_divergence
+from regard.school.check.explain.divergence import first_divergence, latest_divergence
 from regard.school.check.explain.examples import counterexample, tiny_example
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.explain.mistake_lines import likeliest, line_of
-from regard.school.check.verdict import Finding, simulated
+from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of
+from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
+from regard.school.check.verdict import Finding, known, simulated
+
+_HIDES = ("True = hidden", "1 = hidden")
+_SHOWS = ("True = may attend", "1 = may attend")
+OVER_THE_BATCH = known(
+    "attention over the batch instead of the tokens",
+    "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
+    "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)  # or say it: T, B, width = x.shape",
+)
+INVERTED = known(
+    "mask polarity inverted",
+    "masked_fill replaces where its mask is True: that must be the tokens to hide.",
+    step="mask",
+)
 
 
 def describe_task(result: Experiment) -> str:
@@ -40,7 +60,19 @@ def notes_on(result: Experiment) -> list[str]:
     return notes
 
 
-def mistakes_in(result: Experiment, called: str = "") -> list[Finding]:
+def mistakes_in_values(result: Experiment) -> list[Finding]:
+    """What is wrong in the values: without a mask, with one, or at other sizes only."""
+    mistakes, masked = _mistakes(result), result.masked
+    if masked is not None:
+        has_more = set(result.names[0]) < set(masked.names[0] if masked.variants else ())
+        if has_more if mistakes else not masked.is_right:
+            mistakes = _mistakes(masked, " when a mask is passed")
+        if not mistakes and (inverted := _inverted_mask(masked)):
+            mistakes = [inverted]
+    return mistakes or _mistakes_elsewhere(result)
+
+
+def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
     """The mistakes of the smallest explanation; a difference without a name where there is none."""
     if not result.is_explained:
         return [unknown_difference(result, called)]
@@ -51,7 +83,7 @@ def mistakes_in(result: Experiment, called: str = "") -> list[Finding]:
     ]
 
 
-def mistakes_elsewhere(result: Experiment) -> list[Finding]:
+def _mistakes_elsewhere(result: Experiment) -> list[Finding]:
     """What goes wrong at other sizes only."""
     others = list(other_attempts(result))
     if any(isinstance(other, Experiment) and other.is_right for other in others):
@@ -60,7 +92,7 @@ def mistakes_elsewhere(result: Experiment) -> list[Finding]:
         if other.failed is not None:
             return [explain_crash(other)]
         if isinstance(other, Experiment):
-            return mistakes_in(other)
+            return _mistakes(other)
     return []
 
 
@@ -74,3 +106,47 @@ def unknown_difference(result: Experiment, called: str = "") -> Finding:
         begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."
     says = f"It computes something else{called}, and no known mistake explains it. {begins}"
     return Finding("", says, step=where.step, line=where.line, example=counterexample(result))
+
+
+def attends_over_the_batch(result: Experiment) -> Finding:
+    """Right for x of (T, B, width), but nothing in the code says that it takes that."""
+    args = tuple("x" if isinstance(one, str) and one.startswith("x,") else one for one in result.call.args)
+    way = CallForm(args, result.call.kwargs, LAYOUTS[0], result.call.mask)
+    seen = result.run(calls=[way.as_json()], record=True)
+    where = first_divergence(replace(result.case, x=result.prepared(result.tensors["x"])), seen)
+    says = (
+        "For x of (B, T, width), the first tokens of all texts look at each other, then the second tokens, and so on; "
+        "no token sees another of its own text. It is right only for x of (T, B, width), and nothing in the code says "
+        "that it takes that."
+    )
+    return OVER_THE_BATCH.found(says, where.line, step=where.step)
+
+
+def _inverted_mask(masked: Experiment) -> Finding | None:
+    """A mask that hides where the comment or docstring says that it shows, or the other way round."""
+    shows = mask_shows(masked.text)
+    form = masked.call.mask.partition(", (")[0]
+    if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
+        return None
+    does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
+    says = f"Where the mask that is passed is 1 or True, it {does} a token; "
+    says += f"the text in the code says that such a token {meaning}."
+    fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
+    return INVERTED.found(says, hiding_line(masked.seen), fix=fix)
+
+
+def beyond_the_formula(text: str, finding: Finding) -> str:
+    """Why a layer with something beside the formula could not be checked; "" where the code speaks of no such thing.
+
+    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong.
+    """
+    steps = ("queries", "keys", "split", "scores", "scaled")
+    what = "positions" if finding.step in steps and has_positions(text) else ""
+    if finding.step in ("mask", "weights", "context") and has_window(text):
+        what = "a window"
+    if not what:
+        return ""
+    line = f" (line {finding.line})" if finding.line else ""
+    begins = finding.says.partition("explains it. ")[2].removesuffix(".")
+    begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
+    return f"it has {what} beside the formula, which are not known here; {begins}{line}."

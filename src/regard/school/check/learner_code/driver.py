@@ -56,7 +56,7 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
     seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
     torch.manual_seed(job.get("seed", 0))
-    recorder = Recorder(files_of(target), job)
+    recorder = Recorder(files_of(target), job, seen, returned)
     try:
         with recorder:
             arguments = job.get("build")
@@ -64,7 +64,7 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
             if job.get("inside"):
                 subject = subject.get_submodule(job["inside"])
         recorder.files |= files_of(subject)
-        seen["built"] = len(recorder.calls)
+        seen["built"] = len(seen["recorded"])
         if isinstance(subject, nn.Module):
             seen.update(_contents(subject))
             _prepare(subject, job, tensors)
@@ -97,7 +97,6 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
             returned[f"after.{number}.{i}"] = value if isinstance(value, Tensor) else torch.from_numpy(value)
             one["after"][name] = f"after.{number}.{i}"
         seen["calls"].append(one)
-    recorder.write(seen, returned)
     return seen, returned
 
 
@@ -123,15 +122,15 @@ class Recorder(TorchFunctionMode):
     Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
     """
 
-    def __init__(self, files: set[str], job: protocol.DriverJob) -> None:
+    def __init__(
+        self, files: set[str], job: protocol.DriverJob, seen: dict[str, Any], returned: dict[str, Tensor]
+    ) -> None:
         super().__init__()
         self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
         self.dropout = job.get("dropout") is not None
-        self.calls: list[tuple[str, int, Tensor, list[int]]] = []
+        self.seen, self.returned = seen, returned
         self._made: dict[int, tuple[int, Tensor]] = {}  # the call that made a tensor, and the tensor, to keep its id
-        self.dropped: list[tuple[float, int, Tensor]] = []
         self.is_on = True
-        self._busy = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -147,14 +146,10 @@ class Recorder(TorchFunctionMode):
             for value in _flat(result):
                 if value.is_floating_point() and value.isinf().any():
                     value.detach().clamp_(-LARGE, LARGE)
-        if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
-            self._busy = True
-            try:
-                if name == "__get__":
-                    name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
-                self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
-            finally:
-                self._busy = False
+        if self.keeps and self.is_on and len(self.seen["recorded"]) < MOST_CALLS:
+            if name == "__get__":
+                name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
+            self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
         return result
 
     def _drop_fused(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -164,31 +159,26 @@ class Recorder(TorchFunctionMode):
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
             kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
         elif p and self.is_on:
-            self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
+            self._note("dropped", torch.zeros(0), p=float(p))
         return args, kwargs
 
     def _drop(self, args: Any, kwargs: dict[str, Any]) -> None:
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
-        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
-            self.dropped.append((float(p), _learner_line(self.files), args[0].detach().clone()))
+        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.seen["dropped"]) < 100:
+            self._note("dropped", args[0], p=float(p))
 
     def _keep(self, name: str, given: list[Any], result: Any) -> None:
         inputs = [self._made[id(t)][0] for t in _flat(given) if id(t) in self._made]
         plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
         for value in _flat(result):
             if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
-                self._made[id(value)] = (len(self.calls), value)
-                self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
+                self._made[id(value)] = (len(self.seen["recorded"]), value)
+                self._note("recorded", value, name=plain, inputs=inputs)
 
-    def write(self, seen: dict[str, Any], returned: dict[str, Tensor]) -> None:
-        """Put everything that was recorded into a report."""
-        for i, (name, line, value, inputs) in enumerate(self.calls):
-            seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
-            returned[f"recorded.{i}"] = value
-        for i, (p, line, value) in enumerate(self.dropped):
-            seen["dropped"].append({"p": p, "line": line})
-            returned[f"dropped.{i}"] = value
+    def _note(self, kind: str, value: Tensor, **facts: Any) -> None:
+        self.returned[f"{kind}.{len(self.seen[kind])}"] = value.detach().clone()
+        self.seen[kind].append({**facts, "line": _learner_line(self.files)})
 
 
 def _learner_line(files: set[str]) -> int:
