@@ -37,7 +37,7 @@ class Case:
     num_heads: int = 1
     causal: bool = False
     scaled: bool = True  # the simplified rung does not scale
-    qkv: tuple[Tensor, Tensor, Tensor] | None = None  # queries, keys, values that come from outside, (B, T, width)
+    qkv: tuple[Tensor, ...] | None = None  # queries, keys, values that come from outside, (B, T, width)
     mask: Tensor | None = None  # a mask that is passed to the layer, True = may attend
     filling: str = "-inf"  # how hidden scores are written: -inf, zero (0 for a row without keys), large, added
     bias: Tensor | None = None  # added to the scaled scores, (H, T, T)
@@ -76,14 +76,13 @@ class Case:
 # The right steps. Each takes what the step before it made, and the case.
 
 
-def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def project(case: Case) -> tuple[Tensor, ...]:
     """Queries, keys and values, (B, T, width)."""
     if case.qkv is not None:
         return case.qkv
     if not case.projections:
         return case.x, case.x, case.x
-    q, k, v = (case.projections[name](case.x) for name in QKV)
-    return q, k, v
+    return tuple(case.projections[name](case.x) for name in QKV)
 
 
 def split(t: Tensor, case: Case) -> Tensor:
@@ -145,7 +144,7 @@ def merge_alternating(context: Tensor, case: Case) -> Tensor:
 class Formula:
     """The steps, right unless given."""
 
-    project: Callable[[Case], tuple[Tensor, Tensor, Tensor]] = project
+    project: Callable[[Case], tuple[Tensor, ...]] = project
     split: Callable[[Tensor, Case], Tensor] = split
     share: Callable[[Tensor, Case], Tensor] = share
     scale: Callable[[Tensor, Case], Tensor] = scale

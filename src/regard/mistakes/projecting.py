@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations, product
 
 import torch
@@ -20,22 +19,12 @@ def with_weights(case: Case) -> bool:
     return bool(case.projections) and case.qkv is None and not case.reads_pieces
 
 
-def _from(sources: tuple[str, ...]) -> Callable[[Case], tuple[Tensor, Tensor, Tensor]]:
-    def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (case.projections[name](case.x) for name in sources)
-        return q, k, v
-
-    return project
+def _transposed(case: Case) -> tuple[Tensor, ...]:
+    projections = (case.projections[name] for name in QKV)
+    return tuple(case.x @ weight + (0 if bias is None else bias) for weight, bias in projections)
 
 
-def _transposed(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = (
-        case.x @ weight + (0 if bias is None else bias) for weight, bias in (case.projections[name] for name in QKV)
-    )
-    return q, k, v
-
-
-def _split_first(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def _split_first(case: Case) -> tuple[Tensor, ...]:
     """Each head projects its own piece of x: all with the same weights, or each with its own."""
     H, pieces = case.num_heads, case.x.unflatten(-1, (case.num_heads, -1))  # (B, T, H, d_in / H)
     projected = []
@@ -46,8 +35,7 @@ def _split_first(case: Case) -> tuple[Tensor, Tensor, Tensor]:
         else:
             t = torch.nn.functional.linear(pieces, weight, bias)
         projected.append(t.flatten(2))
-    q, k, v = projected
-    return q, k, v
+    return tuple(projected)
 
 
 def _swapped(sources: tuple[str, ...]) -> Mistake:
@@ -59,7 +47,7 @@ def _swapped(sources: tuple[str, ...]) -> Mistake:
     return Mistake(
         name=f"{kind}: {made}",
         step="project",
-        act=_from(sources),
+        act=lambda case: tuple(case.projections[name](case.x) for name in sources),
         shows=next(WORDS[name] for name, source in zip(QKV, sources, strict=True) if name != source),
         says=f"{made[0].upper()}{made[1:]}.",
         why="A query asks, a key is what it is compared with, and a value is what is handed over: "

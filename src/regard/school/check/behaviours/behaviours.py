@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
 from regard.school.check.behaviours.kv_cache import cached_like_uncached
-from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms
+from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms, random_tensor
 from regard.school.check.compare.constructor_arguments import CONTEXT, HEADS, WIDTH, ProbeSizes, has_config, takes
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with, return_line, softmax_line
@@ -261,9 +261,7 @@ def _made_line(result: Experiment, name: str) -> int:
 
 
 def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
-    generator = torch.Generator().manual_seed(97)
-    width = result.tensors["x"].shape[-1]
-    return torch.randn(sizes.B, sizes.T, width, dtype=torch.float64, generator=generator)
+    return random_tensor(97, sizes.B, sizes.T, result.tensors["x"].shape[-1])
 
 
 OF_FUNCTIONS = (changes_arguments, row_without_keys, overflows_in_fp16)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
-from regard.school.check.compare.call_forms import LAYOUTS, call_forms
+from regard.school.check.compare.call_forms import LAYOUTS, call_forms, random_tensor
 from regard.school.check.compare.constructor_arguments import Built, choose_arguments
 from regard.school.check.compare.experiment import known_weights
 from regard.school.check.explain.mistake_lines import line_with
@@ -176,7 +176,7 @@ class _PartRunner:
 def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None:
     feed = f"{parts.feed_forward}."
     width = next((p["shape"][-1] for p in runner.contents["parameters"] if p["name"].startswith(feed)), 0)
-    x = torch.randn(_B, _T, width, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x = random_tensor(3, _B, _T, width)
     name, source = runner.described[parts.block]["name"], runner.subject.source
     out = runner.run(parts.block, x)
     if out is None or out.shape != x.shape or bool(out.isnan().any()):

@@ -88,7 +88,7 @@ def _tensors(roles: set[str], is_multi: bool, sizes: ProbeSizes, seed: int) -> t
         for name, t, full in zip("qkv", (q, k, v), joined, strict=True):
             one = full if is_multi else t[:, 0]  # a function that splits the heads itself gets all of them
             tensors |= {f"{name}, heads apart": t, name: one.clone(), f"{name}, one text": one[0].clone()}
-        return tensors, Case(joined[0], num_heads=H, qkv=(joined[0], joined[1], joined[2]))
+        return tensors, Case(joined[0], num_heads=H, qkv=joined)
     x = random(B, T, d_in) * (1 if roles & set(QKV) else 0.7)
     tensors = {"x": x, "x, one text": x[0].clone()}
     if not roles & set(QKV):
@@ -126,11 +126,7 @@ def _calls(
 
 def _as_called(case: Case, layout: str, is_split: bool) -> Case:
     """The case as a call of this layout sees it: without heads, those of head 0 only; without a batch, text 0."""
-    x, qkv, heads = case.x, case.qkv, case.num_heads
-    if qkv is not None and not is_split:
-        D = case.head_dim
-        q, k, v = (t[..., :D] for t in qkv)
-        qkv, heads, x = (q, k, v), 1, x[..., :D]
-    if layout == "one text":
-        x, qkv = x[:1], None if qkv is None else (qkv[0][:1], qkv[1][:1], qkv[2][:1])
-    return replace(case, x=x, qkv=qkv, num_heads=heads)
+    D, texts = case.head_dim, 1 if layout == "one text" else None
+    if case.qkv is not None and not is_split:
+        case = replace(case, x=case.x[..., :D], qkv=tuple(t[..., :D] for t in case.qkv), num_heads=1)
+    return replace(case, x=case.x[:texts], qkv=case.qkv and tuple(t[:texts] for t in case.qkv))

@@ -124,3 +124,8 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
 def causal_mask(T: int) -> Tensor:
     """(T, T), True = may attend."""
     return torch.ones(T, T, dtype=torch.bool).tril()
+
+
+def random_tensor(seed: int, *shape: int) -> Tensor:
+    """Numbers in float64, the same for the same seed."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

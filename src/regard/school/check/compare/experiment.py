@@ -213,8 +213,7 @@ def experiment(
         return replace(result, problem=f"which of its parameters are the projections? {ask}")
     d_in = _input_width(readings, result)
     readings = [one for one in readings if not one.projections or d_in in (one.d_in, one.d_in * one.num_heads)]
-    generator = torch.Generator().manual_seed(seed + request.seed + 1)
-    x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
+    x = calls.random_tensor(seed + request.seed + 1, sizes.B, sizes.T, d_in)
     result.tensors = {**calls.inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
     plain = _explained(result, readings, masked, most)
     norm = find_norm(first.contents, weights, d_in)

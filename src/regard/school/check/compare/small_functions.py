@@ -15,7 +15,7 @@ from regard.mistakes.merging import MISTAKES as MERGING
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import same
 from regard.mistakes.splitting import MISTAKES as SPLITTING
-from regard.school.check.compare.call_forms import causal_mask
+from regard.school.check.compare.call_forms import causal_mask, random_tensor
 from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
 from regard.school.check.learner_code.protocol import Run
 from regard.school.check.learner_code.subject import Subject, run_function
@@ -75,10 +75,6 @@ def _sizes_text(kind: str, sizes: ProbeSizes) -> str:
     return f"{sizes.T} tokens{heads}"
 
 
-def _random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
     """Call it with each of these lists of arguments."""
     return run_function(subject, {"calls": [{"args": list(args)} for args in calls]}, tensors).runs
@@ -102,7 +98,7 @@ def _example(about: str, seen: Tensor, expected: Tensor) -> Example:
 
 
 def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
-    x = _random(seed, sizes.num_heads, sizes.T) * 2
+    x = random_tensor(seed, sizes.num_heads, sizes.T) * 2
     arguments = subject.described["call"]
     more = [{"value": -1}] if len(arguments) > 1 and arguments[1]["required"] else []
     tensors = {"x": x, "row": x[0].clone(), "large": x[0] * 1000}
@@ -161,11 +157,11 @@ def _is_mask(seen: Tensor) -> bool:
 
 
 def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
-    return _compared(subject, sizes, _random(seed, sizes.B, sizes.T, sizes.width), split, SPLITTING)
+    return _compared(subject, sizes, random_tensor(seed, sizes.B, sizes.T, sizes.width), split, SPLITTING)
 
 
 def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
-    context = _random(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
+    context = random_tensor(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
     return _compared(subject, sizes, context, merge, MERGING)
 
 

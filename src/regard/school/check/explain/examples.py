@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +23,14 @@ _SHOWN = {"mask": "weights", "scaled": "weights", "shared keys": "weights", "spl
 
 def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:
     """The step of a mistake for three tokens and one head, with the mistake and without it."""
-    small = _first_tokens(case)
+    few = slice(TOKENS)
+    small = replace(
+        case,
+        x=case.x[:, few],
+        mask=None if case.mask is None else case.mask[few, few],
+        qkv=case.qkv and tuple(t[:, few] for t in case.qkv),
+        bias=None if case.bias is None else case.bias[:, few, few],
+    )
     wrong, right = steps_of(small, variant), steps_of(small, tuple(one for one in variant if one is not mistake))
     name = _SHOWN.get(mistake.shows, mistake.shows)
     if name not in wrong or name not in right:
@@ -36,21 +42,8 @@ def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | No
     return Example(f"{name} for {TOKENS} tokens{heads}", seen[:, :_COLUMNS], expected[:, :_COLUMNS])
 
 
-def _first_tokens(case: Case) -> Case:
-    changes: dict[str, Any] = {"x": case.x[:, :TOKENS]}
-    if case.mask is not None:
-        changes["mask"] = case.mask[:TOKENS, :TOKENS]
-    if case.qkv is not None:
-        changes["qkv"] = tuple(t[:, :TOKENS] for t in case.qkv)
-    if case.bias is not None:
-        changes["bias"] = case.bias[:, :TOKENS, :TOKENS]
-    return replace(case, **changes)
-
-
 def _first(t: Tensor) -> Tensor:
-    while t.dim() > 2:
-        t = t[0]
-    return t
+    return t.flatten(0, -3)[0] if t.dim() > 2 else t
 
 
 def counterexample(result: Experiment) -> Example | None:

@@ -13,18 +13,16 @@ from regard.school.check.learner_code.subject import Subject
 from regard.school.check.verdict import Finding, known
 
 _SHAPES = ("shape", "size", "dimension", "expand", "must match", "broadcast")
-# Fields of the sizes that people write as numbers, and what they are called.
+# Fields of the sizes that people write as numbers: what they are called, and the largest number that anybody writes.
 _FIELDS = {
-    "head_dim": "head_dim",
-    "num_heads": "num_heads",
-    "T": "the number of tokens",
-    "B": "the batch size",
-    "width": "the width",
-    "d_in": "the width of x",
-    "context_length": "context_length",
+    "head_dim": ("head_dim", 256),
+    "num_heads": ("num_heads", 64),  # a layer of 512 heads takes long to build
+    "T": ("the number of tokens", 1024),
+    "B": ("the batch size", 256),
+    "width": ("the width", 1024),
+    "d_in": ("the width of x", 4096),
+    "context_length": ("context_length", 4096),
 }
-# The largest number that anybody writes for it: a layer of 512 heads takes long to build.
-_LARGEST = {"head_dim": 256, "num_heads": 64, "B": 256, "T": 1024, "width": 1024}
 # What a module has before anything else is put into it, and what torch says where it is missing.
 _ABOUT_INIT = r"Module\.__init__\(\) call|'_(modules|parameters|buffers|forward_hooks|backward_hooks)'"
 NO_INIT = known(
@@ -98,9 +96,9 @@ def _hard_coded(attempt: Attempt, failing: int) -> Finding | None:
         return FULL_CONTEXT.found(says, failing)
     lines = subject.source.splitlines()
     for number, line in _numbers(subject.source, subject.described["name"]):
-        for field, word in _FIELDS.items():
+        for field, (word, largest) in _FIELDS.items():
             changed = _with_size(subject, sizes, field, number)
-            if changed != sizes and runs(changed):
+            if number <= largest and changed != sizes and runs(changed):
                 says = f"It runs only where {word} is {number}: that number is written in the code."
                 stands_there = 0 < failing <= len(lines) and str(number) in lines[failing - 1]
                 return HARD_CODED.found(says, failing if stands_there else line)
@@ -109,8 +107,6 @@ def _hard_coded(attempt: Attempt, failing: int) -> Finding | None:
 
 def _with_size(subject: Subject, sizes: ProbeSizes, field: str, number: int) -> ProbeSizes:
     """The sizes with this number for one of them; as they are where it cannot be that."""
-    if number > _LARGEST.get(field, 4096):
-        return sizes
     if field == "context_length" and not takes(subject.described, ("context_length",)):
         return sizes
     if field == "width":

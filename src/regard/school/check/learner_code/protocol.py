@@ -58,7 +58,6 @@ class DriverJob(TypedDict, total=False):
     state: bool  # put the tensors state.NAME into the parameters
     dtype: str
     train: bool
-    seed: int
     seeds: bool  # another seed for every call
     dropout: float  # the probability of every nn.Dropout; without it, dropout changes nothing
     calls: list[CallJob]
