@@ -101,11 +101,6 @@ def scale(scores: Tensor, case: Case) -> Tensor:
     return scores / case.head_dim**0.5 if case.scaled else scores
 
 
-def see(case: Case) -> Tensor:
-    """Which keys a query may see, (T, T)."""
-    return case.visible()
-
-
 def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
     """Weights (B, H, T, S) of the scores: hidden ones are −∞ before the softmax."""
     if bool(visible.all()):
@@ -148,7 +143,7 @@ class Formula:
     split: Callable[[Tensor, Case], Tensor] = split
     share: Callable[[Tensor, Case], Tensor] = share
     scale: Callable[[Tensor, Case], Tensor] = scale
-    see: Callable[[Case], Tensor] = see
+    see: Callable[[Case], Tensor] = Case.visible
     hide: Callable[[Tensor, Tensor, Case], Tensor] = hide
     merge: Callable[[Tensor, Case], Tensor] = merge
     output: Callable[[Tensor, Case], Tensor] = output

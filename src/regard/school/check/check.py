@@ -15,24 +15,11 @@ import torch
 
 from regard.school.check.behaviours.behaviours import changes_arguments, observe_behaviours
 from regard.school.check.behaviours.block_wiring import check_wiring
-from regard.school.check.compare.attempts import (
-    at_even_sizes,
-    attempt_with_mask,
-    first_attempt,
-    is_confirmed,
-    with_constant_scale,
-)
+from regard.school.check.compare import attempts
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.compare.small_functions import check_small
+from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.explain.findings import (
-    attends_over_the_batch,
-    beyond_the_formula,
-    describe_task,
-    mistakes_in_values,
-    notes_on,
-    unknown_difference,
-)
 from regard.school.check.learner_code.function_roles import small_kind
 from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Subject, is_function
 from regard.school.check.learner_code.text_hints import is_tokens_first
@@ -96,7 +83,7 @@ def _check_attention(subject: Subject, request: Request) -> Verdict:
     name, arguments = subject.described["name"], [p["name"] for p in subject.described["call"]]
     if kind := is_function(subject) and small_kind(name, arguments):
         return check_small(subject, kind, request.probes[0], request.seed)
-    attempt = first_attempt(subject, request)
+    attempt = attempts.first_attempt(subject, request)
     verdict = Verdict(name, "an attention layer", problem=attempt.problem, sizes=attempt.built.sizes)
     if attempt.built.guessed and not attempt.is_explained and not attempt.problem:  # not the layer may be wrong
         verdict.problem = request.ask_for_arguments(attempt.built.guessed)
@@ -104,7 +91,7 @@ def _check_attention(subject: Subject, request: Request) -> Verdict:
         return verdict
     if attempt.failed is not None:
         verdict.findings = [explain_crash(attempt)]
-        even = None if verdict.mistakes[0].name else at_even_sizes(subject, request)
+        even = None if verdict.mistakes[0].name else attempts.at_even_sizes(subject, request)
         attempt = even or attempt
     return _compared(attempt, verdict) if isinstance(attempt, Experiment) else verdict
 
@@ -112,31 +99,31 @@ def _check_attention(subject: Subject, request: Request) -> Verdict:
 def _compared(result: Experiment, verdict: Verdict) -> Verdict:
     """The verdict on a layer that gave an output to compare with the formula."""
     if result.call.layout == "tokens first" and not is_tokens_first(result.text, result.observation.contents):
-        verdict.task, verdict.findings = describe_task(result), [attends_over_the_batch(result)]
+        verdict.task, verdict.findings = findings.describe_task(result), [findings.attends_over_the_batch(result)]
         return verdict
-    masked = attempt_with_mask(result)
+    masked = attempts.attempt_with_mask(result)
     if masked is not None and masked.is_explained and result.names and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
-    result = replace(with_constant_scale(result), masked=masked)
-    if result.is_explained and not result.is_right and not is_confirmed(result):
+    result = replace(attempts.with_constant_scale(result), masked=masked)
+    if result.is_explained and not result.is_right and not attempts.is_confirmed(result):
         result = replace(result, variants=None)
-    verdict.task, verdict.notes = describe_task(result), notes_on(result)
+    verdict.task, verdict.notes = findings.describe_task(result), findings.notes_on(result)
     if result.is_explained:
         return _with_behaviours(result, verdict)
     verdict.findings = list(changes_arguments(result))
     if not verdict.findings:
-        unknown = unknown_difference(result)
-        verdict.problem = beyond_the_formula(result.text, unknown)
+        unknown = findings.unknown_difference(result)
+        verdict.problem = findings.beyond_the_formula(result.text, unknown)
         verdict.findings = [] if verdict.problem else [unknown]
     return verdict
 
 
 def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     """What is wrong in the values, and what they cannot show; one error hides its consequences."""
-    mistakes, findings, extension = mistakes_in_values(result), observe_behaviours(result), result.extension
+    mistakes, others, extension = findings.mistakes_in_values(result), observe_behaviours(result), result.extension
     if mistakes:
-        findings = [one for one in findings if one.name and one.name != "hard-coded sizes"]
-    verdict.findings = [*mistakes, *findings]
+        others = [one for one in others if one.name and one.name != "hard-coded sizes"]
+    verdict.findings = [*mistakes, *others]
     if extension is not None and extension.unknown and not verdict.mistakes:
         what = extension.what.removesuffix(".")
         verdict.problem = f"{what[0].lower()}{what[1:]}; {extension.unknown}. Everything else in it is right."

@@ -10,15 +10,9 @@ import torch
 
 from regard.mistakes.formula import Formula
 from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
+from regard.school.check.compare import constructor_arguments as arguments
 from regard.school.check.compare.attention_functions import function_experiment
 from regard.school.check.compare.call_forms import mask_argument
-from regard.school.check.compare.constructor_arguments import (
-    GROUPED,
-    OTHER_GROUPED,
-    OTHERS,
-    ProbeSizes,
-    shares_key_heads,
-)
 from regard.school.check.compare.experiment import Attempt, Experiment, experiment
 from regard.school.check.compare.extensions import is_same_for_another_text, with_extension
 from regard.school.check.learner_code.subject import Subject, is_function
@@ -32,8 +26,8 @@ def first_attempt(subject: Subject, request: Request) -> Attempt:
     if is_function(subject):
         return _with_or_without_mask(subject, request.probes[0], request)
     probes = request.probes[:1] if subject.is_built else request.probes
-    if shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
-        probes = (GROUPED, *probes)
+    if arguments.shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
+        probes = (arguments.GROUPED, *probes)
     first = None
     for sizes, square in product(probes, (False, True)):
         result = _extended(_with_or_without_mask(subject, sizes, request, square))
@@ -69,7 +63,9 @@ def attempt_with_mask(result: Experiment) -> Experiment | None:
 def other_attempts(result: Experiment) -> Iterator[Attempt]:
     """The same at other sizes, with other weights."""
     square = result.case.x.shape[-1] == result.case.width
-    choices: tuple[ProbeSizes, ...] = (OTHER_GROUPED,) if result.sizes.kv_heads else OTHERS
+    choices: tuple[arguments.ProbeSizes, ...] = (
+        (arguments.OTHER_GROUPED,) if result.sizes.kv_heads else arguments.OTHERS
+    )
     if result.subject.is_built:
         choices = (replace(result.sizes, B=3, T=7 if result.sizes.context_length > 7 else 4),)
     for sizes in choices:
@@ -96,14 +92,22 @@ def agrees_elsewhere(first: Experiment, other: Experiment) -> bool:
 
 
 def _attempt(
-    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, *, square: bool = False, masked: bool = False
+    subject: Subject,
+    sizes: arguments.ProbeSizes,
+    seed: int,
+    request: Request,
+    *,
+    square: bool = False,
+    masked: bool = False,
 ) -> Attempt:
     if is_function(subject):
         return function_experiment(subject, sizes, seed, request, masked)
     return experiment(subject, sizes, seed, request, square=square, masked=masked)
 
 
-def _with_or_without_mask(subject: Subject, sizes: ProbeSizes, request: Request, square: bool = False) -> Attempt:
+def _with_or_without_mask(
+    subject: Subject, sizes: arguments.ProbeSizes, request: Request, square: bool = False
+) -> Attempt:
     """Without a mask; with one, where the code fails without."""
     result = _attempt(subject, sizes, 0, request, square=square)
     if result.failed is None or mask_argument(subject.described) is None:

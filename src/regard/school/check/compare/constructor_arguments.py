@@ -47,12 +47,6 @@ KV_HEADS = (*words.KV_HEADS, *words.KV_HEADS_TOO)
 CONTEXT = (*words.CONTEXT, *words.CONTEXT_TOO)
 DROPOUT = (*words.DROPOUT, *words.DROPOUT_TOO)
 CAUSAL = (*words.CAUSAL, *words.CAUSAL_TOO)
-# Of blocks and whole models, whose attention is checked.
-MODEL = {
-    **dict.fromkeys(words.VOCABULARY, 19),
-    **dict.fromkeys(words.LAYERS, 1),
-    **dict.fromkeys(words.INNER_WIDTH, 23),
-}
 CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
 
 
@@ -164,7 +158,9 @@ def known_values(sizes: ProbeSizes, dropout: float = 0.0, square: bool = False, 
         **dict.fromkeys(DROPOUT, dropout),
         **dict.fromkeys(BIAS, False),
         **dict.fromkeys(CAUSAL, True),
-        **MODEL,
+        **dict.fromkeys(words.VOCABULARY, 19),  # of blocks and whole models, whose attention is checked
+        **dict.fromkeys(words.LAYERS, 1),
+        **dict.fromkeys(words.INNER_WIDTH, 23),
         "device": "cpu",
         "dtype": None,
     }

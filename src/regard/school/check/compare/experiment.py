@@ -14,17 +14,9 @@ from torch import Tensor
 from regard.mistakes.formula import Case
 from regard.mistakes.search import FINITE, LARGEST, TOLERANCE, Variant, explanations_of_size, outputs, same
 from regard.school.check.compare import call_forms as calls
+from regard.school.check.compare import constructor_arguments as arguments
 from regard.school.check.compare.call_forms import LAYOUTS, CallForm, causal_mask
-from regard.school.check.compare.constructor_arguments import (
-    DROPOUT,
-    HEADS,
-    KV_HEADS,
-    Built,
-    ProbeSizes,
-    choose_arguments,
-    has_config,
-    takes,
-)
+from regard.school.check.compare.constructor_arguments import Built, ProbeSizes, has_config, takes
 from regard.school.check.compare.parameters import Assignment, InputNorm, assignments, find_norm
 from regard.school.check.learner_code.protocol import DriverJob, Failure, ModuleContents, Observation
 from regard.school.check.learner_code.subject import Subject
@@ -57,7 +49,6 @@ class Extension:
     case: Case
     out: Tensor  # what the formula must give in that case
     unknown: str = ""  # what cannot be known of it: then the layer is not checked; "" where everything is
-    is_window: bool = False
 
 
 @dataclass(kw_only=True)
@@ -74,11 +65,12 @@ class Attempt:
     norm: InputNorm | None = None  # applied to x before it is projected
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
+    variants: list[Variant] | None = None  # the smallest explanations; None where there is none
 
     @property
     def is_explained(self) -> bool:
         """Is it the formula, with mistakes that are known or without?"""
-        return False
+        return self.variants is not None
 
     @property
     def must_hide(self) -> bool | None:
@@ -101,20 +93,14 @@ class Attempt:
 
 @dataclass(kw_only=True)
 class Experiment(Attempt):
-    """A layer beside the formula at one size. variants: the smallest explanations; None where there is none."""
+    """A layer beside the formula at one size."""
 
     case: Case
     call: CallForm
     out: Tensor
     reading: Assignment
-    variants: list[Variant] | None = None
     extension: Extension | None = None
     masked: Experiment | None = None  # called with a mask, where it takes one
-
-    @property
-    def is_explained(self) -> bool:
-        """Is it the formula, with mistakes that are known or without?"""
-        return self.variants is not None
 
     @property
     def is_right(self) -> bool:
@@ -153,8 +139,10 @@ class Experiment(Attempt):
         """The same with a dropout of 0.5."""
         built = self.built.arguments
         if built is not None:
-            sizes = {name: value for name, value in built.items() if name not in DROPOUT and type(value) is int}
-            chosen = choose_arguments(self.subject.described, self.sizes, 0.5, own=self.request.own)
+            sizes = {
+                name: value for name, value in built.items() if name not in arguments.DROPOUT and type(value) is int
+            }
+            chosen = arguments.choose_arguments(self.subject.described, self.sizes, 0.5, own=self.request.own)
             built = {**(chosen.arguments or {}), **sizes}
         return self.run(times, build=built, dropout=0.5, seeds=True, train=train)
 
@@ -199,7 +187,7 @@ def experiment(
     """
     result = Attempt(subject=subject, request=request, sizes=sizes)
     if not subject.is_built:
-        result.built = choose_arguments(subject.described, sizes, square=square, own=request.own)
+        result.built = arguments.choose_arguments(subject.described, sizes, square=square, own=request.own)
         if result.built.unknown:
             return replace(result, problem=request.ask_for_arguments(result.built.unknown))
     first = result.observation = subject.run({"build": result.built.arguments}, {})
@@ -227,7 +215,9 @@ def _readings(result: Attempt, weights: Mapping[str, Tensor]) -> Iterator[Assign
     subject, sizes, contents = result.subject, result.sizes, result.observation.contents
     kv_heads, attributes = sizes.kv_heads, contents["attributes"]
     if subject.is_built or has_config(subject.described):
-        kv_heads = next((int(attributes[n]) for n in KV_HEADS if isinstance(attributes.get(n), int)), kv_heads)
+        kv_heads = next(
+            (int(attributes[n]) for n in arguments.KV_HEADS if isinstance(attributes.get(n), int)), kv_heads
+        )
     d_in = None if subject.is_built or not takes(subject.described, ("d_in",)) else sizes.d_in
     for heads in _head_counts(result):
         for one in assignments(contents["parameters"], weights, heads, d_in, kv_heads, result.request.names):
@@ -241,10 +231,10 @@ def _head_counts(result: Attempt) -> list[int]:
     """The number of heads: as built, as an attribute says, or all that divide the width."""
     subject, contents, own = result.subject, result.observation.contents, result.request.own
     attributes: Mapping[str, Any] = contents["attributes"]
-    given = [int(own[n]) for n in HEADS if n in own]
-    if not subject.is_built and takes(subject.described, HEADS):
+    given = [int(own[n]) for n in arguments.HEADS if n in own]
+    if not subject.is_built and takes(subject.described, arguments.HEADS):
         return given or [result.sizes.num_heads]
-    named = given or [attributes[n] for n in HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
+    named = given or [attributes[n] for n in arguments.HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
     if named:
         return named[:1]
     if not subject.is_built and not has_config(subject.described) and "multi" not in subject.described["name"].lower():
@@ -328,8 +318,8 @@ def smallest_explanation(result: Attempt, groups: Sequence[Group], most: int = L
     tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
 
     def chosen(reading: Assignment, case: Case, output: Output, variants: list[Variant] | None) -> Experiment:
-        known = {**vars(result), "failed": None}
-        return Experiment(**known, case=case, call=output.way, out=output.out, reading=reading, variants=variants)
+        known = {**vars(result), "failed": None, "variants": variants}
+        return Experiment(**known, case=case, call=output.way, out=output.out, reading=reading)
 
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:

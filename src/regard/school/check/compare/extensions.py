@@ -43,8 +43,7 @@ def with_extension(result: Experiment) -> Experiment:
 def is_same_for_another_text(result: Experiment) -> bool:
     """Does a bias or a window that was read from one text explain the output for another one, too?"""
     case, first = result.case, result.tensors["x"]
-    is_window = result.extension is not None and result.extension.is_window
-    if case.bias is None and not (is_window and not result.call.mask):
+    if case.bias is None and (case.mask is None or result.call.mask):
         return True  # norms, rotations and residuals are known by their numbers
     x = first.flip(0, 1) * 0.9
     outs = result.outputs(result.run(tensors=inputs(x)))
@@ -209,7 +208,7 @@ def _windowed(
     sizes = [value for name, value in result.observation.contents["attributes"].items() if names_window(name)]
     unknown = "" if size in sizes or size - 1 in sizes else "how many, nothing here says"
     what = f"A token sees only the last {size} tokens, a window."
-    yield Extension(what, replace(case, mask=visible), result.out, unknown, is_window=True)
+    yield Extension(what, replace(case, mask=visible), result.out, unknown)
 
 
 def angles(before: Tensor, after: Tensor) -> Tensor | None:

@@ -59,8 +59,7 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
     recorder = Recorder(files_of(target), job, seen, returned)
     try:
         with recorder:
-            arguments = job.get("build")
-            subject = _copy(target) if arguments is None else build(target, arguments)
+            subject = _built(target, job.get("build"))
             if job.get("inside"):
                 subject = subject.get_submodule(job["inside"])
         recorder.files |= files_of(subject)
@@ -79,7 +78,7 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
         one: dict[str, Any] = {"outputs": [], "after": {}}
         recorder.is_on = not number
         try:
-            mode = Devices(recorder.files, _tensors(subject, given)) if job.get("devices") else recorder
+            mode = Devices(recorder.files, subject, given) if job.get("devices") else recorder
             with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
                 warnings.simplefilter("ignore")
                 previous = _call(subject, call, given, previous)
@@ -100,14 +99,8 @@ def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tup
     return seen, returned
 
 
-def build(target: Any, arguments: dict[str, Any]) -> Any:
-    """An instance; an argument that is a mapping becomes a configuration, read as config.name or config["name"]."""
-    values = {name: Config(value) if isinstance(value, dict) else value for name, value in arguments.items()}
-    return target(**values)
-
-
 class Config(dict[str, Any]):
-    """Settings by key and by attribute."""
+    """A configuration, read as config.name or config["name"]."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -199,10 +192,11 @@ class Devices(TorchFunctionMode):
 
     FREE = ("to", "type_as", "copy_", "__getitem__", "__setitem__", "__get__", "cuda", "is_floating_point", "__len__")
 
-    def __init__(self, files: set[str], tensors: list[Tensor]) -> None:
+    def __init__(self, files: set[str], subject: Any, arguments: dict[str, Any]) -> None:
         super().__init__()
         self.files = files
-        self.moved = {id(t): t for t in tensors}
+        own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
+        self.moved = {id(t): t for t in (*own, *_flat(arguments))}
         self.kept: list[Any] = []  # so that no id is used twice
         self.fault: protocol.FaultReport | None = None
 
@@ -306,7 +300,10 @@ def _prepare(module: nn.Module, job: protocol.DriverJob, tensors: dict[str, Tens
                 part.dropout = job["dropout"]
 
 
-def _copy(target: Any) -> Any:
+def _built(target: Any, arguments: dict[str, Any] | None) -> Any:
+    """An instance; an argument that is a mapping becomes a configuration. A copy of what is built already."""
+    if arguments is not None:
+        return target(**{name: Config(one) if isinstance(one, dict) else one for name, one in arguments.items()})
     if not isinstance(target, nn.Module):
         return target
     replaced: dict[int, Any] = {}
@@ -314,12 +311,6 @@ def _copy(target: Any) -> Any:
         kept = (t for t in vars(part).values() if isinstance(t, Tensor) and not t.is_leaf)
         replaced |= {id(t): t.detach().clone() for t in kept}
     return copy.deepcopy(target, replaced)
-
-
-def _tensors(subject: Any, arguments: dict[str, Any]) -> list[Tensor]:
-    """What a module takes along when it moves, and what it is called with."""
-    own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
-    return own + [value for value in arguments.values() if isinstance(value, Tensor)]
 
 
 def _argument(tensor: Tensor, job: protocol.DriverJob) -> Any:

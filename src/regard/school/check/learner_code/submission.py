@@ -13,17 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.school.check.learner_code import driver
+from regard.school.check.learner_code import driver, protocol
 from regard.school.check.learner_code.loading import what_to_check
-from regard.school.check.learner_code.protocol import (
-    Description,
-    DriverJob,
-    FileDescription,
-    Observation,
-    check_report,
-    fits,
-    read_report,
-)
 from regard.school.check.verdict import Finding, known
 from regard.school.sandbox.limits import MiB, RunLimits
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
@@ -65,7 +56,8 @@ class Submission:
     def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
         """The class or function of this name; without one, the layers in the file that look like attention."""
         described = self.run({}, {}).values
-        if not fits(described, FileDescription) or not all("build" in one for one in described["classes"]):
+        is_known = protocol.fits(described, protocol.FileDescription)
+        if not is_known or not all("build" in one for one in described["classes"]):
             raise SubmissionStopped(malformed("its description is not what a driver writes"))
         own = (*described["classes"], *described["functions"])
         subjects = [SandboxedSubject(self, one, source, file) for one in own]
@@ -91,15 +83,15 @@ class SandboxedSubject:
 
     is_built = False
 
-    def __init__(self, submission: Submission, described: Description, source: str, file: str) -> None:
+    def __init__(self, submission: Submission, described: protocol.Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
 
-    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+    def run(self, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> protocol.Observation:
         """Run one experiment in the sandbox."""
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
-            check_report(outcome.values, outcome.tensors, job)
-            return read_report(outcome.values, dict(outcome.tensors), tensors)
+            protocol.check_report(outcome.values, outcome.tensors, job)
+            return protocol.read_report(outcome.values, dict(outcome.tensors), tensors)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
 

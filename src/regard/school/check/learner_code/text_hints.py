@@ -25,13 +25,14 @@ _BATCH_FIRST = (
     rf"(?i)\(\s*{_BATCH}\s*,\s*(?!b\b){_TOKENS}\s*,\s*[\w ]+\)",
     r"(?i)batch_first\s*=\s*True|\bbatch[- _]first\b(?!\s*=\s*False)",
 )
-_POSITIONS = (
+# Does the text speak of positions?
+names_positions = re.compile(
     r"(?i)rotary|rope\b|rotat|freq|theta|alibi|slope|relative|rel_|_rel\b|position|distance|bias_table|pos_(bias|emb)"
-)
+).search
+names_window = re.compile(r"(?i)window|sliding|local|\bband|span").search
 _POSITION_NAMES = (
     r"(?i)rotary|\brope|_rope|rotate_half|freqs_cis|alibi|slopes|rel(ative)?_?(pos|bias|att|key|emb)|pos(ition)?_?bias"
 )
-_WINDOW = r"(?i)window|sliding|local|\bband|span"
 _SEES = r"(may|can|visible|see|keep|kept|allow|attend|look|valid|real|show)"
 _NOT = r"(hid|mask(ed)?\b|not|ignore|pad|future|forbid|block)"
 _IS = r"\s*(=|:|→|->|means?|is|are|where|for)\s*(\w+\s+){0,3}?"
@@ -73,16 +74,6 @@ def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
     return inside and not any(re.search(pattern, source) for pattern in _BATCH_FIRST)
 
 
-def names_positions(source: str) -> bool:
-    """Does the text speak of positions?"""
-    return re.search(_POSITIONS, source) is not None
-
-
-def names_window(source: str) -> bool:
-    """Does the text speak of a window?"""
-    return re.search(_WINDOW, source) is not None
-
-
 def has_positions(source: str) -> bool:
     """Is something in the code named after a kind of positions inside attention? A comment is not enough.
 
@@ -94,7 +85,7 @@ def has_positions(source: str) -> bool:
 
 def has_window(source: str) -> bool:
     """Is something in the code named after a window?"""
-    return any(re.search(_WINDOW, line.partition("#")[0]) for line in source.splitlines())
+    return any(names_window(line.partition("#")[0]) for line in source.splitlines())
 
 
 def mask_shows(source: str) -> bool | None:
