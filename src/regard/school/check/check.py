@@ -20,9 +20,8 @@ from regard.school.check.compare.experiment import Experiment
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.learner_code.function_roles import small_kind
 from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Subject, is_function
-from regard.school.check.learner_code.text_hints import is_tokens_first
+from regard.school.check.learner_code.text_hints import is_tokens_first, small_kind
 from regard.school.check.request import IN_PYTHON, Request
 from regard.school.check.verdict import Verdict, with_code
 from regard.support.torch_threads import limit_threads

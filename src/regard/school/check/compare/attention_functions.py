@@ -18,9 +18,9 @@ from regard.school.check.compare.call_forms import MASK, CallForm, causal_mask, 
 from regard.school.check.compare.constructor_arguments import HEADS, ProbeSizes, known_values
 from regard.school.check.compare.experiment import Attempt, Group, Output, smallest_explanation
 from regard.school.check.compare.parameters import Assignment
-from regard.school.check.learner_code.function_roles import attention_roles
 from regard.school.check.learner_code.protocol import ArgumentFacts
 from regard.school.check.learner_code.subject import Subject, run_function
+from regard.school.check.learner_code.text_hints import attention_roles
 from regard.school.check.request import Request
 
 _LAYOUTS = ("heads apart", "batch first", "one text")

@@ -225,7 +225,7 @@ class _Reader:
         qkv = [last[n] for n in row] if row else list(names[:3])
         over = [name for name in names if name not in qkv]
         biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in names}
-        out = _only([stem for stem in self.stems if not any(stem.weight is bias for bias in biases.values())])
+        out = self._rest([stem for stem in self.stems if any(stem.weight is bias for bias in biases.values())])
         options: dict[str, Any] = {"num_heads": self.num_heads, "named": row is not None, "is_linear": False}
         for parts in self._unstacked([Projection(values[name], biases[name]) for name in qkv]):
             projections = dict(zip(QKV, parts, strict=True))
@@ -257,7 +257,8 @@ class _Reader:
 
     def _rest(self, used: Sequence[_Stem]) -> _Stem | None:
         """The only weight that is left."""
-        return _only([stem for stem in self.stems if stem not in used])
+        rest = [stem for stem in self.stems if stem not in used]
+        return rest[0] if len(rest) == 1 else None
 
     def _out(self, names: Mapping[str, _Stem], used: Sequence[_Stem]) -> _Stem | None:
         """The output projection: by its name, or the only weight that is left."""
@@ -320,10 +321,6 @@ def _joined(heads: Sequence[Projection]) -> Projection:
     biases = [head.bias for head in heads if head.bias is not None]
     weight = torch.cat([head.weight for head in heads])
     return Projection(weight, torch.cat(biases) if len(biases) == len(heads) else None)
-
-
-def _only(stems: Sequence[_Stem]) -> _Stem | None:
-    return stems[0] if len(stems) == 1 else None
 
 
 class InputNorm(NamedTuple):

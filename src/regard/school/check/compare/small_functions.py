@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import Case, merge, split
-from regard.mistakes.masking import MISTAKES as MASKING
-from regard.mistakes.merging import MISTAKES as MERGING
-from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import same
-from regard.mistakes.splitting import MISTAKES as SPLITTING
+from regard.mistakes.search import MISTAKES, same
 from regard.school.check.compare.call_forms import causal_mask, random_tensor
 from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
 from regard.school.check.learner_code.protocol import Run
@@ -138,7 +134,7 @@ def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
         return [], [added if is_added else f"True or 1 = {meaning}."]
     case = Case(torch.zeros(1, T, 1), causal=True)
     # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
-    for mistake in sorted(MASKING, key=lambda one: not one.name.startswith("mask off by one")):
+    for mistake in sorted(MISTAKES, key=lambda one: not one.name.startswith("mask off by one")):
         if mistake.step != "see" or not mistake.applies(case):
             continue
         wrong = mistake.act(case)
@@ -157,21 +153,15 @@ def _is_mask(seen: Tensor) -> bool:
 
 
 def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
-    return _compared(subject, sizes, random_tensor(seed, sizes.B, sizes.T, sizes.width), split, SPLITTING)
+    return _compared(subject, sizes, random_tensor(seed, sizes.B, sizes.T, sizes.width), split)
 
 
 def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
     context = random_tensor(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
-    return _compared(subject, sizes, context, merge, MERGING)
+    return _compared(subject, sizes, context, merge)
 
 
-def _compared(
-    subject: Subject,
-    sizes: ProbeSizes,
-    x: Tensor,
-    right: Callable[[Tensor, Case], Tensor],
-    mistakes: Sequence[Mistake],
-) -> Found:
+def _compared(subject: Subject, sizes: ProbeSizes, x: Tensor, right: Callable[[Tensor, Case], Tensor]) -> Found:
     """Of a function of one tensor, and of numbers such as num_heads or head_dim: the mistake that gives its result."""
     case = Case(torch.zeros(sizes.B, sizes.T, sizes.width), num_heads=sizes.num_heads)
     values = {**dict.fromkeys(HEADS, sizes.num_heads), **dict.fromkeys(HEAD_DIM, sizes.head_dim)}
@@ -184,7 +174,7 @@ def _compared(
         return [], []
     if step == "split" and same(seen, expected.transpose(1, 2)):
         return [], ["The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2)."]
-    for mistake in mistakes:
+    for mistake in MISTAKES:
         if mistake.step == step and mistake.applies(case) and same(mistake.act(x, case), seen):
             example = _example(f"{mistake.shows}, the first 3 rows", seen, expected)
             return [simulated(mistake, case, example=example)], []

@@ -1,4 +1,4 @@
-"""Findings: what an experiment showed, in words: the task, notes, mistakes by name, and differences without one.
+"""Findings: what an experiment showed, in words and in numbers that a person can follow.
 
 Code may be right in one reading and wrong in the other: then its own text says which is meant.
 """
@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from regard.mistakes.formula import Case
+from regard.mistakes.mistake import Mistake
+from regard.mistakes.search import Variant, same
 from regard.school.check.compare.attempts import other_attempts
 from regard.school.check.compare.call_forms import LAYOUTS, CallForm
-from regard.school.check.compare.experiment import Experiment
+from regard.school.check.compare.experiment import Experiment, experiment
 from regard.school.check.explain.divergence import first_divergence, latest_divergence
-from regard.school.check.explain.examples import counterexample, tiny_example
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of
+from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of, steps_of
+from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
-from regard.school.check.verdict import Finding, known, simulated
+from regard.school.check.verdict import Example, Finding, known, simulated
 
 _HIDES = ("True = hidden", "1 = hidden")
 _SHOWS = ("True = may attend", "1 = may attend")
@@ -29,6 +35,10 @@ INVERTED = known(
     "masked_fill replaces where its mask is True: that must be the tokens to hide.",
     step="mask",
 )
+TOKENS = 3
+_COLUMNS = 6
+# What is shown of a step: its own numbers, or those of the step where they are easier to follow.
+_SHOWN = {"mask": "weights", "scaled": "weights", "shared keys": "weights", "split": "split", "scores": "weights"}
 
 
 def describe_task(result: Experiment) -> str:
@@ -150,3 +160,60 @@ def beyond_the_formula(text: str, finding: Finding) -> str:
     begins = finding.says.partition("explains it. ")[2].removesuffix(".")
     begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
     return f"it has {what} beside the formula, which are not known here; {begins}{line}."
+
+
+def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:
+    """The step of a mistake for three tokens and one head, with the mistake and without it."""
+    few = slice(TOKENS)
+    small = replace(
+        case,
+        x=case.x[:, few],
+        mask=None if case.mask is None else case.mask[few, few],
+        qkv=case.qkv and tuple(t[:, few] for t in case.qkv),
+        bias=None if case.bias is None else case.bias[:, few, few],
+    )
+    wrong, right = steps_of(small, variant), steps_of(small, tuple(one for one in variant if one is not mistake))
+    name = _SHOWN.get(mistake.shows, mistake.shows)
+    if name not in wrong or name not in right:
+        return None
+    seen, expected = _first(wrong[name]), _first(right[name])
+    if name == "weights" and same(seen, expected) and "out" in wrong and "out" in right:
+        seen, expected, name = _first(wrong["out"]), _first(right["out"]), "out"
+    heads = f", head 0 of {case.num_heads}" if wrong[name].dim() == 4 and case.num_heads > 1 else ""
+    return Example(f"{name} for {TOKENS} tokens{heads}", seen[:, :_COLUMNS], expected[:, :_COLUMNS])
+
+
+def _first(t: Tensor) -> Tensor:
+    return t.flatten(0, -3)[0] if t.dim() > 2 else t
+
+
+def counterexample(result: Experiment) -> Example | None:
+    """The output for the fewest texts, tokens and heads with which the difference still shows."""
+    if is_function(result.subject):
+        return None
+    smallest = _smallest(result)
+    s, heads = smallest.sizes, smallest.case.num_heads
+    expected = steps_of(smallest.case, ()).get("out")
+    if expected is None or expected.shape[:2] != smallest.out.shape[:2]:
+        return None
+    texts = f"{s.B} text{'s' * (s.B != 1)}, {s.T} token{'s' * (s.T != 1)}, {heads} head{'s' * (heads != 1)}"
+    seen, right = smallest.out[0].to(torch.float64), expected[0]
+    return Example(f"out for {texts}", seen[:, :_COLUMNS], right[:, :_COLUMNS])
+
+
+def _smallest(result: Experiment) -> Experiment:
+    """The experiment at the smallest sizes at which nothing explains it either."""
+    changes: list[dict[str, int]] = [{"B": 1}, {"T": 1}, {"T": 2}, {"T": 3}]
+    changes += [] if result.subject.is_built else [{"num_heads": 1}, {"head_dim": 2}]
+    smallest = result
+    for change in changes:
+        sizes = replace(smallest.sizes, **change)
+        if sizes == smallest.sizes or sizes.T > smallest.sizes.T:
+            continue
+        try:
+            smaller = experiment(result.subject, sizes, 0, result.request, masked=bool(result.call.mask), most=1)
+        except ValueError:
+            continue
+        if isinstance(smaller, Experiment) and not smaller.is_explained:
+            smallest = smaller
+    return smallest

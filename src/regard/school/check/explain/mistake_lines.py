@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -58,7 +58,7 @@ def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
     if mistake.step == "project":
         line = _swap_line(source, calls)
     elif mistake.step == "see":
-        line = _mask_line(mistake, case, wrong, seen, calls)
+        line = _mask_line(mistake, case, wrong, seen)
     elif mistake.step == "scale":
         line = _scale_line(wrong, calls)
     if not line and mistake.hides and mistake.shows == "mask":
@@ -103,38 +103,38 @@ def holds(mine: Numbers, step: Tensor, hidden: bool = True) -> bool:
     return mine.find(other, ordered=True, hidden=hidden) or (len(mine.sizes) > 1 and mine.part_of(other, ordered=True))
 
 
+def _first_line(calls: Sequence[Recorded], test: Callable[[Tensor], bool]) -> int:
+    """The line of the first call that gave such numbers, 0 where none did."""
+    return next((call.line for call in calls if call.value.is_floating_point() and test(call.value)), 0)
+
+
 def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     scores = wrong["scores"]
     place = scores.abs().argmax()
     factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
     if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
-        return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), scores)), 0)
+        return _first_line(calls, lambda value: holds(Numbers(value, **CLOSE), scores))
     scaled = [wrong["scaled"], *(wrong[name] * factor for name in ("queries", "keys", "split", "split keys"))]
-    for call in calls:
-        if not call.value.is_floating_point():
-            continue
-        mine = Numbers(call.value, **CLOSE)
-        if any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False):
-            return call.line
-    return 0
+
+    def is_scaled(value: Tensor) -> bool:
+        mine = Numbers(value, **CLOSE)
+        return any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False)
+
+    return _first_line(calls, is_scaled)
 
 
-def _mask_line(
-    mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation, calls: Sequence[Recorded]
-) -> int:
+def _mask_line(mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation) -> int:
     """Where the wrong mask is made; else where it hides scores."""
     hidden = ~wrong["mask"]
+
+    def hides(value: Tensor) -> bool:
+        mine = Numbers(value).hidden if value.shape[-2:] == hidden.shape else None
+        return mine is not None and torch.equal(mine, hidden)
+
     if not bool(hidden.any()):
         return 0
     made = (call.line for call in seen.recorded if call.line and _is_wrong_mask(call.value, mistake, case))
-    if line := next(made, 0):
-        return line
-    for call in calls:
-        if call.value.shape[-2:] == hidden.shape and call.value.is_floating_point():
-            mine = Numbers(call.value).hidden
-            if mine is not None and mine.shape == hidden.shape and torch.equal(mine, hidden):
-                return call.line
-    return 0
+    return next(made, 0) or _first_line(seen.with_lines, hides)
 
 
 def _is_wrong_mask(value: Tensor, mistake: Mistake, case: Case) -> bool:
@@ -155,19 +155,16 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     """Where hidden scores get the wrong number: the first call with it in all hidden places, and only there."""
     hidden = ~wrong["mask"]
-    for call in calls:
-        value = call.value
-        if value.dim() < 3 or value.shape[-2:] != hidden.shape or not value.is_floating_point():
-            continue
+
+    def fills(value: Tensor) -> bool:
+        if value.dim() < 3 or value.shape[-2:] != hidden.shape or not bool(hidden.any()) or not value.numel():
+            return False
         inside, outside = value[..., hidden], value[..., ~hidden]
-        if not inside.numel():
-            continue
-        same_number = bool((inside == inside.flatten()[0]).all()) and bool((outside != inside.flatten()[0]).all())
-        if same_number or (
-            bool((inside.abs() >= -HIDES_IN_EXAMPLE).all()) and bool((outside.abs() < -HIDES_IN_EXAMPLE).all())
-        ):
-            return call.line
-    return 0
+        number = inside.flatten()[0]
+        is_large = bool((inside.abs() >= -HIDES_IN_EXAMPLE).all() and (outside.abs() < -HIDES_IN_EXAMPLE).all())
+        return is_large or bool((inside == number).all() and (outside != number).all())
+
+    return _first_line(calls, fills)
 
 
 _AROUND_NAMES = ("w", "proj", "linear", "to", "lin", "fc")
@@ -232,9 +229,8 @@ def softmax_line(seen: Observation) -> int:
 
 def hiding_line(seen: Observation) -> int:
     """The line at which scores are hidden: the first that makes −∞ or a very low number of some of them."""
-    calls = (call for call in seen.with_lines if call.value.dim() > 2 and call.value.is_floating_point())
-    hides = (call.line for call in calls if Numbers(call.value).hidden is not None)
-    return next(hides, 0) or softmax_line(seen)
+    hides = _first_line(seen.with_lines, lambda value: value.dim() > 2 and Numbers(value).hidden is not None)
+    return hides or softmax_line(seen)
 
 
 def return_line(source: str, calls: Sequence[Recorded]) -> int:

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from torch import nn
 
-from regard.school.check.learner_code.function_roles import is_known
 from regard.school.check.learner_code.subject import LocalSubject, Subject, is_function
+from regard.school.check.learner_code.text_hints import is_known
 
 AnySubject = TypeVar("AnySubject", bound=Subject)
 _ATTENTION = ("attention", "attn", "head", "mha")
