@@ -37,7 +37,7 @@ class Case:
     num_heads: int = 1
     causal: bool = False
     scaled: bool = True  # the simplified rung does not scale
-    qkv: tuple[Tensor, Tensor, Tensor] | None = None  # queries, keys, values that come from outside, (B, T, width)
+    qkv: tuple[Tensor, ...] | None = None  # queries, keys, values that come from outside, (B, T, width)
     mask: Tensor | None = None  # a mask that is passed to the layer, True = may attend
     filling: str = "-inf"  # how hidden scores are written: -inf, zero (0 for a row without keys), large, added
     bias: Tensor | None = None  # added to the scaled scores, (H, T, T)
@@ -76,14 +76,13 @@ class Case:
 # The right steps. Each takes what the step before it made, and the case.
 
 
-def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def project(case: Case) -> tuple[Tensor, ...]:
     """Queries, keys and values, (B, T, width)."""
     if case.qkv is not None:
         return case.qkv
     if not case.projections:
         return case.x, case.x, case.x
-    q, k, v = (case.projections[name](case.x) for name in QKV)
-    return q, k, v
+    return tuple(case.projections[name](case.x) for name in QKV)
 
 
 def split(t: Tensor, case: Case) -> Tensor:
@@ -100,11 +99,6 @@ def share(t: Tensor, case: Case) -> Tensor:
 def scale(scores: Tensor, case: Case) -> Tensor:
     """Divided by √head_dim; the simplified rung does not scale."""
     return scores / case.head_dim**0.5 if case.scaled else scores
-
-
-def see(case: Case) -> Tensor:
-    """Which keys a query may see, (T, T)."""
-    return case.visible()
 
 
 def hide(scores: Tensor, visible: Tensor, case: Case, dim: int = -1) -> Tensor:
@@ -145,69 +139,54 @@ def merge_alternating(context: Tensor, case: Case) -> Tensor:
 class Formula:
     """The steps, right unless given."""
 
-    project: Callable[[Case], tuple[Tensor, Tensor, Tensor]] = project
+    project: Callable[[Case], tuple[Tensor, ...]] = project
     split: Callable[[Tensor, Case], Tensor] = split
     share: Callable[[Tensor, Case], Tensor] = share
     scale: Callable[[Tensor, Case], Tensor] = scale
-    see: Callable[[Case], Tensor] = see
+    see: Callable[[Case], Tensor] = Case.visible
     hide: Callable[[Tensor, Tensor, Case], Tensor] = hide
     merge: Callable[[Tensor, Case], Tensor] = merge
     output: Callable[[Tensor, Case], Tensor] = output
 
-    def steps(self, case: Case) -> dict[str, Tensor]:
-        """Every tensor on the way from x to out, by its name."""
-        return self._up_to("out", case, {})
-
     def __call__(self, case: Case, known: Known | None = None) -> Tensor:
-        """The output, (B, T, d_out); `known` keeps results for other formulas that begin with the same steps."""
-        return self._up_to("out", case, {} if known is None else known)["out"]
+        """The output, (B, T, d_out)."""
+        return self.steps(case, known)["out"]
 
-    def _up_to(self, last: str, case: Case, known: Known) -> dict[str, Tensor]:
-        """The steps up to one of scores, scaled, weights, concat and out."""
-        key = self._key(last)
-        if key not in known:
-            known[key] = getattr(self, f"_{last}")(case, known)
-        return known[key]
+    def steps(self, case: Case, known: Known | None = None) -> dict[str, Tensor]:
+        """Every tensor on the way from x to out, by name; `known` keeps them for formulas that begin with the same."""
+        functions = tuple(vars(self).values())
+        stages = ((3, self._scores), (4, self._scaled), (6, self._weights), (7, self._concat), (8, self._out))
+        known = {} if known is None else known
+        made: dict[str, Tensor] = {}
+        for number, stage in stages:  # what a stage makes depends on so many of the functions
+            key = functions[:number]
+            if key not in known:
+                known[key] = made | stage(case, made)
+            made = known[key]
+        return made
 
-    def _key(self, last: str) -> tuple[Any, ...]:
-        """The functions that a step depends on."""
-        functions = (self.project, self.split, self.share, self.scale, self.see, self.hide, self.merge, self.output)
-        return functions[: {"scores": 3, "scaled": 4, "weights": 6, "concat": 7, "out": 8}[last]]
-
-    def _scores(self, case: Case, known: Known) -> dict[str, Tensor]:
+    def _scores(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
         queries, keys, values = self.project(case)
         q, k, v = (self.split(t, case) for t in (queries, keys, values))
         shared_k, shared_v = self.share(k, case), self.share(v, case)
-        return {
-            "queries": queries,
-            "keys": keys,
-            "values": values,
-            "split": q,
-            "split keys": k,
-            "split values": v,
-            "shared keys": shared_k,
-            "shared values": shared_v,
-            "scores": q @ shared_k.mT,
-        }
+        projected = {"queries": queries, "keys": keys, "values": values}
+        heads = {"split": q, "split keys": k, "split values": v, "shared keys": shared_k, "shared values": shared_v}
+        return {**projected, **heads, "scores": q @ shared_k.mT}
 
-    def _scaled(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("scores", case, known)
-        scaled = self.scale(before["scores"], case)
-        return {**before, "scaled": scaled if case.bias is None else scaled + case.bias}
+    def _scaled(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        scaled = self.scale(made["scores"], case)
+        return {"scaled": scaled if case.bias is None else scaled + case.bias}
 
-    def _weights(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("scaled", case, known)
+    def _weights(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
         visible = self.see(case)
-        weights = self.hide(before["scaled"], visible, case)
-        return {**before, "mask": visible, "weights": weights, "context": weights @ before["shared values"]}
+        weights = self.hide(made["scaled"], visible, case)
+        return {"mask": visible, "weights": weights, "context": weights @ made["shared values"]}
 
-    def _concat(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("weights", case, known)
-        return {**before, "concat": self.merge(before["context"], case)}
+    def _concat(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"concat": self.merge(made["context"], case)}
 
-    def _out(self, case: Case, known: Known) -> dict[str, Tensor]:
-        before = self._up_to("concat", case, known)
-        return {**before, "out": self.output(before["concat"], case)}
+    def _out(self, case: Case, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"out": self.output(made["concat"], case)}
 
 
 RIGHT = (Formula(), Formula(split=split_alternating, merge=merge_alternating))

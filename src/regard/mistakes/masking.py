@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,24 +15,17 @@ _MASK_FIX = "scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu
 _FILL_FIX = "scores = scores.masked_fill(future, -torch.inf)"
 
 
-def _softmax_over(dim: int) -> Callable[[Tensor, Tensor, Case], Tensor]:
-    return lambda scores, visible, case: hide(scores, visible, case, dim)
-
-
-def _own_mask(case: Case) -> bool:
-    return case.causal and case.mask is None
-
-
 def _seen(name: str, change: Callable[[Tensor], Tensor], says: str, why: str) -> Mistake:
     def see(case: Case) -> Tensor:
         return change(torch.ones_like(case.visible()))
 
-    return Mistake(name, "see", see, "mask", says, why, _MASK_FIX, _own_mask)
+    return Mistake(name, "see", see, "mask", says, why, _MASK_FIX, lambda case: case.causal and case.mask is None)
 
 
 def _axis(name: str, dim: int, says: str, applies: Callable[[Case], bool]) -> Mistake:
     why = "The weights of one query are shares of its attention: they sum to 1 over the keys, the last axis."
-    return Mistake(name, "hide", _softmax_over(dim), "weights", says, why, "torch.softmax(scores, dim=-1)", applies)
+    hides = partial(hide, dim=dim)
+    return Mistake(name, "hide", hides, "weights", says, why, "torch.softmax(scores, dim=-1)", applies)
 
 
 def _fills(name: str, value: float, says: str, why: str) -> Mistake:
@@ -42,10 +36,6 @@ def _fills(name: str, value: float, says: str, why: str) -> Mistake:
         return scores.masked_fill(~visible, finite if case.filling == "large" else value).softmax(-1)
 
     return Mistake(name, "hide", fill, "mask", says, why, _FILL_FIX, with_mask, hides=True)
-
-
-def _after(scores: Tensor, visible: Tensor, case: Case) -> Tensor:
-    return scores.softmax(-1) * visible
 
 
 MISTAKES = (
@@ -92,7 +82,7 @@ MISTAKES = (
     Mistake(
         "mask after softmax without renormalising",
         "hide",
-        _after,
+        lambda scores, visible, case: scores.softmax(-1) * visible,
         "weights",
         "Weights of hidden tokens are set to 0 after the softmax, so rows no longer sum to 1.",
         "The softmax has already given a share to the hidden tokens; what is left is too small.",

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from regard.mistakes.formula import Case, merge_alternating
 from regard.mistakes.mistake import Mistake, with_heads
-
-
-def _without_transpose(context: Tensor, case: Case) -> Tensor:
-    B, H, T, D = context.shape
-    return context.reshape(B, T, H * D)
-
-
-def _numbers_before_tokens(context: Tensor, case: Case) -> Tensor:
-    B, H, T, D = context.shape
-    return context.transpose(2, 3).reshape(B, T, H * D)
-
-
-def _tokens_first(context: Tensor, case: Case) -> Tensor:
-    B, H, T, D = context.shape
-    return context.permute(2, 0, 1, 3).reshape(B, T, H * D)
-
-
-def _averaged(context: Tensor, case: Case) -> Tensor:
-    return context.mean(1)
-
-
-def _summed(context: Tensor, case: Case) -> Tensor:
-    return context.sum(1)
-
-
-def _no_output(concat: Tensor, case: Case) -> Tensor:
-    return concat
 
 
 def _with_output(case: Case) -> bool:
@@ -44,80 +19,72 @@ def _transposed_output(concat: Tensor, case: Case) -> Tensor:
     return concat @ weight + (0 if bias is None else bias)
 
 
-def _with_square_output(case: Case) -> bool:
-    return _with_output(case) and len(set(case.projections["out_proj"].weight.shape)) == 1
-
-
 _JOIN = "concat = context.transpose(1, 2).contiguous().view(B, T, num_heads * head_dim)"
 _RESHAPE_WHY = (
     "reshape gives any shape that is asked for, whatever the order of the axes; T must stand before H first, by "
     "transpose(1, 2)."
 )
 
+
+def _joined(
+    name: str,
+    act: Callable[[Tensor, Case], Tensor],
+    says: str,
+    why: str = _RESHAPE_WHY,
+    applies: Callable[[Case], bool] = with_heads,
+    rare: bool = False,
+) -> Mistake:
+    return Mistake(name, "merge", act, "concat", says, why, _JOIN, applies, rare)
+
+
+def _reshaped(order: tuple[int, ...]) -> Callable[[Tensor, Case], Tensor]:
+    """The heads (B, H, T, D), with their axes in this order, taken for (B, T, H × D)."""
+
+    def act(context: Tensor, case: Case) -> Tensor:
+        B, _, T, _ = context.shape
+        return context.permute(order).reshape(B, T, -1)
+
+    return act
+
+
 MISTAKES = (
-    Mistake(
+    _joined(
         "merge without transposing back",
-        "merge",
-        _without_transpose,
-        "concat",
+        _reshaped((0, 1, 2, 3)),
         "The heads are joined as (B, {num_heads}, T, {head_dim}) by view or reshape, which mixes tokens.",
-        _RESHAPE_WHY,
-        _JOIN,
-        with_heads,
     ),
-    Mistake(
+    _joined(
         "reshape that hides a wrong merge",
-        "merge",
         merge_alternating,
-        "concat",
         "The heads are joined as (B, T, {head_dim}, {num_heads}): the numbers of the heads alternate, "
         "and reshape hides it.",
         "The output projection expects head 0 whole, then head 1: "
         "transpose(1, 2) alone brings (B, H, T, D) to (B, T, H, D).",
-        _JOIN,
-        with_heads,
     ),
-    Mistake(
+    _joined(
         "reshape that hides a wrong merge",
-        "merge",
-        _numbers_before_tokens,
-        "concat",
+        _reshaped((0, 1, 3, 2)),
         "The heads are joined as (B, {num_heads}, {head_dim}, T) by reshape, which mixes tokens.",
-        _RESHAPE_WHY,
-        _JOIN,
-        with_heads,
         rare=True,
     ),
-    Mistake(
+    _joined(
         "reshape that hides a wrong merge",
-        "merge",
-        _tokens_first,
-        "concat",
+        _reshaped((2, 0, 1, 3)),
         "The heads are joined as (T, B, {num_heads}, {head_dim}) by reshape, which mixes the texts of the batch.",
-        _RESHAPE_WHY,
-        _JOIN,
-        lambda case: with_heads(case) and len(case.x) > 1,
+        applies=lambda case: with_heads(case) and len(case.x) > 1,
         rare=True,
     ),
-    Mistake(
+    _joined(
         "heads averaged instead of concatenated",
-        "merge",
-        _averaged,
-        "concat",
+        lambda context, case: context.mean(1),
         "The contexts of the {num_heads} heads are averaged; they are joined side by side.",
         "Averaged, what one head found cannot be told from what another found.",
-        _JOIN,
-        with_heads,
     ),
-    Mistake(
+    _joined(
         "heads summed instead of concatenated",
-        "merge",
-        _summed,
-        "concat",
+        lambda context, case: context.sum(1),
         "The contexts of the {num_heads} heads are summed; they are joined side by side.",
         "Summed, what one head found cannot be told from what another found.",
-        _JOIN,
-        with_heads,
     ),
     Mistake(
         "transposed weights",
@@ -128,12 +95,12 @@ MISTAKES = (
         "concat @ weight.T.",
         "The layer still runs where the weight is square, but weights from elsewhere give other numbers.",
         "return self.out_proj(concat)  # or concat @ self.out_proj.weight.T",
-        _with_square_output,
+        lambda case: _with_output(case) and len(set(case.projections["out_proj"].weight.shape)) == 1,
     ),
     Mistake(
         "unused output projection",
         "output",
-        _no_output,
+        lambda concat, case: concat,
         "out",
         "The joined heads are returned as they are; the output projection is not applied.",
         "Until the output projection, no head has seen what another found.",

@@ -9,11 +9,6 @@ from typing import Any
 from regard.mistakes.formula import Case
 
 
-def always(case: Case) -> bool:
-    """The mistake can be made in every layer."""
-    return True
-
-
 def with_heads(case: Case) -> bool:
     """The mistake needs several heads."""
     return case.num_heads > 1
@@ -39,7 +34,7 @@ class Mistake:
     says: str  # what the layer does, and what it should do
     why: str  # why that is wrong, for a person who meets it for the first time
     fix: str  # the right line of code
-    applies: Callable[[Case], bool] = always
+    applies: Callable[[Case], bool] = lambda case: True
     rare: bool = False  # tried alone only, not in pairs
     family: str = ""  # the name of all mistakes of its kind, where they differ in details only
     hides: bool = False  # is about how hidden scores are written: means nothing in a layer without a mask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations, product
 
 import torch
@@ -20,22 +19,12 @@ def with_weights(case: Case) -> bool:
     return bool(case.projections) and case.qkv is None and not case.reads_pieces
 
 
-def _from(sources: tuple[str, ...]) -> Callable[[Case], tuple[Tensor, Tensor, Tensor]]:
-    def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (case.projections[name](case.x) for name in sources)
-        return q, k, v
-
-    return project
+def _transposed(case: Case) -> tuple[Tensor, ...]:
+    projections = (case.projections[name] for name in QKV)
+    return tuple(case.x @ weight + (0 if bias is None else bias) for weight, bias in projections)
 
 
-def _transposed(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = (
-        case.x @ weight + (0 if bias is None else bias) for weight, bias in (case.projections[name] for name in QKV)
-    )
-    return q, k, v
-
-
-def _split_first(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def _split_first(case: Case) -> tuple[Tensor, ...]:
     """Each head projects its own piece of x: all with the same weights, or each with its own."""
     H, pieces = case.num_heads, case.x.unflatten(-1, (case.num_heads, -1))  # (B, T, H, d_in / H)
     projected = []
@@ -46,12 +35,7 @@ def _split_first(case: Case) -> tuple[Tensor, Tensor, Tensor]:
         else:
             t = torch.nn.functional.linear(pieces, weight, bias)
         projected.append(t.flatten(2))
-    q, k, v = projected
-    return q, k, v
-
-
-def _is_square(case: Case) -> bool:
-    return with_weights(case) and all(len(set(case.projections[name].weight.shape)) == 1 for name in QKV)
+    return tuple(projected)
 
 
 def _swapped(sources: tuple[str, ...]) -> Mistake:
@@ -63,7 +47,7 @@ def _swapped(sources: tuple[str, ...]) -> Mistake:
     return Mistake(
         name=f"{kind}: {made}",
         step="project",
-        act=_from(sources),
+        act=lambda case: tuple(case.projections[name](case.x) for name in sources),
         shows=next(WORDS[name] for name, source in zip(QKV, sources, strict=True) if name != source),
         says=f"{made[0].upper()}{made[1:]}.",
         why="A query asks, a key is what it is compared with, and a value is what is handed over: "
@@ -95,7 +79,7 @@ MISTAKES = (
         "x is multiplied by the weight as nn.Linear stores it, (out, in); nn.Linear itself computes x @ weight.T.",
         "The layer still runs where d_in equals d_out, but weights from elsewhere give other numbers.",
         "queries = self.W_query(x)  # or x @ self.W_query.weight.T",
-        applies=_is_square,
+        applies=lambda case: with_weights(case) and all(len(set(case.projections[n].weight.shape)) == 1 for n in QKV),
     ),
     *(_swapped(sources) for sources in permutations(QKV) if sources != QKV),
     *(_swapped(sources) for sources in product(QKV, repeat=3) if len(set(sources)) < 3),

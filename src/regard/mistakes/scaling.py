@@ -16,39 +16,11 @@ _WHY = (
 _FIX = "scores = scores / head_dim**0.5"
 
 
-def _scaled(case: Case) -> bool:
-    return case.scaled
-
-
-def _wide(case: Case) -> bool:
-    return case.scaled and case.num_heads > 1
-
-
-def _by_d_in(case: Case) -> bool:
-    return case.scaled and case.x.shape[-1] not in (case.width, case.head_dim)
-
-
-def _by_heads(case: Case) -> bool:
-    return case.scaled and with_heads(case) and case.num_heads != case.head_dim
-
-
-def _by_tokens(case: Case) -> bool:
-    return case.scaled and case.x.shape[1] not in (1, case.head_dim, case.width, case.num_heads, case.x.shape[-1])
-
-
-def _by_constant(case: Case) -> bool:
-    return case.scaled and case.factor is not None
-
-
-def _constant(case: Case) -> float:
-    return 1.0 if case.factor is None else case.factor
-
-
 def _wrong(
     name: str,
     factor: Callable[[Case], float],
     says: str,
-    applies: Callable[[Case], bool] = _scaled,
+    applies: Callable[[Case], bool] = lambda case: case.scaled,
     rare: bool = False,
     why: str = _WHY,
     fix: str = _FIX,
@@ -64,13 +36,13 @@ MISTAKES = (
         "scale by √d_model",
         lambda case: case.width**-0.5,
         "The scores are divided by √{width}, the width of all heads together; it is √head_dim = √{head_dim}.",
-        _wide,
+        lambda case: case.scaled and with_heads(case),
     ),
     _wrong(
         "scale by √d_in",
         lambda case: case.x.shape[-1] ** -0.5,
         "The scores are divided by √{d_in}, the width of x; it is √head_dim = √{head_dim}.",
-        _by_d_in,
+        lambda case: case.scaled and case.x.shape[-1] not in (case.width, case.head_dim),
     ),
     _wrong(
         "scale inverted",
@@ -87,20 +59,22 @@ MISTAKES = (
         "missing root of d_model",
         lambda case: 1 / case.width,
         "The scores are divided by {width}, the width of all heads together; it is √head_dim = √{head_dim}.",
-        _wide,
+        lambda case: case.scaled and with_heads(case),
         rare=True,
     ),
     _wrong(
         "scale by √num_heads",
         lambda case: case.num_heads**-0.5,
         "The scores are divided by √{num_heads}, the number of heads; it is √head_dim = √{head_dim}.",
-        _by_heads,
+        lambda case: case.scaled and with_heads(case) and case.num_heads != case.head_dim,
     ),
     _wrong(
         "scale by √T",
         lambda case: case.x.shape[1] ** -0.5,
         "The scores are divided by √{T}, the number of tokens; it is √head_dim = √{head_dim}.",
-        _by_tokens,
+        lambda case: (
+            case.scaled and case.x.shape[1] not in (1, case.head_dim, case.width, case.num_heads, case.x.shape[-1])
+        ),
     ),
     _wrong(
         "scores ignored",
@@ -113,19 +87,17 @@ MISTAKES = (
     ),
     _wrong(
         "scale is a constant",
-        _constant,
+        lambda case: case.factor or 1.0,
         "The scores are {factor}, whatever the size of the heads; here it is √head_dim = √{head_dim}.",
-        _by_constant,
+        lambda case: case.scaled and case.factor is not None,
         why="A number that fits one size is wrong for every other: compute it from head_dim.",
     ),
-    Mistake(
+    _wrong(
         "scaled where nothing is",
-        "scale",
-        lambda scores, case: scores / case.x.shape[-1] ** 0.5,
-        "scaled",
+        lambda case: case.x.shape[-1] ** -0.5,
         "The scores are divided by √{d_in}; simplified attention takes them as they are.",
-        "The scale comes with the projections, one rung later.",
-        "weights = torch.softmax(scores, dim=-1)",
         lambda case: not case.scaled,
+        why="The scale comes with the projections, one rung later.",
+        fix="weights = torch.softmax(scores, dim=-1)",
     ),
 )

@@ -5,27 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from regard.mistakes.formula import Case, split_alternating
-from regard.mistakes.mistake import Mistake, with_heads
+from regard.mistakes.mistake import Mistake, with_heads, with_mask
 
 
 def _without_transpose(t: Tensor, case: Case) -> Tensor:
     B, T, width = t.shape
     return t.reshape(B, width // case.head_dim, T, case.head_dim)
-
-
-def _heads_stay_inside(t: Tensor, case: Case) -> Tensor:
-    """(B, T, H, D): what stands second is taken for the heads, so that the heads of one token attend to each other."""
-    heads: Tensor = t.unflatten(-1, (-1, case.head_dim))
-    return heads
-
-
-def _can_stay_inside(case: Case) -> bool:
-    T = (case.x if case.qkv is None else case.qkv[0]).shape[1]
-    return with_heads(case) and case.num_heads != T and not case.causal and case.mask is None
-
-
-def _repeated(t: Tensor, case: Case) -> Tensor:
-    return t.repeat(1, case.num_heads // t.shape[1], 1, 1)
 
 
 def _with_groups(case: Case) -> bool:
@@ -52,13 +37,13 @@ MISTAKES = (
     Mistake(
         "split without transpose",
         "split",
-        _heads_stay_inside,
+        lambda t, case: t.unflatten(-1, (-1, case.head_dim)),  # (B, T, H, D): the second is taken for the heads
         "scores",
         "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}): the scores compare the {num_heads} heads "
         "of one token with each other, and no token sees another.",
         "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
         _FIX,
-        applies=_can_stay_inside,
+        applies=lambda case: with_heads(case) and case.num_heads != len(case.visible()) and not with_mask(case),
         rare=True,
     ),
     Mistake(
@@ -75,7 +60,7 @@ MISTAKES = (
     Mistake(
         "repeat and interleave confused",
         "share",
-        _repeated,
+        lambda t, case: t.repeat(1, case.num_heads // t.shape[1], 1, 1),
         "shared keys",
         "Key heads are repeated as 0 1 0 1; query heads that stand together share one key head, so they are 0 0 1 1.",
         "With grouped queries, query head h uses key head h // (num_heads / num_kv_heads).",

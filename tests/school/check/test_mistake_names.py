@@ -3,16 +3,16 @@ from pathlib import Path
 
 import regard.school.check as room
 from benchmarks.check.cases import read_edits
+from benchmarks.check.names import END, START, mistake_names, mistakes_table, with_table
 from regard.mistakes.search import MISTAKES
 from regard.school.check import verdict
-from regard.school.check.mistake_names import END, START, mistake_names, mistakes_table, with_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 
 
 def test_the_page_lists_every_mistake():
     page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page) == page, "python -m regard.school.check.mistake_names docs/check.md writes it"
+    assert with_table(page) == page, "python -m benchmarks.check.names docs/check.md writes it"
 
 
 def test_every_simulated_mistake_and_every_mistake_of_the_corpus_is_listed_once():

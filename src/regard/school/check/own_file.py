@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,10 @@ def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Ve
     """Verdicts on what is wrong around the attention, in the blocks and models of the file; what is right is a note."""
     for subject in loaded.wholes():
         wiring = check_wiring(subject, request)
-        if wiring is None:
-            continue
-        verdict = Verdict(subject.described["name"], "a block", with_code(wiring.findings, subject.source))
-        verdict.file = subject.file
-        if verdict.findings:
-            yield verdict
-        elif wiring.note and wiring.note not in attention.notes:
+        if wiring is not None and wiring.findings:
+            findings = with_code(wiring.findings, subject.source)
+            yield Verdict(subject.described["name"], "a block", findings, file=subject.file)
+        elif wiring is not None and wiring.note and wiring.note not in attention.notes:
             attention.notes.append(wiring.note)
 
 
@@ -94,9 +91,8 @@ def _nothing(loaded: Loaded, name: str) -> Verdict:
     """A file in which nothing could be checked."""
     verdict = Verdict(name or loaded.path.name, "", file=str(loaded.path))
     if loaded.problem:
-        lines = loaded.source.splitlines()
-        code = lines[loaded.line - 1].strip() if 0 < loaded.line <= len(lines) else ""
-        verdict.findings = [DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line, code=code)]
+        finding = DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line)
+        verdict.findings = with_code([finding], loaded.source)
     else:
         verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
     return verdict
@@ -104,31 +100,23 @@ def _nothing(loaded: Loaded, name: str) -> Verdict:
 
 def write_verdicts(verdicts: Sequence[Verdict]) -> tuple[dict[str, Tensor], list[Any]]:
     """Verdicts as JSON, and the tensors of their examples by name."""
+    written = [asdict(verdict) for verdict in verdicts]
+    examples = [one["example"] for verdict in written for one in verdict["findings"] if one["example"]]
     tensors: dict[str, Tensor] = {}
-    written = []
-    for verdict in verdicts:
-        findings = []
-        for finding in verdict.findings:
-            one = asdict(replace(finding, example=None))
-            if finding.example is not None:
-                number = len(tensors) // 2
-                tensors |= {f"seen.{number}": finding.example.seen, f"expected.{number}": finding.example.expected}
-                one["example"] = {"about": finding.example.about, "number": number}
-            findings.append(one)
-        written.append({**asdict(replace(verdict, findings=[])), "findings": findings})
+    for number, example in enumerate(examples):
+        tensors |= {f"{name}.{number}": example.pop(name) for name in ("seen", "expected")}
+        example["number"] = number
     return tensors, written
 
 
 def read_verdicts(written: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> list[Verdict]:
     """The verdicts that were written."""
-    verdicts = []
-    for one in written:
-        verdict = Verdict(**{**one, "findings": []})
-        for finding in one["findings"]:
-            example = finding["example"]
-            if example is not None:
-                number = example["number"]
-                example = Example(example["about"], tensors[f"seen.{number}"], tensors[f"expected.{number}"])
-            verdict.findings.append(Finding(**{**finding, "example": example}))
-        verdicts.append(verdict)
-    return verdicts
+
+    def finding(one: Mapping[str, Any]) -> Finding:
+        if not (example := one["example"]):
+            return Finding(**one)
+        number = example["number"]
+        example = Example(example["about"], tensors[f"seen.{number}"], tensors[f"expected.{number}"])
+        return Finding(**{**one, "example": example})
+
+    return [Verdict(**{**one, "findings": [finding(each) for each in one["findings"]]}) for one in written]

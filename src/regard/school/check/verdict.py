@@ -37,29 +37,17 @@ class Finding:
     example: Example | None = None
     is_warning: bool = False
 
-
-@dataclass(frozen=True)
-class KnownMistake:
-    """A mistake that is not simulated but tried, raised or read: its name, why it is wrong, and the right line."""
-
-    name: str
-    why: str = ""
-    fix: str = ""
-    step: str = ""
-    is_warning: bool = False
-
     def found(self, says: str, line: int = 0, **changes: Any) -> Finding:
-        """The mistake in a learner's layer; changes: other fields of the finding."""
-        words = {"why": self.why, "fix": self.fix, "step": self.step, "is_warning": self.is_warning}
-        return Finding(self.name, says, line=line, **{**words, **changes})
+        """A known mistake in a learner's layer; changes: other fields."""
+        return replace(self, says=says, line=line, **changes)
 
 
-KNOWN: list[KnownMistake] = []  # every one that `known` made
+KNOWN: list[Finding] = []  # every one that `known` made
 
 
-def known(name: str, why: str = "", fix: str = "", step: str = "", is_warning: bool = False) -> KnownMistake:
-    """A mistake with a name, which is listed with all others: a name may stand for several."""
-    KNOWN.append(KnownMistake(name, why, fix, step, is_warning))
+def known(name: str, why: str = "", fix: str = "", step: str = "", is_warning: bool = False) -> Finding:
+    """A mistake that is not simulated but tried, raised or read. All are listed; a name may stand for several."""
+    KNOWN.append(Finding(name, "", why, fix, step, is_warning=is_warning))
     return KNOWN[-1]
 
 

@@ -1,11 +1,13 @@
 from dataclasses import replace
 
+import pytest
+
 from regard.school.check.compare.attempts import agrees_elsewhere, at_even_sizes, first_attempt, is_confirmed
 from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import experiment
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import Request
-from school.check.learner import Learner, subject_of, wrong
+from school.check.learner import Learner, checked, edited, subject_of, wrong
 
 
 def test_a_constant_that_differs_elsewhere_is_no_constant(tmp_path):
@@ -31,4 +33,29 @@ def test_an_explanation_is_confirmed_at_other_sizes(tmp_path):
     subject = subject_of(wrong("no scale", "loop").source, tmp_path)
     result = first_attempt(subject, Request())
     assert result.names == [("no scale",)]
-    assert is_confirmed(subject, Request(), result)
+    assert is_confirmed(result)
+
+
+def test_a_constant_scale_is_named_with_its_number(tmp_path):
+    (finding,) = checked(edited("loop", "self.d_k**0.5", "8"), tmp_path).mistakes
+    assert finding.name == "scale is a constant"
+    assert finding.says == "The scores are divided by 8, whatever the size of the heads; here it is √head_dim = √7."
+
+
+@pytest.mark.parametrize(("layer", "old"), [("textbook", "self.head_dim**0.5"), ("einsum", "math.sqrt(D)")])
+def test_a_constant_is_read_from_all_heads_at_once(layer, old, tmp_path):
+    (finding,) = checked(edited(layer, old, "math.sqrt(64)"), tmp_path).mistakes
+    assert finding.name == "scale is a constant"
+    assert "divided by 8," in finding.says
+
+
+@pytest.mark.slow
+def test_a_constant_says_nothing_about_the_future_where_a_mask_is_passed(tmp_path):
+    verdict = checked(edited("cross", "math.sqrt(query.size(-1))", "8"), tmp_path)
+    assert [one.name for one in verdict.mistakes] == ["scale is a constant"]
+
+
+@pytest.mark.slow
+def test_a_factor_that_changes_with_the_sizes_is_no_constant(tmp_path):
+    (finding,) = checked(edited("loop", "self.d_k**0.5", "(2 * self.d_k**0.5)"), tmp_path).mistakes
+    assert finding.name == ""

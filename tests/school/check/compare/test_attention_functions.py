@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.school.check.check import check
-from regard.school.check.learner_code.function_roles import is_known
+from regard.school.check.learner_code.text_hints import is_known
 
 
 def attention(q, k, v, mask=None):

@@ -141,3 +141,18 @@ def test_a_seed_of_the_request_gives_other_weights_and_inputs():
         assert not value.is_floating_point() or not torch.equal(other.tensors[name], value), name
     assert first.is_right
     assert other.is_right
+
+
+@pytest.fixture
+def learner():
+    return experiment(LocalSubject(Learner), PROBES[0], 0, Request())
+
+
+def test_a_layer_can_be_called_several_times_and_gives_its_outputs(learner):
+    assert learner.is_right
+    assert [tuple(one.shape) for one in learner.outputs(learner.run(2))] == [(2, 5, 21)] * 2
+
+
+def test_with_dropout_the_calls_of_dropout_are_seen(learner):
+    assert [one.p for one in learner.with_dropout(1, train=True).dropped] == [0.5]
+    assert learner.seen.with_lines

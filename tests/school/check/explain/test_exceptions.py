@@ -1,6 +1,7 @@
 import pytest
 
 from regard.school.check.compare.constructor_arguments import PROBES
+from regard.school.check.compare.experiment import Attempt
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.request import Request
@@ -54,7 +55,6 @@ def test_an_error_without_a_name_is_told_with_its_line(tmp_path):
 
 def test_a_missing_import_of_functional_has_a_remedy(tmp_path):
     subject = subject_of(edited("loop", "x", "x"), tmp_path)
-    finding = explain_crash(
-        Failure("NameError", "name 'F' is not defined", 3, "forward"), subject, Request(), PROBES[0]
-    )
+    failed = Failure("NameError", "name 'F' is not defined", 3, "forward")
+    finding = explain_crash(Attempt(subject=subject, request=Request(), sizes=PROBES[0], failed=failed))
     assert finding.says.endswith("Write import torch.nn.functional as F at the top of the file.")

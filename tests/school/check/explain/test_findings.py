@@ -1,8 +1,22 @@
+from pathlib import Path
+
 import pytest
+import torch
 from torch import nn
+from torch.testing import assert_close
 
 import regard
-from school.check.learner import Learner
+from mistakes.cases import mistake, random_case
+from regard.mistakes.search import MISTAKES
+from regard.school.check.check import check_subject
+from regard.school.check.compare.constructor_arguments import PROBES
+from regard.school.check.compare.experiment import experiment
+from regard.school.check.explain.findings import beyond_the_formula, counterexample, tiny_example
+from regard.school.check.request import Request
+from regard.school.check.verdict import Finding
+from school.check.learner import Learner, checked, edited, subject_of
+
+HELD_OUT = Path(__file__).parents[1] / "held_out"
 
 
 class Whole(Learner):
@@ -32,3 +46,63 @@ def test_a_verdict_tells_what_was_compared(target, task):
 
 def test_a_norm_of_x_is_noted():
     assert "It normalises x before it projects it." in regard.check(Normed).notes
+
+
+def held_out(name):
+    return (HELD_OUT / name).read_text(encoding="utf-8")
+
+
+def test_attention_over_the_batch_is_wrong_unless_the_code_says_that_tokens_stand_first(tmp_path):
+    text = held_out("tokens_first_by_mistake.py")
+    verdict = checked(text, tmp_path)
+    assert [one.name for one in verdict.mistakes] == ["attention over the batch instead of the tokens"]
+    said = text.replace("# x: (batch, tokens, width)", "# x: (tokens, batch, width)").replace("B, T, E", "T, B, E")
+    swapped = said.replace(".view(B, T,", ".view(T, B,").replace("reshape(B, T, E)", "reshape(T, B, E)")
+    assert checked(swapped, tmp_path).is_right
+
+
+def test_a_mask_that_does_the_opposite_of_its_docstring_is_inverted(tmp_path):
+    text = held_out("polarity_argument.py")
+    (finding,) = checked(text, tmp_path).mistakes
+    assert finding.name == "mask polarity inverted"
+    assert "masked_fill(mask == 1" in finding.code
+    without = text.replace('"""mask: 1 = may look, 0 = hidden"""', "")
+    verdict = check_subject(subject_of(without, tmp_path), Request())
+    assert verdict.is_right
+    assert "Its mask: 1 = hidden." in verdict.notes or "Its mask: True = hidden." in verdict.notes
+
+
+def test_only_steps_that_positions_change_are_excused_by_them():
+    text = "self.rotary = Rotary(8)"
+    early = Finding(
+        "", "It computes something else, and no known mistake explains it. The first step that differs: scores."
+    )
+    problem = beyond_the_formula(text, Finding("", early.says, step="scores", line=7))
+    begins = "the first step that differs: scores (line 7)."
+    assert problem == f"it has positions beside the formula, which are not known here; {begins}"
+    assert beyond_the_formula(text, Finding("", early.says, step="concat")) == ""
+    assert beyond_the_formula("x = 1", Finding("", early.says, step="scores")) == ""
+
+
+def test_a_mistake_is_shown_on_three_tokens_and_one_head():
+    one = mistake(MISTAKES, "scale by √d_model")
+    example = tiny_example(one, (one,), random_case())
+    assert example.about == "weights for 3 tokens, head 0 of 3"
+    assert example.seen.shape == example.expected.shape == (3, 3)
+    assert_close(example.seen.sum(-1), torch.ones(3, dtype=torch.float64))
+    assert not torch.allclose(example.seen, example.expected)
+
+
+def test_weights_that_fit_no_right_layer_have_no_example():
+    one = mistake(MISTAKES, "embedding split before projection")
+    assert tiny_example(one, (one,), random_case(d_in=63)) is None
+
+
+def test_a_counterexample_is_as_small_as_it_can_be(tmp_path):
+    request = Request()
+    relu = subject_of(edited("loop", "torch.softmax(s, dim=-1)", "torch.relu(s)"), tmp_path)
+    example = counterexample(experiment(relu, PROBES[0], 0, request))
+    assert example.about == "out for 1 text, 1 token, 1 head"
+    reverse = subject_of(edited("loop", "torch.cat(contexts,", "torch.cat(contexts[::-1],"), tmp_path)
+    example = counterexample(experiment(reverse, PROBES[0], 0, request))
+    assert example.about == "out for 1 text, 1 token, 3 heads"

@@ -31,7 +31,7 @@ def test_attention_layers_are_chosen_first(tmp_path):
 def test_without_layers_known_functions_are_chosen(tmp_path):
     loaded = load_file(written(tmp_path, "def softmax(x): return x\ndef helper(a, b): return a\n"))
     assert [one.described["name"] for one in loaded.subjects()] == ["softmax"]
-    assert what_to_check([], []) == []
+    assert what_to_check([]) == []
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(tmp_path):

@@ -1,13 +1,16 @@
 import pytest
 
 from regard.school.check.learner_code.text_hints import (
+    attention_roles,
     has_positions,
     has_window,
+    is_known,
     is_tokens_first,
     mask_shows,
     names_positions,
     names_window,
     own_text,
+    small_kind,
 )
 
 
@@ -68,3 +71,19 @@ def test_the_text_of_a_class_has_the_comments_above_it_and_not_the_class_before(
 @pytest.mark.parametrize("source", ["class A(", "(" * 5000, "x = 1\0"])
 def test_text_that_python_cannot_read_is_taken_whole(source):
     assert own_text(source, "A") in (source, "")
+
+
+def test_small_functions_are_known_by_their_names():
+    assert small_kind("create_causal_mask", ["size"]) == "mask"
+    assert small_kind("apply_mask", ["scores"]) == ""
+    assert small_kind("attention", ["q", "k", "v"]) == ""
+
+
+def test_arguments_of_attention_are_known_by_their_names():
+    assert attention_roles(["query", "key", "value", "p"], "f") == {"query": "q", "key": "k", "value": "v"}
+    assert attention_roles(["a", "b"], "attention") is None
+
+
+def test_other_functions_are_not_known():
+    assert is_known("softmax", ["x"])
+    assert not is_known("helper", ["a", "b"])

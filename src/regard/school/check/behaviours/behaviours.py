@@ -15,19 +15,10 @@ from torch import Tensor
 
 from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
 from regard.school.check.behaviours.kv_cache import cached_like_uncached
-from regard.school.check.behaviours.probe import Probe
-from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms
-from regard.school.check.compare.constructor_arguments import (
-    CONTEXT,
-    HEADS,
-    WIDTH,
-    ProbeSizes,
-    has_config,
-    takes,
-)
+from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms, random_tensor
+from regard.school.check.compare.constructor_arguments import CONTEXT, HEADS, WIDTH, ProbeSizes, has_config, takes
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with, return_line, softmax_line
-from regard.school.check.learner_code.protocol import Observation
 from regard.school.check.learner_code.subject import is_function
 from regard.school.check.verdict import Finding, known
 from regard.support.vocabulary import HEAD_DIM
@@ -98,28 +89,25 @@ NO_OUTPUT = known(
 )
 
 
-def observe_behaviours(probe: Probe) -> list[Finding]:
+def observe_behaviours(result: Experiment) -> list[Finding]:
     """Everything that is found, in the order in which a learner should read it."""
-    behaviours = OF_FUNCTIONS if is_function(probe.subject) else BEHAVIOURS
-    return [finding for behaviour in behaviours for finding in behaviour(probe)]
+    behaviours = OF_FUNCTIONS if is_function(result.subject) else BEHAVIOURS
+    return [finding for behaviour in behaviours for finding in behaviour(result)]
 
 
-def _runs(probe: Probe) -> Iterator[tuple[Experiment, Observation]]:
-    """The experiments without and with a mask, and a run of each with its torch calls."""
-    yield probe.result, probe.seen
-    if probe.masked is not None:
-        yield probe.masked, probe.masked.record(probe.subject)
+def _with_and_without_mask(result: Experiment) -> list[Experiment]:
+    return [result] if result.masked is None else [result, result.masked]
 
 
-def changes_arguments(probe: Probe) -> Iterator[Finding]:
+def changes_arguments(result: Experiment) -> Iterator[Finding]:
     """In-place change of the caller's input or mask."""
-    for result, seen in _runs(probe):
-        changed = sorted(name for run in seen.runs for name in run.changed)
-        if not changed:
+    for one in _with_and_without_mask(result):
+        names = [name for run in one.seen.runs for name in run.changed]
+        if not names:
             continue
-        what = "input" if changed[0].partition(",")[0] in ("x", "q", "k", "v") else "mask"
-        shape = result.tensors[next(name for run in seen.runs for name in run.changed)].shape
-        in_place = [call for call in seen.forward if call.name.endswith("_") or call.name in _IN_PLACE]
+        what = "input" if min(names).partition(",")[0] in ("x", "q", "k", "v") else "mask"
+        shape = one.tensors[names[0]].shape
+        in_place = [call for call in one.seen.forward if call.name.endswith("_") or call.name in _IN_PLACE]
         lines = [
             call.line
             for call in in_place
@@ -130,60 +118,60 @@ def changes_arguments(probe: Probe) -> Iterator[Finding]:
         return
 
 
-def mask_on_another_device(probe: Probe) -> Iterator[Finding]:
+def mask_on_another_device(result: Experiment) -> Iterator[Finding]:
     """A mask that is a plain attribute does not move with the module, nor does one that forward makes on the CPU."""
-    contents = probe.run(devices=True).contents
+    contents = result.run(devices=True).contents
     if (fault := contents.get("elsewhere")) is None:
         return
     if loose := [one for one in contents.get("loose", ()) if len(one["shape"]) > 1]:
         name = loose[0]["name"]
         says = f"self.{name} is a plain tensor: it stays on the CPU when the module moves to a GPU, and is not saved."
         mistake = MASK_NOT_BUFFER if loose[0]["is_mask"] else NOT_BUFFER
-        yield mistake.found(says, _made_line(probe, name), fix=f'self.register_buffer("{name}", …)')
+        yield mistake.found(says, _made_line(result, name), fix=f'self.register_buffer("{name}", …)')
     else:
         says = "A tensor that forward makes is on the CPU, wherever x is: on a GPU the layer fails."
         yield ON_THE_CPU.found(says, fault["line"])
 
 
-def overflows_in_fp16(probe: Probe) -> Iterator[Finding]:
+def overflows_in_fp16(result: Experiment) -> Iterator[Finding]:
     """−1e9 has no place in float16."""
-    for result in (probe.result, *([probe.masked] if probe.masked else [])):
-        failed = result.run(probe.subject, dtype="float16").failure
+    for one in _with_and_without_mask(result):
+        failed = one.run(dtype="float16").failure
         if failed is not None and "overflow" in failed.message:
             says = "In float16 it fails: the largest number there is 65504, and −1e9 does not fit."
             yield OVERFLOW.found(says, failed.line)
             return
 
 
-def row_without_keys(probe: Probe) -> Iterator[Finding]:
+def row_without_keys(result: Experiment) -> Iterator[Finding]:
     """A query that may see nothing, where the layer takes a mask."""
-    result = probe.masked
-    if result is None or not result.is_explained or any(one.step in ("see", "hide") for one in result.first):
+    masked = result.masked
+    if masked is None or not masked.is_explained or any(one.step in ("see", "hide") for one in masked.first):
         return
-    visible = causal_mask(result.sizes.T)
+    visible = causal_mask(masked.sizes.T)
     visible[2] = False
-    seen = result.run(probe.subject, mask_forms(visible, torch.float64, result.sizes.B))
+    seen = masked.run(tensors=mask_forms(visible, torch.float64, masked.sizes.B))
     if any(t.isnan().any() for run in seen.runs for t in run.outputs if t.is_floating_point()):
         says = "Where the mask hides everything from a token, as in a text that is all padding, the output is NaN."
-        yield NAN_ROW.found(says, softmax_line(probe.seen))
+        yield NAN_ROW.found(says, softmax_line(result.seen))
 
 
-def longer_than_context(probe: Probe) -> Iterator[Finding]:
+def longer_than_context(result: Experiment) -> Iterator[Finding]:
     """A text longer than context_length that is computed without a word."""
-    described, sizes = probe.subject.described, probe.result.sizes
-    if probe.subject.is_built or not takes(described, CONTEXT[:4]):
+    described, sizes = result.subject.described, result.sizes
+    if result.subject.is_built or not takes(described, CONTEXT[:4]):
         return
-    if has_config(described) or probe.result.call.layout != "batch first":
+    if has_config(described) or result.call.layout != "batch first":
         return
     T = sizes.context_length
-    if failed := probe.run(1, inputs(_x(probe, replace(sizes, T=T)))).failure:
+    if failed := result.run(1, inputs(_x(result, replace(sizes, T=T)))).failure:
         says = f"A text of exactly context_length = {T} tokens fails: {failed.message.splitlines()[0]}."
         yield FULL_TEXT_FAILS.found(says, failed.line)
     longer = replace(sizes, T=T + 2)
-    seen = probe.run(1, inputs(_x(probe, longer)), record=True)
+    seen = result.run(1, inputs(_x(result, longer)), record=True)
     if seen.failure is not None:
         return
-    if probe.outputs(seen, longer):
+    if result.outputs(seen, longer):
         yield TOO_LONG.found(f"{T + 2} tokens are computed without a word, where context_length is {T}.")
         return
     cuts = (call.line for call in seen.forward if call.name == "getitem" and call.value.dim() == 3)
@@ -193,21 +181,20 @@ def longer_than_context(probe: Probe) -> Iterator[Finding]:
     yield CUT.found(says, next(cuts, 0))
 
 
-def other_sizes(probe: Probe) -> Iterator[Finding]:
+def other_sizes(result: Experiment) -> Iterator[Finding]:
     """One text, one token: where an axis disappears by squeeze(), or a size is written as a number."""
-    result = probe.result
     if result.call.layout != "batch first" or result.call.mask:
         return
     B, T = result.sizes.B, result.sizes.T
     for b, t, words in ((1, T, "one text (B = 1)"), (B, 1, "one token (T = 1)"), (3, 4, "3 texts of 4 tokens")):
         sizes = replace(result.sizes, B=b, T=t)
-        x = _x(probe, sizes)
-        seen = probe.run(1, inputs(x))
+        x = _x(result, sizes)
+        seen = result.run(1, inputs(x))
         if seen.failure is not None:
             message = seen.failure.message.splitlines()[0]
             yield Finding("", f"It fails for {words}: {message}.", line=seen.failure.line)
             return
-        outs = probe.outputs(seen, sizes)
+        outs = result.outputs(seen, sizes)
         if not outs:
             yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
             return
@@ -217,66 +204,64 @@ def other_sizes(probe: Probe) -> Iterator[Finding]:
             return
 
 
-def parameters_without_use(probe: Probe) -> Iterator[Finding]:
+def parameters_without_use(result: Experiment) -> Iterator[Finding]:
     """Weights that change nothing, and biases that nobody asked for."""
-    assignment = probe.result.reading.assignment
-    if assignment is None:
+    reading = result.reading
+    if not reading.projections:
         return
-    contents = probe.run(gradients=True).contents
+    contents = result.run(gradients=True).contents
     shapes = {p["name"]: p["shape"] for p in contents.get("parameters", ())}
-    yield from _too_wide(probe)
+    yield from _too_wide(result)
     # Of those that are read, a mistake in the values has told already.
-    unread = [n for n in contents.get("without_gradient", ()) if n not in assignment.used]
+    unread = [n for n in contents.get("without_gradient", ()) if n not in reading.used]
     if unused := [n for n in unread if len(shapes.get(n, ())) > 1]:
         listed = ", ".join(f"{n} ({' × '.join(map(str, shapes[n]))})" for n in unused[:4])
         says = f"The layer has weights that change nothing: {listed}."
-        yield UNUSED.found(says, _made_line(probe, unused[0].split(".")[0]))
-    asked = next((p for p in probe.subject.described.get("build", ()) if p["name"] == "qkv_bias"), None)
-    if asked is None or probe.subject.is_built:
+        yield UNUSED.found(says, _made_line(result, unused[0].split(".")[0]))
+    asked = next((p for p in result.subject.described.get("build", ()) if p["name"] == "qkv_bias"), None)
+    if asked is None or result.subject.is_built:
         return
-    has_bias = assignment.projections["W_query"].bias is not None
-    wanted = bool(probe.request.own.get("qkv_bias", False if asked["required"] else asked["default"]))
+    has_bias = reading.projections["W_query"].bias is not None
+    wanted = bool(result.request.own.get("qkv_bias", False if asked["required"] else asked["default"]))
     if wanted != has_bias:
         says = f"qkv_bias is {wanted}, but the queries {'have a' if has_bias else 'have no'} bias."
-        yield BIAS.found(says, line_with(probe.subject.source, r"nn\.Linear\("))
+        yield BIAS.found(says, line_with(result.subject.source, r"nn\.Linear\("))
 
 
-def _too_wide(probe: Probe) -> Iterator[Finding]:
+def _too_wide(result: Experiment) -> Iterator[Finding]:
     """Heads that are each as wide as the model, where nobody asked for a width of heads."""
-    described, assignment, sizes = probe.subject.described, probe.result.reading.assignment, probe.result.sizes
-    if probe.subject.is_built or has_config(described) or takes(described, HEAD_DIM) or assignment is None:
+    described, reading, sizes = result.subject.described, result.reading, result.sizes
+    if result.subject.is_built or has_config(described) or takes(described, HEAD_DIM):
         return
-    rows = len(assignment.projections["W_query"].weight)
-    is_wide = rows == sizes.num_heads * sizes.width and sizes.num_heads > 1 and not assignment.is_list
+    rows = len(reading.projections["W_query"].weight)
+    is_wide = rows == sizes.num_heads * sizes.width and sizes.num_heads > 1 and not reading.is_list
     if not is_wide or not takes(described, WIDTH) or not takes(described, HEADS):
         return
-    weights = [name for name in sorted(assignment.used) if name.endswith("weight")]
+    weights = [name for name in sorted(reading.used) if name.endswith("weight")]
     says = (
         f"The queries are {rows} numbers wide, {sizes.num_heads} times d_model = {sizes.width}; "
         f"heads share the width: head_dim = d_model / num_heads = {sizes.head_dim}."
     )
-    yield TOO_WIDE.found(says, _made_line(probe, weights[0].split(".")[0]) if weights else 0)
+    yield TOO_WIDE.found(says, _made_line(result, weights[0].split(".")[0]) if weights else 0)
 
 
-def no_output_projection(probe: Probe) -> Iterator[Finding]:
+def no_output_projection(result: Experiment) -> Iterator[Finding]:
     """Several heads that are joined and never mixed, in a layer that is called multi-head attention."""
-    reading, name = probe.result.reading, probe.subject.described["name"].lower().replace("_", "")
-    if reading.assignment is None or reading.num_heads == 1 or reading.assignment.is_list:
+    reading, name = result.reading, result.subject.described["name"].lower().replace("_", "")
+    if reading.num_heads == 1 or reading.is_list or not reading.projections:
         return
     if "out_proj" not in reading.projections and "multihead" in name:
         says = "The layer has no output projection: the joined heads are returned as they are."
-        yield NO_OUTPUT.found(says, return_line(probe.subject.source, probe.seen.with_lines))
+        yield NO_OUTPUT.found(says, return_line(result.subject.source, result.seen.with_lines))
 
 
-def _made_line(probe: Probe, name: str) -> int:
+def _made_line(result: Experiment, name: str) -> int:
     """The line at which an attribute of the layer is made."""
-    return line_with(probe.subject.source, rf"self\.{re.escape(name)}\s*=")
+    return line_with(result.subject.source, rf"self\.{re.escape(name)}\s*=")
 
 
-def _x(probe: Probe, sizes: ProbeSizes) -> Tensor:
-    generator = torch.Generator().manual_seed(97)
-    width = probe.result.tensors["x"].shape[-1]
-    return torch.randn(sizes.B, sizes.T, width, dtype=torch.float64, generator=generator)
+def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
+    return random_tensor(97, sizes.B, sizes.T, result.tensors["x"].shape[-1])
 
 
 OF_FUNCTIONS = (changes_arguments, row_without_keys, overflows_in_fp16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
-from regard.school.check.compare.call_forms import LAYOUTS, call_forms
-from regard.school.check.compare.constructor_arguments import choose_arguments
+from regard.school.check.compare.call_forms import LAYOUTS, call_forms, random_tensor
+from regard.school.check.compare.constructor_arguments import Built, choose_arguments
 from regard.school.check.compare.experiment import known_weights
 from regard.school.check.explain.mistake_lines import line_with
 from regard.school.check.learner_code.protocol import DriverJob, ModuleContents, ModuleInside
@@ -37,12 +38,20 @@ WIRED = {
     for name, says in {
         "no residual around the attention": _REPLACED,
         "no residual around the feed-forward": _REPLACED,
+        "residual of the block's input around the feed-forward": _FROM_START,
         "residual of the normed input around the attention": _NORMED,
         "residual of the normed input around the feed-forward": _NORMED,
-        "residual of the block's input around the feed-forward": _FROM_START,
         "no norm before the attention": _NOT_NORMED,
         "no norm before the feed-forward": _NOT_NORMED,
     }.items()
+}
+# Wrong residuals around each part; "" is right.
+_AROUND = [("", *(n for n in WIRED if n.endswith(f"around the {part}"))) for part in ("attention", "feed-forward")]
+_STYLES = {
+    "pre": "x + attention(norm(x)), then x + feed_forward(norm(x))",
+    "post": "norm(x + attention(x)), then norm(x + feed_forward(x))",
+    "branch": "x + norm(attention(x)), then x + norm(feed_forward(x))",
+    "parallel": "x + attention(norm(x)) + feed_forward(norm(x))",
 }
 NO_POSITIONS = known(
     "no positions",
@@ -91,24 +100,18 @@ def attention_inside(contents: ModuleContents) -> ModuleInside | None:
 
 def check_wiring(subject: Subject, request: Request) -> Wiring | None:
     """The wiring of a class or module; None where it is no block and no model."""
-    arguments = None
+    built = Built()
     if not subject.is_built:
-        chosen = choose_arguments(subject.described, request.probes[0], own=request.own)
-        if chosen.unknown:
+        built = choose_arguments(subject.described, request.probes[0], own=request.own)
+        if built.unknown:
             return None
-        arguments = chosen.arguments
-    contents = subject.run({"build": arguments}, {}).contents
+    contents = subject.run({"build": built.arguments}, {}).contents
     attention = attention_inside(contents)
-    return None if attention is None else wiring_around(subject, arguments, contents, attention)
-
-
-def wiring_around(
-    subject: Subject, arguments: dict[str, Any] | None, contents: ModuleContents, attention: ModuleInside
-) -> Wiring:
-    """What can be said of the block around an attention, and of the model around that."""
+    if attention is None:
+        return None
     name, path = subject.described["name"], attention["path"]
     wiring = Wiring(attention, note=f"Of {name}, only the attention was checked ({path}), not the wiring around it.")
-    runner = _PartRunner(subject, arguments, contents)
+    runner = _PartRunner(subject, built.arguments, contents)
     if (parts := find_parts(contents, path)) is not None:
         _check_block(runner, parts, wiring)
     if runner.is_without_positions():
@@ -170,22 +173,13 @@ class _PartRunner:
         return same(first[:, -1], second[:, -1]) and not same(first[:, 0], second[:, 0])
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to join the parts; the names of what is wrong in it."""
-
-    make: Callable[[Tensor], Tensor | None]
-    wrong: tuple[str, ...]
-    words: str = ""
-
-
 def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None:
     feed = f"{parts.feed_forward}."
     width = next((p["shape"][-1] for p in runner.contents["parameters"] if p["name"].startswith(feed)), 0)
-    x = torch.randn(_B, _T, width, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x = random_tensor(3, _B, _T, width)
     name, source = runner.described[parts.block]["name"], runner.subject.source
     out = runner.run(parts.block, x)
-    if out is None or out.shape != x.shape:
+    if out is None or out.shape != x.shape or bool(out.isnan().any()):
         return
     if _is_linear(runner, parts, x):
         says = (
@@ -194,92 +188,70 @@ def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None
         last = parts.feed_forward.rpartition(".")[2]
         wiring.findings.append(NO_ACTIVATION.found(says, line_with(source, rf"self\.{last}\s*=")))
     for way in (way for most in (0, 1, 2) for way in ways(runner.run, parts, most)):
-        made = way.make(x)
-        if made is not None and same(made, out):
-            wiring.note = f"The wiring of {name} is right: {way.words}." if not way.wrong else ""
-            wiring.findings += [_finding(wrong, parts, source) for wrong in way.wrong]
+        if same(way.make(x), out):
+            wiring.note = "" if way.wrong else f"The wiring of {name} is right: {way.words}."
+            for wrong in way.wrong:
+                mistake, says = WIRED[wrong]
+                part = wrong[wrong.index("the ") :]
+                path = parts.attention if part == "the attention" else parts.feed_forward
+                line = line_with(source, rf"self\.{path.rpartition('.')[2]}\(")
+                wiring.findings.append(mistake.found(says.format(part=part), line))
             return
     wiring.note = f"The wiring of {name} around its attention could not be checked: it is none of the usual ones."
 
 
+@dataclass(frozen=True)
+class Way:
+    """One way to join the parts; the names of what is wrong in it."""
+
+    part: Callable[[str, Tensor], Tensor]  # what the part at a path makes of a tensor
+    parts: BlockParts
+    style: str
+    norms: tuple[str, str]
+    around: tuple[str, str]  # the wrong residuals around the attention and around the feed-forward
+    wrong: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The wiring in words."""
+        return _STYLES[self.style] if self.parts.norms else "no norms"
+
+    def make(self, x: Tensor) -> Tensor:
+        """What a block that is joined in this way makes of x."""
+        paths = (self.parts.attention, self.parts.feed_forward)
+        if self.style == "parallel":
+            return x + sum(self.part(path, self.part(norm, x)) for path, norm in zip(paths, self.norms, strict=True))
+        y = x
+        for path, norm, wrong in zip(paths, self.norms, self.around, strict=True):
+            before = self.part(norm, y) if self.style == "pre" else y
+            made = self.part(path, before)
+            made = self.part(norm, made) if self.style == "branch" else made
+            added = before if "normed" in wrong else x if "block's input" in wrong else y
+            made = made if wrong.startswith("no residual") else added + made
+            y = self.part(norm, made) if self.style == "post" else made
+        return y
+
+
 def ways(run: Callable[[str, Tensor], Tensor | None], parts: BlockParts, mistakes: int) -> Iterator[Way]:
     """Every way to join the parts with so many mistakes; `run` gives what a part makes of a tensor."""
-    part = _remembered(run)
-    first = parts.norms[0] if parts.norms else ""
-    second = parts.norms[-1] if parts.norms else ""
+
+    @cache  # a tensor is a key by its identity
+    def part(path: str, x: Tensor) -> Tensor:
+        """A norm that is missing changes nothing; a part that does not take x makes NaN."""
+        out = run(path, x) if path else x
+        return out if out is not None and out.shape == x.shape else torch.full_like(x, torch.nan)
+
+    first, second = (parts.norms[0], parts.norms[-1]) if parts.norms else ("", "")
     unnormed = ("", "no norm before the attention", "no norm before the feed-forward") if first else ("",)
     orders = [(first, second)] if first == second else [(first, second), (second, first), (first, first)]
-    choices = product(("pre", "post", "branch", "parallel"), unnormed, orders, _AROUND_ATTENTION, _AROUND_FEED_FORWARD)
-    for style, place, (a, b), one, two in choices:
+    for style, place, (a, b), one, two in product(_STYLES, unnormed, orders, _AROUND[0], _AROUND[1]):
         wrong = tuple(name for name in (one, place, two) if name)
         if len(wrong) != mistakes or (style != "pre" and "normed" in one + two) or (style == "parallel" and wrong):
             continue
         if style != "parallel" and first != second and a == b:
             continue  # only branches that read the same tensor share a norm
         norms = ("" if place.endswith("attention") else a, "" if place.endswith("forward") else b)
-        yield Way(_joined(part, parts, style, norms, one, two), wrong, _WORDS[style] if first else "no norms")
-
-
-def _remembered(run: Callable[[str, Tensor], Tensor | None]) -> Callable[[str, Tensor], Tensor]:
-    """What a part makes of a tensor, computed once; a norm that is missing makes nothing of it."""
-    made: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
-
-    def part(path: str, x: Tensor) -> Tensor:
-        if not path:
-            return x
-        if (path, id(x)) not in made:
-            out = run(path, x)
-            if out is None or out.shape != x.shape:
-                raise _Unfit
-            made[path, id(x)] = (x, out)  # x is kept, so that its id stays its own
-        return made[path, id(x)][1]
-
-    return part
-
-
-# Wrong residuals around each part; "" is right.
-_AROUND_ATTENTION = ("", "no residual around the attention", "residual of the normed input around the attention")
-_AROUND_FEED_FORWARD = (
-    "",
-    "no residual around the feed-forward",
-    "residual of the block's input around the feed-forward",
-    "residual of the normed input around the feed-forward",
-)
-_WORDS = {
-    "pre": "x + attention(norm(x)), then x + feed_forward(norm(x))",
-    "post": "norm(x + attention(x)), then norm(x + feed_forward(x))",
-    "branch": "x + norm(attention(x)), then x + norm(feed_forward(x))",
-    "parallel": "x + attention(norm(x)) + feed_forward(norm(x))",
-}
-
-
-class _Unfit(Exception):
-    """A part does not take what it is given."""
-
-
-def _joined(
-    part: Callable[[str, Tensor], Tensor], parts: BlockParts, style: str, norms: tuple[str, str], one: str, two: str
-) -> Callable[[Tensor], Tensor | None]:
-    attention, feed = parts.attention, parts.feed_forward
-
-    def layer(x: Tensor, path: str, norm: str, wrong: str, start: Tensor) -> Tensor:
-        before = part(norm, x) if style == "pre" else x
-        made = part(path, before)
-        if style == "branch":
-            made = part(norm, made)
-        added = before if "normed" in wrong else start if "block's input" in wrong else x
-        made = made if wrong.startswith("no residual") else added + made
-        return part(norm, made) if style == "post" else made
-
-    def make(x: Tensor) -> Tensor | None:
-        try:
-            if style == "parallel":
-                return x + part(attention, part(norms[0], x)) + part(feed, part(norms[1], x))
-            return layer(layer(x, attention, norms[0], one, x), feed, norms[1], two, x)
-        except _Unfit:
-            return None
-
-    return make
+        yield Way(part, parts, style, norms, (one, two), wrong)
 
 
 def _is_linear(runner: _PartRunner, parts: BlockParts, x: Tensor) -> bool:
@@ -289,11 +261,3 @@ def _is_linear(runner: _PartRunner, parts: BlockParts, x: Tensor) -> bool:
     if a is None or b is None or both is None or nothing is None:
         return False
     return same(a + b, both + nothing)
-
-
-def _finding(name: str, parts: BlockParts, source: str) -> Finding:
-    mistake, says = WIRED[name]
-    what, path = "the attention", parts.attention
-    if name.endswith("feed-forward"):
-        what, path = "the feed-forward", parts.feed_forward
-    return mistake.found(says.format(part=what), line_with(source, rf"self\.{path.rpartition('.')[2]}\("))

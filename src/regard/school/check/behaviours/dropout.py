@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from regard.mistakes.search import same
-from regard.school.check.behaviours.probe import Probe
 from regard.school.check.compare.constructor_arguments import DROPOUT, has_config, takes
+from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import CLOSE, holds, line_with, steps_of
 from regard.school.check.verdict import Finding, known
 from regard.traces.arrangements import Numbers
@@ -33,67 +33,58 @@ MISPLACED = known(
 )
 
 
-def random_in_eval(probe: Probe) -> Iterator[Finding]:
+def random_in_eval(result: Experiment) -> Iterator[Finding]:
     """Dropout that also acts in eval(); or another source of chance."""
-    outs = probe.outputs(probe.run(2, seeds=True))
+    outs = result.outputs(result.run(2, seeds=True))
     if len(outs) == 2 and not same(outs[0], outs[1]):
         yield Finding("", "In eval(), the same input gives another output each time, and dropout is not the reason.")
         return
-    seen = probe.with_dropout(2)
-    outs = probe.outputs(seen)
+    seen = result.with_dropout(2)
+    outs = result.outputs(seen)
     if len(outs) == 2 and not same(outs[0], outs[1]):
         says = "After eval(), dropout still acts: the same input gives another output each time."
         yield IN_EVAL.found(says, seen.dropped[0].line if seen.dropped else 0)
 
 
-def dropout_in_training(probe: Probe) -> Iterator[Finding]:
+def dropout_in_training(result: Experiment) -> Iterator[Finding]:
     """Dropout that never acts, or acts on a tensor on which it does harm."""
-    described, dropouts = probe.subject.described, probe.result.observation.contents.get("dropouts", [])
+    described, dropouts = result.subject.described, result.observation.contents.get("dropouts", [])
     by_config = has_config(described) and bool(dropouts)
-    is_asked = not probe.subject.is_built and (takes(described, DROPOUT) or by_config)
+    is_asked = not result.subject.is_built and (takes(described, DROPOUT) or by_config)
     if not is_asked and not dropouts:
         return
-    seen = probe.with_dropout(2, train=True)
-    outs, first = probe.outputs(seen), seen.dropped[0] if seen.dropped else None
+    seen = result.with_dropout(2, train=True)
+    outs, first = result.outputs(seen), seen.dropped[0] if seen.dropped else None
     if len(outs) < 2:
         return
     if not same(outs[0], outs[1]) or (first and bool(outs[0].isnan().all())):  # NaN hides what dropout does
-        where = _dropped_step(probe, first.value) if first else ""
+        where = _dropped_step(result, first.value) if first else ""
         if first and where:
             yield MISPLACED.found(f"Dropout acts on {where}; it acts on the weights, after the softmax.", first.line)
     elif is_asked or any(dropouts):
         lost = "What it returns is not used." if first else "It is not applied."
         says = f"In train(), with dropout=0.5, the same input gives the same output each time. {lost}"
-        yield NEVER.found(says, first.line if first else _used_line(probe))
+        yield NEVER.found(says, first.line if first else _used_line(result))
 
 
-def _used_line(probe: Probe) -> int:
+def _used_line(result: Experiment) -> int:
     """Where the weights are used, which is where dropout is missing; else where dropout is made."""
-    context = steps_of(probe.result.case, probe.result.first, probe.result.out).get("context")
-    made = line_with(probe.subject.source, r"self\.\w*drop\w*\s*=|self\.\w+\s*=.*drop")
+    context = steps_of(result.case, result.first, result.out).get("context")
+    made = line_with(result.subject.source, r"self\.\w*drop\w*\s*=|self\.\w+\s*=.*drop")
     if context is None:
         return made
-    calls = [call for call in probe.seen.with_lines if call.value.is_floating_point()]
+    calls = [call for call in result.seen.with_lines if call.value.is_floating_point()]
     return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), context)), made)
 
 
-def _dropped_step(probe: Probe, value: Tensor) -> str:
+def _dropped_step(result: Experiment, value: Tensor) -> str:
     """The step on which dropout acts, where that is wrong; "" where it is right or unknown."""
-    result = probe.result
     if not value.numel() or not value.is_floating_point():
         return ""
-    steps = steps_of(result.case, result.first, result.out)
-    mine = Numbers(value, rtol=1e-4, atol=1e-6)
-
-    def has(t: Tensor, hidden: bool = True) -> bool:
-        other = Numbers(t, rtol=1e-4, atol=1e-6)
-        return mine.find(other, ordered=True, hidden=hidden) or (
-            len(mine.sizes) > 1 and mine.part_of(other, ordered=True)
-        )
-
-    if any(has(steps[n]) for n in ("weights", "context", "concat", "out")):
+    steps, mine = steps_of(result.case, result.first, result.out), Numbers(value, **CLOSE)
+    if any(holds(mine, steps[name]) for name in ("weights", "context", "concat", "out")):
         return ""
-    if has(steps["scores"], hidden=False) or has(steps["scaled"], hidden=False):
+    if any(holds(mine, steps[name], hidden=False) for name in ("scores", "scaled")):
         return "the scores, before the softmax"
-    named = (f"the {name}" for name in ("queries", "keys", "values") if has(steps[name]))
-    return next(named, "x" if has(result.case.x) else "")
+    named = (f"the {name}" for name in ("queries", "keys", "values") if holds(mine, steps[name]))
+    return next(named, "x" if holds(mine, result.case.x) else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from torch import Tensor
 
 from regard.mistakes.formula import Case, Formula
 from regard.mistakes.search import same
-from regard.school.check.behaviours.probe import Probe
 from regard.school.check.compare.call_forms import causal_mask
+from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import hiding_line
 from regard.school.check.learner_code.protocol import CallJob
 from regard.school.check.verdict import Finding, known
@@ -30,9 +29,9 @@ WRONG_OFFSET = known(
 )
 
 
-def cached_like_uncached(probe: Probe) -> Iterator[Finding]:
+def cached_like_uncached(result: Experiment) -> Iterator[Finding]:
     """Is the output for the last tokens the same when the tokens before them come from a cache?"""
-    result, names = probe.result, [p["name"] for p in probe.subject.described["call"]]
+    names = [p["name"] for p in result.subject.described["call"]]
     cache = next((n for n in names if n in CACHES), None)
     flags = {n: {"value": True} for n in names if n in FLAGS}
     keeps = any("reset" in name and "cache" in name for name in result.observation.contents.get("methods", ()))
@@ -41,19 +40,18 @@ def cached_like_uncached(probe: Probe) -> Iterator[Finding]:
     if result.extension is not None or any(one.step not in _BY_TOKEN for one in result.first):
         return
     for new in (1, 2):
-        if finding := _in_two_parts(probe, cache, flags, new):
+        if finding := _in_two_parts(result, cache, flags, new):
             yield finding
             return
 
 
-def _in_two_parts(probe: Probe, cache: str | None, flags: Mapping[str, Any], new: int) -> Finding | None:
+def _in_two_parts(result: Experiment, cache: str | None, flags: Mapping[str, Any], new: int) -> Finding | None:
     """Run a text in two parts, the second of so many tokens."""
-    result = probe.result
     x, T = result.tensors["x"], result.sizes.T
     tensors = {"start": x[:, : T - new].clone(), "rest": x[:, T - new :].clone()}
     later = {cache: {"cache": -1}} if cache is not None else {}
     start: CallJob = {"args": ["start"], "kwargs": dict(flags)}
-    seen = probe.run(1, tensors, calls=[start, {"args": ["rest"], "kwargs": {**flags, **later}}])
+    seen = result.run(1, tensors, calls=[start, {"args": ["rest"], "kwargs": {**flags, **later}}])
     if cache is not None and seen.runs and len(seen.runs[0].outputs) < 3:
         return None  # the output, keys and values: what else it returns is no cache that could be passed on
     words = f"the last {'token' if new == 1 else f'{new} tokens'}"
@@ -62,24 +60,20 @@ def _in_two_parts(probe: Probe, cache: str | None, flags: Mapping[str, Any], new
     outs = [t for t in seen.runs[-1].outputs if t.dim() == 3 and t.shape[:2] == (len(x), new)]
     formula = Formula(**{one.step: one.act for one in result.first})
 
-    def is_last_of(other: Formula) -> bool:
-        return same(outs[0].to(torch.float64), other(result.case)[:, T - new :])
+    def is_last_of(case: Case) -> bool:
+        return same(outs[0].to(torch.float64), formula(case)[:, T - new :])
 
-    if not outs or is_last_of(formula):
+    if not outs or is_last_of(result.case):
         return None
     for visible in _wrong_masks(T, new):
-        if is_last_of(replace(formula, see=partial(_always, visible))):
+        if is_last_of(replace(result.case, mask=visible)):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
-            line = hiding_line(probe.run(1, tensors, calls=[start], record=True))
+            line = hiding_line(result.run(1, tensors, calls=[start], record=True))
             why = f"After {T - new} tokens from the cache, "
             why += f"row 0 of the scores belongs to token {T - new}, not to token 0."
             fix = f"{WRONG_OFFSET.fix}; here {T} and {new}"
             return WRONG_OFFSET.found(says, line, why=why, fix=fix, is_warning=new > 1)
     return Finding("", f"With a cache, the output for {words} is another than without one.", step="keys")
-
-
-def _always(visible: Tensor, case: Case) -> Tensor:
-    return visible
 
 
 def _wrong_masks(T: int, new: int) -> Iterator[Tensor]:

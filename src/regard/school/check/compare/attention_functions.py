@@ -14,46 +14,40 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import QKV, Case, Projection
-from regard.mistakes.search import LARGEST, TOLERANCE
 from regard.school.check.compare.call_forms import MASK, CallForm, causal_mask, mask_forms, positional
-from regard.school.check.compare.constructor_arguments import (
-    CONTEXT,
-    DROPOUT,
-    HEADS,
-    WIDTH,
-    ProbeSizes,
-)
-from regard.school.check.compare.experiment import Attempt, Group, Output, Reading, smallest_explanation
-from regard.school.check.learner_code.function_roles import attention_roles
-from regard.school.check.learner_code.protocol import ArgumentFacts, Observation
-from regard.school.check.learner_code.subject import Subject
+from regard.school.check.compare.constructor_arguments import HEADS, ProbeSizes, known_values
+from regard.school.check.compare.experiment import Attempt, Group, Output, smallest_explanation
+from regard.school.check.compare.parameters import Assignment
+from regard.school.check.learner_code.protocol import ArgumentFacts
+from regard.school.check.learner_code.subject import Subject, run_function
+from regard.school.check.learner_code.text_hints import attention_roles
 from regard.school.check.request import Request
-from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
 
 _LAYOUTS = ("heads apart", "batch first", "one text")
 
 
 def function_experiment(
-    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, masked: bool = False, most: int = LARGEST
+    subject: Subject, sizes: ProbeSizes, seed: int, request: Request, masked: bool = False
 ) -> Attempt:
     """Call the function with known tensors, and explain what it gives."""
     parameters = positional(subject.described["call"])
     names = [p["name"] for p in parameters]
     roles = attention_roles(names, subject.described["name"])
+    result = Attempt(subject=subject, request=request, sizes=sizes)
     if roles is None:
         problem = "its arguments are not known; name them q, k, v, or x, W_q, W_k, W_v, or x alone"
-        return Attempt(sizes=sizes, problem=problem)
+        return replace(result, problem=problem)
     is_multi = any(name in HEADS for name in names)
     tensors, case = _tensors(set(roles.values()), is_multi, sizes, seed + request.seed)
     forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
-    result = Attempt(sizes=sizes, tensors={**tensors, **forms})
-    values = _plain_values(sizes) | dict(request.own)
+    result.tensors = {**tensors, **forms}
+    values = known_values(sizes) | dict(request.own)
     known = {*roles, *(name for name in names if name.lower() in MASK), *values}
     if unknown := [p["name"] for p in parameters if p["required"] and p["name"] not in known]:
         ask = request.spelling.value_of(unknown[0])
         return replace(result, problem=f"nothing is known of its argument {unknown[0]}; give a value: {ask}")
     ways = list(_calls(parameters, roles, values, list(forms), request.own))
-    seen = _run(subject, result, ways)
+    seen = run_function(subject, result.job(calls=[way.as_json() for way in ways]), result.tensors)
     groups: list[Group] = []
     for layout in _LAYOUTS:
         outs = [
@@ -63,31 +57,20 @@ def function_experiment(
             for out in way.outputs(run.outputs, sizes.B, sizes.T)
         ]
         one = _as_called(case, layout, layout == "heads apart" or is_multi)
-        cases = [replace(one, causal=causal) for causal in _expected(subject, request)]
+        cases = [replace(one, causal=causal) for causal in _expected(result)]
         if masked:
             cases = [replace(cases[0], mask=causal_mask(sizes.T))]
-        groups += [(Reading(None, one.num_heads), one, outs) for one in (cases if outs else ())]
+        groups += [(Assignment(num_heads=one.num_heads), one, outs) for one in (cases if outs else ())]
     if not groups:
         problem = "" if seen.failure else "it returns no tensor of the shape of its input"
         return replace(result, failed=seen.failure, problem=problem)
-    return smallest_explanation(result, groups, TOLERANCE, most, request.mistakes)
+    return smallest_explanation(result, groups)
 
 
-def _run(subject: Subject, result: Attempt, ways: Sequence[CallForm]) -> Observation:
-    """Call it with tensors; with arrays where it does not take tensors."""
-    calls = [way.as_json() for way in ways]
-    seen = subject.run(result.job(calls=calls), result.tensors)
-    if not all(run.failed for run in seen.runs):
-        return seen
-    again = subject.run(result.job(calls=calls, numpy=True), result.tensors)
-    return seen if all(run.failed for run in again.runs) else again
-
-
-def _expected(subject: Subject, request: Request) -> tuple[bool, ...]:
-    if request.causal is not None:
-        return (request.causal,)
-    name = subject.described["name"].lower()
-    return (True,) if "causal" in name or "masked" in name else (False, True)
+def _expected(result: Attempt) -> tuple[bool, ...]:
+    name = result.subject.described["name"].lower()
+    by_name = (True,) if "causal" in name or "masked" in name else (False, True)
+    return by_name if result.request.causal is None else (result.request.causal,)
 
 
 def _tensors(roles: set[str], is_multi: bool, sizes: ProbeSizes, seed: int) -> tuple[dict[str, Tensor], Case]:
@@ -105,7 +88,7 @@ def _tensors(roles: set[str], is_multi: bool, sizes: ProbeSizes, seed: int) -> t
         for name, t, full in zip("qkv", (q, k, v), joined, strict=True):
             one = full if is_multi else t[:, 0]  # a function that splits the heads itself gets all of them
             tensors |= {f"{name}, heads apart": t, name: one.clone(), f"{name}, one text": one[0].clone()}
-        return tensors, Case(joined[0], num_heads=H, qkv=(joined[0], joined[1], joined[2]))
+        return tensors, Case(joined[0], num_heads=H, qkv=joined)
     x = random(B, T, d_in) * (1 if roles & set(QKV) else 0.7)
     tensors = {"x": x, "x, one text": x[0].clone()}
     if not roles & set(QKV):
@@ -117,19 +100,6 @@ def _tensors(roles: set[str], is_multi: bool, sizes: ProbeSizes, seed: int) -> t
     for name, (weight, _) in projections.items():
         tensors |= {name: weight.t().contiguous(), f"{name}, (out, in)": weight.clone()}
     return tensors, Case(x, projections, H if is_multi else 1)
-
-
-def _plain_values(sizes: ProbeSizes) -> dict[str, Any]:
-    """Values for arguments that are no tensors."""
-    return {
-        **dict.fromkeys(HEADS, sizes.num_heads),
-        **dict.fromkeys(HEAD_DIM, sizes.head_dim),
-        **dict.fromkeys(WIDTH_IN, sizes.d_in),
-        **dict.fromkeys((*WIDTH, *WIDTH_OUT), sizes.width),
-        **dict.fromkeys(CONTEXT, sizes.context_length),
-        **dict.fromkeys(DROPOUT, 0.0),
-        **dict.fromkeys(BIAS, None),
-    }
 
 
 def _calls(
@@ -156,11 +126,7 @@ def _calls(
 
 def _as_called(case: Case, layout: str, is_split: bool) -> Case:
     """The case as a call of this layout sees it: without heads, those of head 0 only; without a batch, text 0."""
-    x, qkv, heads = case.x, case.qkv, case.num_heads
-    if qkv is not None and not is_split:
-        D = case.head_dim
-        q, k, v = (t[..., :D] for t in qkv)
-        qkv, heads, x = (q, k, v), 1, x[..., :D]
-    if layout == "one text":
-        x, qkv = x[:1], None if qkv is None else (qkv[0][:1], qkv[1][:1], qkv[2][:1])
-    return replace(case, x=x, qkv=qkv, num_heads=heads)
+    D, texts = case.head_dim, 1 if layout == "one text" else None
+    if case.qkv is not None and not is_split:
+        case = replace(case, x=case.x[..., :D], qkv=tuple(t[..., :D] for t in case.qkv), num_heads=1)
+    return replace(case, x=case.x[:texts], qkv=case.qkv and tuple(t[:texts] for t in case.qkv))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.school.check.compare.constructor_arguments import CONTEXT, takes
-from regard.school.check.learner_code.protocol import ArgumentFacts, CallJob, Description, ModuleContents, ModuleInside
+from regard.school.check.learner_code.protocol import ArgumentFacts, CallJob, Description, ModuleContents
 from regard.school.check.learner_code.subject import Subject
 from regard.school.check.request import Request
 from regard.support import vocabulary as words
@@ -66,13 +66,12 @@ def mask_forms(visible: Tensor, dtype: torch.dtype, B: int) -> dict[str, Tensor]
         "1 = may attend": visible.to(dtype),
         "1 = hidden": (~visible).to(dtype),
     }
-    forms = dict(written)
-    forms |= {f"{name}, (1, 1, T, T)": mask[None, None] for name, mask in written.items()}
-    forms |= {f"{name}, (B, T, T)": mask.expand(B, -1, -1).clone() for name, mask in written.items()}
-    return forms
+    in_heads = {f"{name}, (1, 1, T, T)": mask[None, None] for name, mask in written.items()}
+    in_texts = {f"{name}, (B, T, T)": mask.expand(B, -1, -1).clone() for name, mask in written.items()}
+    return {**written, **in_heads, **in_texts}
 
 
-def mask_argument(described: Description | ModuleInside) -> str | None:
+def mask_argument(described: Description) -> str | None:
     """The name of forward's argument for a mask."""
     return next((p["name"] for p in described["call"] if p["name"].lower() in MASK), None)
 
@@ -82,9 +81,7 @@ def positional(arguments: Sequence[ArgumentFacts]) -> list[ArgumentFacts]:
     return [p for p in arguments if p["kind"] in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")]
 
 
-def call_forms(
-    described: Description | ModuleInside, masks: Sequence[str], layouts: Sequence[str]
-) -> Iterator[CallForm]:
+def call_forms(described: Description, masks: Sequence[str], layouts: Sequence[str]) -> Iterator[CallForm]:
     """Ways to call it with x in these layouts: without a mask, or with each of these forms of it."""
     mask, required = mask_argument(described), _required(positional(described["call"]), bool(masks))
     for layout, form in product(layouts, masks or ("",)):
@@ -100,14 +97,7 @@ def _required(parameters: Sequence[ArgumentFacts], masked: bool) -> list[str]:
     names = [p["name"] for p in parameters]
     required = [p["name"] for p in parameters if p["required"]] or names[:1] or ["x"]
     if not masked and required[0].lower() in ("q", "query", "queries"):
-        others = (
-            "k",
-            "v",
-            "key",
-            "value",
-            "keys",
-            "values",
-        )  # forward(x, key=None, value=None): cross-attention, if given
+        others = ("k", "v", "key", "value", "keys", "values")  # with a default: cross-attention, if given
         required += [name for name in names[len(required) :] if name.lower() in others]
     return required
 
@@ -116,19 +106,16 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
     """Should it hide the future? None where nothing says so: then both are right."""
     if request.causal is not None:
         return request.causal
-    described = subject.described
+    described, attributes = subject.described, contents.get("attributes", {})
     name = described["name"].lower()
-    attributes = contents.get("attributes", {})
-    for flag in ("causal", "is_causal"):
-        if flag in attributes:
-            return bool(attributes[flag])
+    if flags := [value for flag, value in attributes.items() if flag in ("causal", "is_causal")]:
+        return bool(flags[0])
     if any(word in name for word in ("bidirectional", "encoder", "cross", "unmasked", "vit", "bert")):
         return None
     if any(word in name for word in ("causal", "masked", "decoder", "gpt")):
         return True
-    if any(one["is_mask"] for one in (*contents.get("buffers", ()), *contents.get("loose", ()))):
-        return True
-    if any(one["is_mask"] for one in contents.get("parameters", ())):
+    kept = (*contents.get("buffers", ()), *contents.get("loose", ()), *contents.get("parameters", ()))
+    if any(one["is_mask"] for one in kept):
         return True
     is_told = takes(described, CONTEXT) if not subject.is_built else any(n in attributes for n in CONTEXT[:4])
     return True if is_told and mask_argument(described) is None else None
@@ -137,3 +124,8 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
 def causal_mask(T: int) -> Tensor:
     """(T, T), True = may attend."""
     return torch.ones(T, T, dtype=torch.bool).tril()
+
+
+def random_tensor(seed: int, *shape: int) -> Tensor:
+    """Numbers in float64, the same for the same seed."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -47,12 +47,6 @@ KV_HEADS = (*words.KV_HEADS, *words.KV_HEADS_TOO)
 CONTEXT = (*words.CONTEXT, *words.CONTEXT_TOO)
 DROPOUT = (*words.DROPOUT, *words.DROPOUT_TOO)
 CAUSAL = (*words.CAUSAL, *words.CAUSAL_TOO)
-# Of blocks and whole models, whose attention is checked.
-MODEL = {
-    **dict.fromkeys(words.VOCABULARY, 19),
-    **dict.fromkeys(words.LAYERS, 1),
-    **dict.fromkeys(words.INNER_WIDTH, 23),
-}
 CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
 
 
@@ -60,7 +54,7 @@ CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "set
 class Built:
     """Arguments for a constructor, and the names that are not known."""
 
-    arguments: dict[str, Any] | None  # None for what is built already
+    arguments: dict[str, Any] | None = None  # None for what is built already
     unknown: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()  # names that are not known, but hold a word that is
     sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner
@@ -95,7 +89,7 @@ def choose_arguments(
     parameters = [p for p in described["build"] if p["kind"] not in ("VAR_POSITIONAL", "VAR_KEYWORD")]
     names = [p["name"] for p in parameters]
     square = square or not takes(described, WIDTH_OUT) or not takes(described, (*WIDTH_IN, *WIDTH))
-    known = _values(sizes, dropout, square, both=takes(described, WIDTH_IN))
+    known = known_values(sizes, dropout, square, both=takes(described, WIDTH_IN))
     if has_config(described):
         known |= {name: {**known, **own} for name in CONFIG}
     elif wrong := [name for name in own if name not in names]:
@@ -150,7 +144,7 @@ def _like(name: str, others: Sequence[str]) -> str:
     return "d_model" if like == "d_in" and not any(other in WIDTH_OUT for other in others) else like
 
 
-def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict[str, Any]:
+def known_values(sizes: ProbeSizes, dropout: float = 0.0, square: bool = False, both: bool = True) -> dict[str, Any]:
     """A value for every known name; `both`: the class has an input width of its own, so d_model is not that."""
     d_in = sizes.width if square else sizes.d_in
     return {
@@ -164,7 +158,9 @@ def _values(sizes: ProbeSizes, dropout: float, square: bool, both: bool) -> dict
         **dict.fromkeys(DROPOUT, dropout),
         **dict.fromkeys(BIAS, False),
         **dict.fromkeys(CAUSAL, True),
-        **MODEL,
+        **dict.fromkeys(words.VOCABULARY, 19),  # of blocks and whole models, whose attention is checked
+        **dict.fromkeys(words.LAYERS, 1),
+        **dict.fromkeys(words.INNER_WIDTH, 23),
         "device": "cpu",
         "dtype": None,
     }

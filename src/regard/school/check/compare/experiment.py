@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from regard.mistakes.formula import Case, Projection
-from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import FINITE, LARGEST, MISTAKES, TOLERANCE, Variant, explanations_of_size, outputs, same
-from regard.school.check.compare.call_forms import (
-    LAYOUTS,
-    CallForm,
-    call_forms,
-    causal_mask,
-    expects_causal,
-    inputs,
-    mask_forms,
-)
-from regard.school.check.compare.constructor_arguments import (
-    HEADS,
-    KV_HEADS,
-    Built,
-    ProbeSizes,
-    choose_arguments,
-    has_config,
-    takes,
-)
+from regard.mistakes.formula import Case
+from regard.mistakes.search import FINITE, LARGEST, TOLERANCE, Variant, explanations_of_size, outputs, same
+from regard.school.check.compare import call_forms as calls
+from regard.school.check.compare import constructor_arguments as arguments
+from regard.school.check.compare.call_forms import LAYOUTS, CallForm, causal_mask
+from regard.school.check.compare.constructor_arguments import Built, ProbeSizes, has_config, takes
 from regard.school.check.compare.parameters import Assignment, InputNorm, assignments, find_norm
 from regard.school.check.learner_code.protocol import DriverJob, Failure, ModuleContents, Observation
 from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.text_hints import own_text
 from regard.school.check.request import Request
 
 if TYPE_CHECKING:
@@ -45,30 +33,8 @@ _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One way to read the layer: its projections and its number of heads."""
-
-    assignment: Assignment | None
-    num_heads: int
-
-    @property
-    def projections(self) -> Mapping[str, Projection]:
-        """The projections; none of a function that takes q, k and v."""
-        return {} if self.assignment is None else self.assignment.projections
-
-    @property
-    def mistakes(self) -> tuple[Mistake, ...]:
-        """Mistakes that can be told apart: without names nobody knows which projection is which."""
-        if self.assignment is None:
-            return MISTAKES
-        if not self.assignment.named:
-            return tuple(m for m in MISTAKES if m.step != "project" or m.name == "embedding split before projection")
-        return MISTAKES if self.assignment.is_linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
-
-
-@dataclass(frozen=True)
 class Output:
-    """An output of a layer; clear: without NaN, from a run in which infinities were replaced by large numbers."""
+    """An output of a layer; clear: from a run in which infinities were replaced by large numbers, where it has NaN."""
 
     way: CallForm
     out: Tensor
@@ -83,28 +49,38 @@ class Extension:
     case: Case
     out: Tensor  # what the formula must give in that case
     unknown: str = ""  # what cannot be known of it: then the layer is not checked; "" where everything is
-    is_window: bool = False
 
 
 @dataclass(kw_only=True)
 class Attempt:
     """A layer at one size. It could not be built, called or compared, unless it is an Experiment."""
 
+    subject: Subject
+    request: Request
     sizes: ProbeSizes
+    built: Built = field(default_factory=Built)
     observation: Observation = field(default_factory=Observation)
-    built: dict[str, Any] | None = None  # arguments of the constructor
-    shown: dict[str, Any] = field(default_factory=dict)
-    guessed: tuple[str, ...] = ()  # arguments of the constructor whose names are not known
     tensors: dict[str, Tensor] = field(default_factory=dict)
     dtype: str = "float64"
     norm: InputNorm | None = None  # applied to x before it is projected
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
+    variants: list[Variant] | None = None  # the smallest explanations; None where there is none
 
     @property
     def is_explained(self) -> bool:
         """Is it the formula, with mistakes that are known or without?"""
-        return False
+        return self.variants is not None
+
+    @property
+    def must_hide(self) -> bool | None:
+        """Must it hide the future? None where nothing says so: then both are right."""
+        return calls.expects_causal(self.subject, self.observation.contents, self.request)
+
+    @property
+    def text(self) -> str:
+        """What the learner wrote of this class or function."""
+        return own_text(self.subject.source, self.subject.described["name"])
 
     def prepared(self, x: Tensor) -> Tensor:
         """x as the projections read it."""
@@ -112,24 +88,19 @@ class Attempt:
 
     def job(self, **changes: Unpack[DriverJob]) -> DriverJob:
         """A job for the driver: this layer, with these weights."""
-        return {"build": self.built, "state": True, "dtype": self.dtype, **changes}
+        return {"build": self.built.arguments, "state": True, "dtype": self.dtype, **changes}
 
 
 @dataclass(kw_only=True)
 class Experiment(Attempt):
-    """A layer beside the formula at one size. variants: the smallest explanations; None where there is none."""
+    """A layer beside the formula at one size."""
 
     case: Case
     call: CallForm
     out: Tensor
-    reading: Reading
-    variants: list[Variant] | None = None
+    reading: Assignment
     extension: Extension | None = None
-
-    @property
-    def is_explained(self) -> bool:
-        """Is it the formula, with mistakes that are known or without?"""
-        return self.variants is not None
+    masked: Experiment | None = None  # called with a mask, where it takes one
 
     @property
     def is_right(self) -> bool:
@@ -146,27 +117,47 @@ class Experiment(Attempt):
         """The explanations, by the names of their mistakes."""
         return [tuple(one.name for one in variant) for variant in self.variants or ()]
 
-    def run(
-        self,
-        subject: Subject,
-        tensors: Mapping[str, Tensor] | None = None,
-        times: int = 1,
-        **changes: Unpack[DriverJob],
-    ) -> Observation:
-        """Call the layer again in the same way; with other tensors, or so many times."""
-        changes.setdefault("calls", [self.call.as_json()] * times)
-        return subject.run(self.job(**changes), {**self.tensors, **(tensors or {})})
+    @property
+    def cases(self) -> list[Case]:
+        """The case; where nothing says whether it must hide the future, the other one, too."""
+        is_told = self.must_hide is not None or self.case.mask is not None
+        return [self.case] if is_told else [self.case, replace(self.case, causal=not self.case.causal)]
 
-    def record(self, subject: Subject) -> Observation:
-        """The torch calls of one run."""
-        return self.run(subject, record=True)
+    @cached_property
+    def seen(self) -> Observation:
+        """One run of it, with its torch calls."""
+        return self.run(record=True)
+
+    def run(
+        self, times: int = 1, tensors: Mapping[str, Tensor] | None = None, **changes: Unpack[DriverJob]
+    ) -> Observation:
+        """Call it again in the same way, so many times; or with other tensors."""
+        changes.setdefault("calls", [self.call.as_json()] * times)
+        return self.subject.run(self.job(**changes), {**self.tensors, **(tensors or {})})
+
+    def with_dropout(self, times: int, train: bool = False) -> Observation:
+        """The same with a dropout of 0.5."""
+        built = self.built.arguments
+        if built is not None:
+            sizes = {
+                name: value for name, value in built.items() if name not in arguments.DROPOUT and type(value) is int
+            }
+            chosen = arguments.choose_arguments(self.subject.described, self.sizes, 0.5, own=self.request.own)
+            built = {**(chosen.arguments or {}), **sizes}
+        return self.run(times, build=built, dropout=0.5, seeds=True, train=train)
+
+    def outputs(self, seen: Observation, sizes: ProbeSizes | None = None) -> list[Tensor]:
+        """The output of each call that did not fail."""
+        sizes = sizes or self.sizes
+        results = [self.call.outputs(run.outputs, sizes.B, sizes.T) for run in seen.runs if not run.failed]
+        return [one[0] for one in results if one]
 
     def is_formula(self, out: Tensor, case: Case) -> bool:
         """Is this output what the formula, with the layer's mistakes, gives for this case?"""
         return any(same(one, out.to(torch.float64), _LOW_PRECISION) for one in outputs(case, self.first))
 
 
-Group = tuple[Reading, Case, list[Output]]  # outputs of one layout, and a case of its input
+Group = tuple[Assignment, Case, list[Output]]  # outputs of one layout, and a case of its input
 
 
 def known_weights(contents: ModuleContents, seed: int) -> dict[str, Tensor]:
@@ -194,174 +185,145 @@ def experiment(
 
     square: with d_in = d_out. masked: with a mask passed.
     """
-    chosen = Built(None)
+    result = Attempt(subject=subject, request=request, sizes=sizes)
     if not subject.is_built:
-        chosen = choose_arguments(subject.described, sizes, square=square, own=request.own)
-        if chosen.unknown:
-            return Attempt(sizes=sizes, problem=request.ask_for_arguments(chosen.unknown))
-    built = chosen.arguments
-    first = subject.run({"build": built}, {})
-    result = Attempt(
-        sizes=sizes, observation=first, built=built, shown=chosen.sizes, guessed=chosen.guessed, failed=first.failed
-    )
+        result.built = arguments.choose_arguments(subject.described, sizes, square=square, own=request.own)
+        if result.built.unknown:
+            return replace(result, problem=request.ask_for_arguments(result.built.unknown))
+    first = result.observation = subject.run({"build": result.built.arguments}, {})
     if first.failed is not None:
-        return result
+        return replace(result, failed=first.failed)
     weights = known_weights(first.contents, seed + request.seed)
-    readings = list(_readings(subject, first.contents, sizes, weights, request))
+    readings = list(_readings(result, weights)) if weights else [Assignment()]
     if not readings:
-        names = ", ".join(weights) or "none"
+        names = ", ".join(weights)
         ask = f"They are {names}. Say it: {request.spelling.weights}"
         return replace(result, problem=f"which of its parameters are the projections? {ask}")
-    d_in = _input_width(readings, sizes, built, subject)
-    readings = [one for one in readings if _reads(one, d_in)]
-    generator = torch.Generator().manual_seed(seed + request.seed + 1)
-    x = torch.randn(sizes.B, sizes.T, d_in, dtype=torch.float64, generator=generator)
-    result.tensors = {**inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
-    plain = _explained(subject, result, readings, request, masked, most)
+    d_in = _input_width(readings, result)
+    readings = [one for one in readings if not one.projections or d_in in (one.d_in, one.d_in * one.num_heads)]
+    x = calls.random_tensor(seed + request.seed + 1, sizes.B, sizes.T, d_in)
+    result.tensors = {**calls.inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
+    plain = _explained(result, readings, masked, most)
     norm = find_norm(first.contents, weights, d_in)
     if norm is None or not isinstance(plain, Experiment) or plain.is_explained:
         return plain
-    normed = _explained(subject, replace(result, norm=norm), readings, request, masked, most)
+    normed = _explained(replace(result, norm=norm), readings, masked, most)
     return normed if normed.is_explained else plain
 
 
-def _reads(reading: Reading, d_in: int) -> bool:
-    assignment = reading.assignment
-    return assignment is None or assignment.d_in == d_in or assignment.d_in * reading.num_heads == d_in
-
-
-def _readings(
-    subject: Subject, contents: ModuleContents, sizes: ProbeSizes, weights: Mapping[str, Tensor], request: Request
-) -> Iterator[Reading]:
-    if not weights:
-        yield Reading(None, 1)
-        return
-    attributes: Mapping[str, Any] = contents["attributes"]
-    kv_heads = sizes.kv_heads
+def _readings(result: Attempt, weights: Mapping[str, Tensor]) -> Iterator[Assignment]:
+    subject, sizes, contents = result.subject, result.sizes, result.observation.contents
+    kv_heads, attributes = sizes.kv_heads, contents["attributes"]
     if subject.is_built or has_config(subject.described):
-        kv_heads = next((attributes[n] for n in KV_HEADS if isinstance(attributes.get(n), int)), kv_heads)
+        kv_heads = next(
+            (int(attributes[n]) for n in arguments.KV_HEADS if isinstance(attributes.get(n), int)), kv_heads
+        )
     d_in = None if subject.is_built or not takes(subject.described, ("d_in",)) else sizes.d_in
-    for heads in _head_counts(subject, contents, sizes, request):
-        for one in assignments(contents["parameters"], weights, heads, d_in, kv_heads, request.names):
-            rows = len(one.projections["W_query"].weight)
-            number = one.kv_heads if one.is_list and one.kv_heads else heads
+    for heads in _head_counts(result):
+        for one in assignments(contents["parameters"], weights, heads, d_in, kv_heads, result.request.names):
+            rows, number = len(one.projections["W_query"].weight), one.num_heads
             is_piece = one.d_in * number in (sizes.width, sizes.d_in) and not subject.is_built
             if rows and number and (rows % number == 0 or is_piece):
-                yield Reading(one, number)
+                yield one
 
 
-def _head_counts(subject: Subject, contents: ModuleContents, sizes: ProbeSizes, request: Request) -> list[int]:
+def _head_counts(result: Attempt) -> list[int]:
     """The number of heads: as built, as an attribute says, or all that divide the width."""
+    subject, contents, own = result.subject, result.observation.contents, result.request.own
     attributes: Mapping[str, Any] = contents["attributes"]
-    own = [int(request.own[n]) for n in HEADS if n in request.own]
-    if not subject.is_built and takes(subject.described, HEADS):
-        return own or [sizes.num_heads]
-    named = own or [attributes[n] for n in HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
+    given = [int(own[n]) for n in arguments.HEADS if n in own]
+    if not subject.is_built and takes(subject.described, arguments.HEADS):
+        return given or [result.sizes.num_heads]
+    named = given or [attributes[n] for n in arguments.HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
     if named:
-        return [int(named[0])]
-    name = subject.described["name"].lower()
-    if not subject.is_built and not has_config(subject.described) and "multi" not in name:
+        return named[:1]
+    if not subject.is_built and not has_config(subject.described) and "multi" not in subject.described["name"].lower():
         return [1]
     widest = max((max(p["shape"]) for p in contents["parameters"] if len(p["shape"]) > 1), default=1)
     return [1, *(h for h in range(2, min(widest, 64) + 1) if widest % h == 0)]
 
 
-def _input_width(readings: Sequence[Reading], sizes: ProbeSizes, built: dict[str, Any] | None, subject: Subject) -> int:
+def _input_width(readings: Sequence[Assignment], result: Attempt) -> int:
     """d_in: what the projections read."""
-    first = readings[0].assignment
-    if first is None:
+    first, sizes, is_built = readings[0], result.sizes, result.subject.is_built
+    if not first.projections:
         return sizes.d_in
-    widths = (sizes.d_in, sizes.width) if built is not None else ()
-    columns = {one.assignment.d_in for one in readings if one.assignment is not None}
+    widths = () if is_built else (sizes.d_in, sizes.width)
+    columns = {one.d_in for one in readings}
     if not columns & set(widths):  # each head projects its own piece of x
         pieces = {c * one.num_heads for c in columns for one in readings}
         fitting = [width for width in widths if width in pieces and width % sizes.num_heads == 0]
-        if fitting and not has_config(subject.described):
+        if fitting and not has_config(result.subject.described):
             return fitting[0]
-    square = first.projections["W_query"].weight
-    return sizes.d_in if built is not None and sizes.d_in in square.shape and first.d_in not in widths else first.d_in
+    shape = first.projections["W_query"].weight.shape
+    return sizes.d_in if not is_built and sizes.d_in in shape and first.d_in not in widths else first.d_in
 
 
-def _explained(
-    subject: Subject, result: Attempt, readings: Sequence[Reading], request: Request, masked: bool, most: int
-) -> Attempt:
+def _explained(result: Attempt, readings: Sequence[Assignment], masked: bool, most: int) -> Attempt:
     """Run it in every way that it can be called, and look for the smallest explanation of any of the outputs."""
-    sizes = result.sizes
-    forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
-    ways = list(call_forms(subject.described, list(forms), LAYOUTS))
+    sizes, described = result.sizes, result.subject.described
+    forms = calls.mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
+    ways = list(calls.call_forms(described, list(forms), LAYOUTS))
     result.tensors |= forms
-    seen = _run(subject, result, ways)
+    seen = _run(result, ways)
     result.failed = seen.failure
-    x, is_simplified = result.prepared(result.tensors["x"]), _is_simplified(subject, ways[0])
-    expected = expects_causal(subject, result.observation.contents, request)
+    x, expected = result.prepared(result.tensors["x"]), result.must_hide
+    # Without weights, and of x alone, scores are not scaled; of q, k and v that come from elsewhere they are.
+    is_simplified = sum(isinstance(one, str) for one in ways[0].args) == 1 and "scaled" not in described["name"].lower()
     groups: list[Group] = []
-    for layout, outs in _outputs(subject, result, ways, seen).items():
+    for layout, outs in _outputs(result, ways, seen).items():
         for reading in readings:
             scaled = bool(reading.projections) or not is_simplified
             case = Case(x[:1] if layout == "one text" else x, reading.projections, reading.num_heads, scaled=scaled)
             cases = [replace(case, causal=causal) for causal in ((True, False) if expected is None else (expected,))]
-            groups += [
-                (reading, one, outs) for one in ([replace(case, mask=causal_mask(sizes.T))] if masked else cases)
-            ]
-    if not groups:
-        if seen.failed is None and seen.runs[0].failed is None:
-            result.failed = Failure(WRONG_SHAPE, _shapes(seen, sizes))
-        return result
-    tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
-    return smallest_explanation(result, groups, tolerance, most, request.mistakes)
+            cases = [replace(case, mask=causal_mask(sizes.T))] if masked else cases
+            groups += [(reading, one, outs) for one in cases]
+    if groups:
+        return smallest_explanation(result, groups, most)
+    if seen.failed is None and seen.runs[0].failed is None:
+        result.failed = Failure(WRONG_SHAPE, _shapes(seen, sizes))
+    return result
 
 
-def _outputs(subject: Subject, result: Attempt, ways: Sequence[CallForm], seen: Observation) -> dict[str, list[Output]]:
+def _outputs(result: Attempt, ways: Sequence[CallForm], seen: Observation) -> dict[str, list[Output]]:
     """The outputs by layout: those of one layout belong to one input; each is compared with all cases of it."""
-    sizes = result.sizes
+    B, T = result.sizes.B, result.sizes.T
     has_nan = any(t.is_floating_point() and bool(t.isnan().any()) for run in seen.runs for t in run.outputs)
-    finite = _run(subject, result, ways, finite=True) if has_nan else None
+    finite = _run(result, ways, finite=True).runs if has_nan else []
     outs: dict[str, list[Output]] = {}
     for i, (way, run) in enumerate(zip(ways, seen.runs, strict=False)):
-        for j, out in enumerate(way.outputs(run.outputs, sizes.B, sizes.T) if run.failed is None else ()):
-            clear = _clear(finite, i, j, way, sizes)
-            outs.setdefault(way.layout, []).append(Output(way, out.to(torch.float64), clear))
-    return outs
+        given = way.outputs(run.outputs, B, T) if run.failed is None else []
+        clear = way.outputs(finite[i].outputs, B, T) if i < len(finite) else []
+        pairs = zip_longest(given, clear[: len(given)])
+        outs.setdefault(way.layout, []).extend(Output(way, out.to(torch.float64), other) for out, other in pairs)
+    return {layout: of_layout for layout, of_layout in outs.items() if of_layout}
 
 
-def _is_simplified(subject: Subject, way: CallForm) -> bool:
-    """Is it, without weights, attention of x alone? Of q, k and v that come from elsewhere, scores are scaled."""
-    return sum(isinstance(one, str) for one in way.args) == 1 and "scaled" not in subject.described["name"].lower()
-
-
-def _clear(finite: Observation | None, i: int, j: int, way: CallForm, sizes: ProbeSizes) -> Tensor | None:
-    if finite is None or i >= len(finite.runs):
-        return None
-    outs = way.outputs(finite.runs[i].outputs, sizes.B, sizes.T)
-    return outs[j].to(torch.float64) if j < len(outs) and not bool(outs[j].isnan().any()) else None
-
-
-def _run(subject: Subject, result: Attempt, ways: Sequence[CallForm], finite: bool = False) -> Observation:
+def _run(result: Attempt, ways: Sequence[CallForm], finite: bool = False) -> Observation:
     """Run it in float64, or in float32 where it insists on that."""
-    calls = [way.as_json() for way in ways]
-    seen = subject.run(result.job(calls=calls, finite=finite), result.tensors)
+    forms = [way.as_json() for way in ways]
+    seen = result.subject.run(result.job(calls=forms, finite=finite), result.tensors)
     failed = "" if seen.failure is None else seen.failure.message.lower()
     is_about_dtype = any(word in failed for word in ("dtype", "float", "double", "scalar type"))
     if is_about_dtype and all(run.failed or not run.outputs for run in seen.runs):
-        again = subject.run(result.job(calls=calls, dtype="float32"), result.tensors)
+        again = result.subject.run(result.job(calls=forms, dtype="float32"), result.tensors)
         if any(not run.failed for run in again.runs):
             result.dtype = "float32"
             return again
     return seen
 
 
-def smallest_explanation(
-    result: Attempt, groups: Sequence[Group], tolerance: float, most: int, own: Sequence[Mistake] = ()
-) -> Experiment:
+def smallest_explanation(result: Attempt, groups: Sequence[Group], most: int = LARGEST) -> Experiment:
     """The experiment with the smallest explanation of any of its outputs."""
+    tolerance = TOLERANCE if result.dtype == "float64" else _LOW_PRECISION
 
-    def chosen(reading: Reading, case: Case, output: Output, variants: list[Variant] | None) -> Experiment:
-        known = {**vars(result), "failed": None}
-        return Experiment(**known, case=case, call=output.way, out=output.out, reading=reading, variants=variants)
+    def chosen(reading: Assignment, case: Case, output: Output, variants: list[Variant] | None) -> Experiment:
+        known = {**vars(result), "failed": None, "variants": variants}
+        return Experiment(**known, case=case, call=output.way, out=output.out, reading=reading)
 
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:
-            mistakes = (*own, *reading.mistakes)
+            mistakes = (*result.request.mistakes, *reading.mistakes)
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
             if matches:
@@ -375,16 +337,14 @@ def _is_clear(case: Case, output: Output, variant: Variant, tolerance: float) ->
     """Where NaN hides most of an output: is the explanation that of the output without NaN, too?"""
     if not bool(output.out.isnan().any()):
         return True
-    if output.clear is None:
+    if output.clear is None or bool(output.clear.isnan().any()):
         return not bool(output.out.isnan().all())
-    return any(same(one, output.clear, tolerance) for one in outputs(case, variant, FINITE))
+    return any(same(one, output.clear.to(torch.float64), tolerance) for one in outputs(case, variant, FINITE))
 
 
 def _shapes(seen: Observation, sizes: ProbeSizes) -> str:
-    outputs = [tuple(t.shape) for t in seen.runs[0].outputs][:2]
-    if not outputs:
+    shapes = " and ".join(str(tuple(t.shape)) for t in seen.runs[0].outputs[:2])
+    if not shapes:
         return "It returns no tensor; return the output, or a tuple that starts with it."
-    return (
-        f"It returns {' and '.join(map(str, outputs))} for x of {sizes.B} texts and {sizes.T} tokens; "
-        f"the output must be ({sizes.B}, {sizes.T}, width)."
-    )
+    must = f"the output must be ({sizes.B}, {sizes.T}, width)"
+    return f"It returns {shapes} for x of {sizes.B} texts and {sizes.T} tokens; {must}."

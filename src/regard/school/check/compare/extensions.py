@@ -19,38 +19,34 @@ from regard.mistakes.search import TOLERANCE, explanations_of_size, outputs, sam
 from regard.school.check.compare.call_forms import inputs
 from regard.school.check.compare.experiment import Experiment, Extension
 from regard.school.check.compare.parameters import InputNorm, find_norm
-from regard.school.check.compare.positions import angles, is_alibi, is_two_steps, is_usual
-from regard.school.check.learner_code.protocol import Observation, Recorded
-from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.protocol import Recorded
 from regard.school.check.learner_code.text_hints import names_positions, names_window
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
 
 _FUSED = "scaled_dot_product_attention"
 _PRODUCTS = ("matmul", "bmm", "einsum", "rmatmul", "baddbmm", _FUSED)
 _EPS = (1e-5, 1e-6, 1e-8, None)
+_BASE = 10000.0  # of the wavelengths of rotary positions
 
 
-def with_extension(result: Experiment, seen: Observation, source: str, causal: bool | None = None) -> Experiment:
+def with_extension(result: Experiment) -> Experiment:
     """The experiment explained as the formula with one extension, where that and at most one mistake explain it."""
     if result.is_explained or not result.case.projections or result.case.reads_pieces:
         return result
-    ways = list(_extensions(result, seen, source, causal))
-    for size, one in product((0, 1), ways):
+    for size, one in product((0, 1), list(_extensions(result, result.text))):
         if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.reading.mistakes):
             variants = [variant for _, variant in matches]
             return replace(result, case=one.case, out=one.out, variants=variants, extension=one)
     return result
 
 
-def is_same_for_another_text(subject: Subject, result: Experiment) -> bool:
+def is_same_for_another_text(result: Experiment) -> bool:
     """Does a bias or a window that was read from one text explain the output for another one, too?"""
-    case, call, first = result.case, result.call, result.tensors["x"]
-    is_window = result.extension is not None and result.extension.is_window
-    if case.bias is None and not (is_window and not call.mask):
+    case, first = result.case, result.tensors["x"]
+    if case.bias is None and (case.mask is None or result.call.mask):
         return True  # norms, rotations and residuals are known by their numbers
     x = first.flip(0, 1) * 0.9
-    seen = result.run(subject, inputs(x))
-    outs = call.outputs(seen.runs[0].outputs, len(x), x.shape[1]) if seen.failure is None else []
+    outs = result.outputs(result.run(tensors=inputs(x)))
     norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
     read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
     return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in outputs(read, result.first))
@@ -62,31 +58,30 @@ def _norm(result: Experiment) -> InputNorm | None:
     return find_norm(result.observation.contents, weights, result.tensors["x"].shape[-1])
 
 
-def _extensions(result: Experiment, seen: Observation, source: str, causal: bool | None) -> Iterator[Extension]:
-    calls = seen.forward
-    numbers = {i + seen.built: call.value for i, call in enumerate(calls)}
-    for base in _bases(result, causal):
+def _extensions(result: Experiment, source: str) -> Iterator[Extension]:
+    """On x and on the norm of x, with and without the mask of the future where nothing says which."""
+    calls, norm = result.seen.forward, _norm(result)
+    numbers = {i + result.seen.built: call.value for i, call in enumerate(calls)}
+    norms = [None] if norm is None or result.norm is not None else [None, norm]
+    for base in (case if norm is None else replace(case, x=norm(case.x)) for case in result.cases for norm in norms):
         yield from _residuals(result, base)
         try:
             steps = Formula().steps(base)
         except (RuntimeError, ValueError):
             continue
         for q, k in _compared(calls, numbers, base):
-            yield from _rotated(base, result.out, steps, q, k, source)
-            yield from _normed(base, result, steps, q, k)
+            keys = split(steps["keys"], base)
+            before = (steps["split"], keys if k.shape == keys.shape else share(keys, base))
+            read = replace(base, qkv=(merge(q, base), k.transpose(1, 2).flatten(2), steps["values"]))
+            if names_positions(source) and (turned := _rotation(before, (q, k))) is not None:
+                unknown = "" if is_usual(turned) else "by which angles, nothing here says"
+                what = "It rotates queries and keys by their positions (rotary positions)."
+                yield Extension(what, read, result.out, unknown)
+            if _are_normed(before, (q, k), result):
+                yield Extension("It normalises queries and keys.", read, result.out)
         for scores in _scores(calls, numbers, base, steps):
             yield from _biased(base, result.out, steps, scores, source)
             yield from _windowed(base, result, steps, scores, source)
-
-
-def _bases(result: Experiment, causal: bool | None) -> Iterator[Case]:
-    """The case with and without the mask of the future, on x and on the norm of x."""
-    case, norm = result.case, _norm(result)
-    both = causal is None and case.mask is None
-    for one in (case, replace(case, causal=not case.causal)) if both else (case,):
-        yield one
-        if norm is not None and result.norm is None:
-            yield replace(one, x=norm(one.x))
 
 
 def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:
@@ -134,36 +129,19 @@ def _as_heads(t: Tensor, case: Case) -> Tensor | None:
     return None
 
 
-def _with_heads(case: Case, steps: dict[str, Tensor], q: Tensor, k: Tensor) -> Case:
-    return replace(case, qkv=(merge(q, case), k.transpose(1, 2).flatten(2), steps["values"]))
+def _rotation(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> Tensor | None:
+    """The angles by which queries and keys were rotated alike; None where they were not."""
+    turned, also = map(angles, before, after)
+    if turned is None or also is None or also.shape != turned.shape or not bool((turned.abs() > 1e-6).any()):
+        return None
+    return turned if bool(((turned - also).cos() > 1 - 1e-9).all()) else None
 
 
-def _rotated(
-    case: Case, out: Tensor, steps: dict[str, Tensor], q: Tensor, k: Tensor, source: str
-) -> Iterator[Extension]:
-    if not names_positions(source):
-        return
-    keys = split(steps["keys"], case)
-    turned = angles(steps["split"], q)
-    if turned is None or not bool((turned.abs() > 1e-6).any()):
-        return
-    also = angles(keys if k.shape == keys.shape else share(keys, case), k)
-    if also is None or also.shape != turned.shape or not bool(((turned - also).cos() > 1 - 1e-9).all()):
-        return
-    unknown = "" if is_usual(turned) else "by which angles, nothing here says"
-    what = "It rotates queries and keys by their positions (rotary positions)."
-    yield Extension(what, _with_heads(case, steps, q, k), out, unknown)
-
-
-def _normed(case: Case, result: Experiment, steps: dict[str, Tensor], q: Tensor, k: Tensor) -> Iterator[Extension]:
-    keys = split(steps["keys"], case)
-    keys = keys if k.shape == keys.shape else share(keys, case)
-    if same(q, steps["split"]) or same(k, keys):
-        return
+def _are_normed(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor], result: Experiment) -> bool:
+    if any(map(same, after, before)):
+        return False
     vectors = [t for name, t in result.tensors.items() if name.startswith("state.") and t.dim() == 1]
-    is_normed = (any(same(one, t) for one in _norms(of, vectors)) for of, t in ((steps["split"], q), (keys, k)))
-    if all(is_normed):
-        yield Extension("It normalises queries and keys.", _with_heads(case, steps, q, k), result.out)
+    return all(any(same(one, t) for one in _norms(of, vectors)) for of, t in zip(before, after, strict=True))
 
 
 def _norms(t: Tensor, vectors: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -230,4 +208,66 @@ def _windowed(
     sizes = [value for name, value in result.observation.contents["attributes"].items() if names_window(name)]
     unknown = "" if size in sizes or size - 1 in sizes else "how many, nothing here says"
     what = f"A token sees only the last {size} tokens, a window."
-    yield Extension(what, replace(case, mask=visible), result.out, unknown, is_window=True)
+    yield Extension(what, replace(case, mask=visible), result.out, unknown)
+
+
+def angles(before: Tensor, after: Tensor) -> Tensor | None:
+    """The angles (T, pairs) by which vectors (B, H, T, D) were rotated in pairs of numbers; None where they were not.
+
+    Pairs are neighbours or stand half a vector apart; only the first numbers of a vector may be rotated.
+
+    >>> x = torch.tensor([[3.0, 4.0]]).view(1, 1, 1, 2)
+    >>> angles(x, torch.tensor([[-4.0, 3.0]]).view(1, 1, 1, 2)).item() == torch.pi / 2
+    True
+    """
+    D = before.shape[-1]
+    if before.shape != after.shape:
+        return None
+    for size in (D, D // 2, D // 4):
+        if size < 2 or size % 2 or not same(before[..., size:], after[..., size:]):
+            continue
+        for neighbours in (False, True):
+            a, b = (_pairs(t[..., :size], neighbours) for t in (before, after))
+            turned = b / a
+            angle = turned.angle()
+            if not bool(((turned.abs() - 1).abs() < TOLERANCE).all()):
+                continue
+            if bool(((angle - angle[:1, :1]).cos() > 1 - 1e-9).all()):
+                return angle[0, 0]
+    return None
+
+
+def _pairs(t: Tensor, neighbours: bool) -> Tensor:
+    pairs = t.unflatten(-1, (-1, 2)) if neighbours else t.unflatten(-1, (2, -1)).mT
+    return torch.view_as_complex(pairs.to(torch.float64).contiguous())
+
+
+def is_usual(turned: Tensor) -> bool:
+    """Are these the angles of rotary positions: position × 10000^(−pair / pairs)?"""
+    T, pairs = turned.shape
+    speeds = _BASE ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+    steps = torch.arange(T, dtype=torch.float64)[:, None]
+    from_first = turned - turned[:1]
+    return bool(((from_first - steps * speeds).cos() > 1 - 1e-9).all())
+
+
+def is_alibi(bias: Tensor, visible: Tensor) -> bool:
+    """Is a bias (H, T, T) that of ALiBi: −slope × distance, the slopes of the heads 2^(−8 h / H)?"""
+    H, T, _ = bias.shape
+    slopes = 2.0 ** (-8 * torch.arange(1, H + 1, dtype=torch.float64) / H)
+    place = torch.arange(T, dtype=torch.float64)
+    expected = -slopes[:, None, None] * (place[:, None] - place).abs()
+    return same(bias.masked_fill(~visible, 0.0), expected.masked_fill(~visible, 0.0), 1e-4)
+
+
+def is_two_steps(bias: Tensor, visible: Tensor) -> bool:
+    """Has a bias (H, T, T) one number before or on the diagonal and one after it, as a mask that was added?"""
+    places = [torch.ones_like(visible[0]).triu(offset) for offset in (0, 1)]
+
+    def is_one_number(numbers: Tensor) -> bool:
+        return len(numbers.unique()) < 2
+
+    return all(
+        any(is_one_number(one[seen & above]) and is_one_number(one[seen & ~above]) for above in places)
+        for one, seen in zip(bias, visible, strict=True)
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -16,29 +16,39 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.mistakes.formula import QKV, Projection
+from regard.mistakes.mistake import Mistake
+from regard.mistakes.search import MISTAKES
 from regard.school.check.learner_code.protocol import ModuleContents, ParameterFacts
 from regard.support import vocabulary as words
 
 APART = words.PROJECTIONS
 _PACKED = (*words.PACKED_PROJECTIONS, *words.PACKED_PROJECTIONS_TOO)
+_KEYS_AND_VALUES = ("to_kv", "kv", "kv_proj", "w_kv", "wkv", "key_value")
 _OUT = (*words.OUT_PROJECTIONS, *words.OUT_PROJECTIONS_TOO)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One way to read the parameters."""
+    """One way to read a layer: its projections, if it has any, and its number of heads."""
 
-    projections: Mapping[str, Projection]
-    used: frozenset[str]  # names of parameters
-    named: bool  # the learner's names say which is which
+    projections: Mapping[str, Projection] = field(default_factory=dict)
+    used: frozenset[str] = frozenset()  # names of parameters
+    num_heads: int = 1
+    named: bool = True  # the learner's names say which is which
     is_linear: bool = True  # the weights are nn.Linear's, whose orientation is known
     is_list: bool = False  # each head has its own projections, in a list
-    kv_heads: int | None = None
 
     @property
     def d_in(self) -> int:
         """The width that the projections read."""
         return self.projections["W_query"].weight.shape[1]
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """Mistakes that can be told apart: without names nobody knows which projection is which."""
+        if not self.named:
+            return tuple(m for m in MISTAKES if m.step != "project" or m.name == "embedding split before projection")
+        return MISTAKES if self.is_linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,14 @@ class _Stem:
 
     def read(self, transposed: bool) -> Projection:
         return Projection(self.weight.t() if transposed else self.weight, self.bias)
+
+    @property
+    def order(self) -> str:
+        """The order of queries, keys and values in a packed weight, as its name says it; "" where it does not."""
+        if "query_key_value" in self.name.lower():
+            return "qkv"
+        letters = "".join(re.findall("[qkv]", self.name.rpartition(".")[2].lower()))
+        return letters if sorted(letters) == ["k", "q", "v"] else ""
 
     def orientations(self, d_in: int | None = None) -> tuple[bool, ...]:
         """Is the weight (in, out)? Where neither type nor bias says it, both are tried, the likelier first."""
@@ -75,11 +93,12 @@ def assignments(
 ) -> list[Assignment]:
     """Every way to read the parameters as projections, the likeliest first."""
     stems = _stems([p for p in parameters if not p["is_mask"] and p["name"] in values], values)
+    reader = _Reader(stems, num_heads, d_in, kv_heads or num_heads)
     if names:
-        return list(_mapped(stems, names, num_heads, d_in, kv_heads))
-    result = [*_list_of_heads(stems, d_in), *_named(stems, num_heads, d_in, kv_heads)]
-    result += _stacked(parameters, values, stems, num_heads, d_in)
-    return result or list(_by_shape(stems, num_heads, d_in))
+        return list(reader.mapped(names))
+    stacked = [p["name"] for p in parameters if len(p["shape"]) == 3 and num_heads in p["shape"][:2]]
+    result = [*reader.list_of_heads(), *reader.named(), *reader.stacked(stacked, values)]
+    return result or list(reader.by_shape())
 
 
 def _stems(parameters: Sequence[ParameterFacts], values: Mapping[str, Tensor]) -> list[_Stem]:
@@ -132,211 +151,176 @@ def _row(names: Iterable[str]) -> tuple[str, ...] | None:
     return next((tuple(kinds[letter] for letter in "qkv") for kinds in alike.values() if len(kinds) == 3), None)
 
 
-def _mapped(
-    stems: Sequence[_Stem], names: Mapping[str, str], num_heads: int, d_in: int | None, kv_heads: int | None
-) -> Iterator[Assignment]:
-    """As the learner says which is which."""
-    by_name = {stem.name: stem for stem in stems}
-    missing = [n for n in names.values() if n.removesuffix(".weight") not in by_name]
-    if missing:
-        raise ValueError(f"no weight is called {', '.join(missing)}; there are {', '.join(by_name) or 'none'}")
-    chosen = {ours: by_name[theirs.removesuffix(".weight")] for ours, theirs in names.items()}
-    if wrong := set(chosen) - {*QKV, "qkv", "out_proj"}:
-        raise ValueError(f"names are W_query, W_key, W_value or qkv, and out_proj; not {', '.join(sorted(wrong))}")
-    if "qkv" in chosen:
-        yield from _packed(chosen["qkv"], chosen.get("out_proj"), num_heads, d_in, kv_heads)
-    elif all(one in chosen for one in QKV):
-        yield from _apart([chosen[one] for one in QKV], chosen.get("out_proj"), d_in, named=True)
-    else:
-        raise ValueError(f"names give {', '.join(chosen)}; give W_query, W_key and W_value, or qkv")
+@dataclass(frozen=True)
+class _Reader:
+    """The weights of a layer, and what is known of its sizes. Each method is a way to read them, or several."""
 
+    stems: Sequence[_Stem]
+    num_heads: int
+    d_in: int | None
+    kv_heads: int
 
-def _named(stems: Sequence[_Stem], num_heads: int, d_in: int | None, kv_heads: int | None) -> Iterator[Assignment]:
-    by_name = {stem.name.lower(): stem for stem in stems}
-    last = {re.sub(r"\.\d+$", "", stem.name).rpartition(".")[2].lower(): stem for stem in stems}
-    for names in (by_name, last):
-        if row := _row(names):
-            qkv = [names[n] for n in row]
-            yield from _apart(qkv, _out(stems, names, qkv), d_in, named=True)
-            return
-        for n in _PACKED:
-            if n in names and max(names[n].weight.shape) > min(names[n].weight.shape):
-                yield from _packed(names[n], _out(stems, names, [names[n]]), num_heads, d_in, kv_heads)
+    def mapped(self, names: Mapping[str, str]) -> Iterator[Assignment]:
+        """As the learner says which is which."""
+        by_name = {stem.name: stem for stem in self.stems}
+        missing = [n for n in names.values() if n.removesuffix(".weight") not in by_name]
+        if missing:
+            raise ValueError(f"no weight is called {', '.join(missing)}; there are {', '.join(by_name) or 'none'}")
+        chosen = {ours: by_name[theirs.removesuffix(".weight")] for ours, theirs in names.items()}
+        if wrong := set(chosen) - {*QKV, "qkv", "out_proj"}:
+            raise ValueError(f"names are W_query, W_key, W_value or qkv, and out_proj; not {', '.join(sorted(wrong))}")
+        if "qkv" in chosen:
+            yield from self._packed(chosen["qkv"], chosen.get("out_proj"))
+        elif all(one in chosen for one in QKV):
+            yield from self._apart([[chosen[one]] for one in QKV], chosen.get("out_proj"))
+        else:
+            raise ValueError(f"names give {', '.join(chosen)}; give W_query, W_key and W_value, or qkv")
+
+    def named(self) -> Iterator[Assignment]:
+        """By the names that people give them: each apart, packed in one, or keys and values in one."""
+        by_name = {stem.name.lower(): stem for stem in self.stems}
+        last = {re.sub(r"\.\d+$", "", stem.name).rpartition(".")[2].lower(): stem for stem in self.stems}
+        for names in (by_name, last):
+            if row := _row(names):
+                qkv = [names[n] for n in row]
+                yield from self._apart([[stem] for stem in qkv], self._out(names, qkv))
                 return
-        q = next((names[row[0]] for row in APART if row[0] in names), None)
-        kv = next((names[n] for n in ("to_kv", "kv", "kv_proj", "w_kv", "wkv", "key_value") if n in names), None)
-        if q is not None and kv is not None:
-            yield from _halves(q, kv, _out(stems, names, [q, kv]), d_in)
+            for n in _PACKED:
+                if n in names and max(names[n].weight.shape) > min(names[n].weight.shape):
+                    yield from self._packed(names[n], self._out(names, [names[n]]))
+                    return
+            q = next((names[row[0]] for row in APART if row[0] in names), None)
+            kv = next((names[n] for n in _KEYS_AND_VALUES if n in names), None)
+            if q is not None and kv is not None:
+                yield from self._halves(q, kv, self._out(names, [q, kv]))
+                return
+
+    def list_of_heads(self) -> Iterator[Assignment]:
+        """Heads in a list, heads.0.W_query …, or lists of projections, W_query.0 …: the rows of head 0, then of 1."""
+        groups: dict[str, dict[int, dict[str, _Stem]]] = {}  # by number, and by the last part of the name
+        for stem in self.stems:
+            if match := re.fullmatch(r"(.*?)\.?(\d+)\.(.+)", stem.name):
+                group, number, name = match[1], match[2], match[3]
+            elif match := re.fullmatch(r"(.+)\.(\d+)", stem.name):
+                group, number, name = "", match[2], match[1]
+            else:
+                continue
+            groups.setdefault(group, {}).setdefault(int(number), {})[name.rpartition(".")[2].lower()] = stem
+        for heads in groups.values():
+            row = _row(set.intersection(*(set(head) for head in heads.values())))
+            if row is None or sorted(heads) != list(range(len(heads))):
+                continue
+            apart = [[heads[i][n] for i in range(len(heads))] for n in row]  # queries, keys and values of every head
+            yield from self._apart(
+                apart, self._rest([stem for part in apart for stem in part]), num_heads=len(heads), is_list=True
+            )
             return
 
+    def stacked(self, names: Sequence[str], values: Mapping[str, Tensor]) -> Iterator[Assignment]:
+        """Weights of all heads in one parameter of three axes: (heads, in, out), (heads, out, in), (in, heads, out)."""
+        if len(names) < 3:
+            return
+        last = {name.rpartition(".")[2].lower(): name for name in names}
+        row = _row(last)
+        qkv = [last[n] for n in row] if row else list(names[:3])
+        over = [name for name in names if name not in qkv]
+        biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in names}
+        out = self._rest([stem for stem in self.stems if any(stem.weight is bias for bias in biases.values())])
+        options: dict[str, Any] = {"num_heads": self.num_heads, "named": row is not None, "is_linear": False}
+        for parts in self._unstacked([Projection(values[name], biases[name]) for name in qkv]):
+            projections = dict(zip(QKV, parts, strict=True))
+            if len(over) == 1 and len(values[over[0]]) == self.num_heads:  # (heads, D, E), summed over the heads
+                joined = Projection(values[over[0]].flatten(0, 1).t(), biases[over[0]])
+                yield Assignment({**projections, "out_proj": joined}, frozenset(names), **options)
+            else:
+                yield from self._with_out(projections, frozenset(qkv), out, **options)
 
-def _out(stems: Sequence[_Stem], names: Mapping[str, _Stem], used: Sequence[_Stem]) -> _Stem | None:
-    """The output projection: by its name, or the only weight that is left."""
-    rest = [stem for stem in stems if stem not in used]
-    by_name = next((names[n] for n in _OUT if n in names and names[n] in rest), None)
-    return by_name or _only(rest)
+    def _unstacked(self, stacked: Sequence[Projection]) -> Iterator[list[Projection]]:
+        """Weights of three axes, with their biases, as (heads × out, in), in each way that their shapes allow."""
+        for axes in ((0, 2, 1), (0, 1, 2), (1, 2, 0)):
+            if stacked[0].weight.shape[axes[0]] == self.num_heads:
+                weights = [one.weight.permute(axes).flatten(0, 1) for one in stacked]
+                biases = [None if one.bias is None else one.bias.flatten() for one in stacked]
+                rows, columns = weights[0].shape
+                if columns == (self.d_in or columns) and all(bias is None or len(bias) == rows for bias in biases):
+                    yield list(map(Projection, weights, biases))
 
+    def by_shape(self) -> Iterator[Assignment]:
+        """Three weights that read x, in every order, and a fourth for the output; or one of three times the width."""
+        stems = self.stems
+        packed = [stem for stem in stems if max(stem.weight.shape) == 3 * min(stem.weight.shape)]
+        if len(packed) == 1 and len(stems) <= 2:
+            yield from replace(self, kv_heads=self.num_heads)._packed(packed[0], self._rest(packed))
+        if 3 <= len(stems) <= 4:
+            for order in permutations(stems, 3):
+                yield from self._apart([[stem] for stem in order], self._rest(order), named=False)
 
-def _with_out(
-    projections: Mapping[str, Projection], used: frozenset[str], out: _Stem | None, **options: Any
-) -> Iterator[Assignment]:
-    """The assignment with the output projection, in each of its orientations."""
-    if out is None:
-        yield Assignment(projections, used, **options)
-        return
-    for transposed in out.orientations(len(projections["W_query"].weight)):
-        yield Assignment({**projections, "out_proj": out.read(transposed)}, used | out.names, **options)
+    def _rest(self, used: Sequence[_Stem]) -> _Stem | None:
+        """The only weight that is left."""
+        rest = [stem for stem in self.stems if stem not in used]
+        return rest[0] if len(rest) == 1 else None
 
+    def _out(self, names: Mapping[str, _Stem], used: Sequence[_Stem]) -> _Stem | None:
+        """The output projection: by its name, or the only weight that is left."""
+        by_name = (names[n] for n in _OUT if n in names and names[n] not in used)
+        return next(by_name, None) or self._rest(used)
 
-def _apart(qkv: Sequence[_Stem], out: _Stem | None, d_in: int | None, named: bool) -> Iterator[Assignment]:
-    used = frozenset[str]().union(*(stem.names for stem in qkv))
-    for transposed in qkv[0].orientations(d_in):
-        projections = {name: stem.read(transposed) for name, stem in zip(QKV, qkv, strict=True)}
-        if len({p.weight.shape[1] for p in projections.values()}) > 1:
-            continue
-        is_linear = all(stem.transposed is False for stem in qkv)
-        yield from _with_out(projections, used, out, named=named, is_linear=is_linear)
+    def _with_out(
+        self, projections: Mapping[str, Projection], used: frozenset[str], out: _Stem | None, **options: Any
+    ) -> Iterator[Assignment]:
+        """The assignment with the output projection, in each of its orientations."""
+        options = {"num_heads": self.num_heads, **options}
+        if out is None:
+            yield Assignment(projections, used, **options)
+            return
+        for transposed in out.orientations(len(projections["W_query"].weight)):
+            yield Assignment({**projections, "out_proj": out.read(transposed)}, used | out.names, **options)
 
+    def _apart(self, qkv: Sequence[Sequence[_Stem]], out: _Stem | None, **options: Any) -> Iterator[Assignment]:
+        """Queries, keys and values apart: each in one weight, or in one for each head."""
+        stems = [stem for part in qkv for stem in part]
+        used = frozenset[str]().union(*(stem.names for stem in stems))
+        options["is_linear"] = all(stem.transposed is False for stem in stems)
+        for transposed in stems[0].orientations(self.d_in):
+            joined = [_joined([stem.read(transposed) for stem in part]) for part in qkv]
+            if len({one.weight.shape[1] for one in joined}) == 1:
+                yield from self._with_out(dict(zip(QKV, joined, strict=True)), used, out, **options)
 
-def _halves(q: _Stem, kv: _Stem, out: _Stem | None, d_in: int | None) -> Iterator[Assignment]:
-    """Queries apart, keys and values in one weight."""
-    for transposed in q.orientations(d_in):
-        weight, bias = kv.read(transposed)
-        halves = map(Projection, weight.chunk(2), (None, None) if bias is None else bias.chunk(2))
-        projections = dict(zip(QKV, (q.read(transposed), *halves), strict=True))
-        if len({p.weight.shape[1] for p in projections.values()}) == 1:
-            yield from _with_out(projections, q.names | kv.names, out, named=True)
+    def _halves(self, q: _Stem, kv: _Stem, out: _Stem | None) -> Iterator[Assignment]:
+        """Queries apart, keys and values in one weight."""
+        for transposed in q.orientations(self.d_in):
+            weight, bias = kv.read(transposed)
+            halves = map(Projection, weight.chunk(2), (None, None) if bias is None else bias.chunk(2))
+            projections = dict(zip(QKV, (q.read(transposed), *halves), strict=True))
+            if len({p.weight.shape[1] for p in projections.values()}) == 1:
+                yield from self._with_out(projections, q.names | kv.names, out)
 
-
-def _packed(
-    stem: _Stem, out: _Stem | None, num_heads: int, d_in: int | None, kv_heads: int | None
-) -> Iterator[Assignment]:
-    """One weight for all three: in the order of its name, or where that says none, in any order; or head by head."""
-    letters = "".join(re.findall("[qkv]", stem.name.rpartition(".")[2].lower()))
-    order = letters if sorted(letters) == ["k", "q", "v"] else ""
-    if "query_key_value" in stem.name.lower():
-        order = "qkv"
-    for transposed in stem.orientations(d_in):
-        weight, bias = stem.read(transposed)
-        rows, kv = len(weight), kv_heads or num_heads
-        if rows % (num_heads + 2 * kv):
-            continue
-        D = rows // (num_heads + 2 * kv)
+    def _packed(self, stem: _Stem, out: _Stem | None) -> Iterator[Assignment]:
+        """One weight for all: in the order of its name, or where that says none, in any order; or head by head."""
+        H, kv, order = self.num_heads, self.kv_heads, stem.order
         orders = [order] if order else ["".join(letters) for letters in permutations("qkv")]
-        for one in orders if kv == num_heads else ["qkv"]:
-            sizes = [(num_heads if letter == "q" else kv) * D for letter in one]
-            yield from _unpacked(stem, out, weight.split(sizes), None if bias is None else bias.split(sizes), one)
-        if kv == num_heads:
-            apart = weight.unflatten(0, (num_heads, 3, D)).transpose(0, 1).flatten(1, 2).unbind()
-            biases = None if bias is None else bias.unflatten(0, (num_heads, 3, D)).transpose(0, 1).flatten(1).unbind()
-            yield from _unpacked(stem, out, apart, biases, order or "qkv")
-
-
-def _unpacked(
-    stem: _Stem, out: _Stem | None, weights: Sequence[Tensor], biases: Sequence[Tensor] | None, order: str
-) -> Iterator[Assignment]:
-    parts = dict(zip(order, map(Projection, weights, biases or (None, None, None)), strict=True))
-    projections = {name: parts[letter] for name, letter in zip(QKV, "qkv", strict=True)}
-    yield from _with_out(projections, stem.names, out, named=True, is_linear=stem.transposed is False)
-
-
-def _list_of_heads(stems: Sequence[_Stem], d_in: int | None) -> Iterator[Assignment]:
-    """Heads in a list, heads.0.W_query …, or lists of projections, W_query.0 …: the rows of head 0, then of head 1."""
-    for heads in _numbered(stems):
-        row = _row(set.intersection(*(set(head) for head in heads.values())))
-        if row is None or sorted(heads) != list(range(len(heads))):
-            continue
-        apart = [[heads[i][n] for i in range(len(heads))] for n in row]  # queries, keys and values of every head
-        inside = [stem for part in apart for stem in part]
-        rest = [stem for stem in stems if stem not in inside]
-        used = frozenset[str]().union(*(stem.names for stem in inside))
-        is_linear = inside[0].transposed is False
-        for transposed in inside[0].orientations(d_in):
-            joined = [_joined([stem.read(transposed) for stem in part]) for part in apart]
-            projections = dict(zip(QKV, joined, strict=True))
-            options = {"named": True, "is_linear": is_linear, "is_list": True, "kv_heads": len(heads)}
-            yield from _with_out(projections, used, _only(rest), **options)
-        return
-
-
-def _numbered(stems: Sequence[_Stem]) -> Iterable[dict[int, dict[str, _Stem]]]:
-    """Projections with a number in their names: by number, and by the last part of the name."""
-    groups: dict[str, dict[int, dict[str, _Stem]]] = {}
-    for stem in stems:
-        if match := re.fullmatch(r"(.*?)\.?(\d+)\.(.+)", stem.name):
-            groups.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3].rpartition(".")[2].lower()] = stem
-        elif match := re.fullmatch(r"(.+)\.(\d+)", stem.name):
-            groups.setdefault("", {}).setdefault(int(match[2]), {})[match[1].rpartition(".")[2].lower()] = stem
-    return groups.values()
+        for transposed in stem.orientations(self.d_in):
+            packed = stem.read(transposed)
+            D, rest = divmod(len(packed.weight), H + 2 * kv)
+            if rest:
+                continue
+            ways: list[Any] = [(one, *packed) for one in (orders if kv == H else ["qkv"])]
+            if kv == H:  # all of head 0, then all of head 1
+                by_part = [t if t is None else t.unflatten(0, (H, 3, D)).transpose(0, 1).flatten(0, 2) for t in packed]
+                ways.append((order or "qkv", *by_part))
+            for one, weight, bias in ways:
+                sizes = [(H if letter == "q" else kv) * D for letter in one]
+                biases = (None, None, None) if bias is None else bias.split(sizes)
+                parts = dict(zip(one, map(Projection, weight.split(sizes), biases), strict=True))
+                projections = {name: parts[letter] for name, letter in zip(QKV, "qkv", strict=True)}
+                yield from self._with_out(projections, stem.names, out, is_linear=stem.transposed is False)
 
 
 def _joined(heads: Sequence[Projection]) -> Projection:
     """The projections of all heads as one."""
     biases = [head.bias for head in heads if head.bias is not None]
-    return Projection(
-        torch.cat([head.weight for head in heads]), torch.cat(biases) if len(biases) == len(heads) else None
-    )
-
-
-def _only(stems: Sequence[_Stem]) -> _Stem | None:
-    return stems[0] if len(stems) == 1 else None
-
-
-def _stacked(
-    parameters: Sequence[ParameterFacts],
-    values: Mapping[str, Tensor],
-    stems: Sequence[_Stem],
-    num_heads: int,
-    d_in: int | None,
-) -> Iterator[Assignment]:
-    """Weights of all heads in one parameter of three axes: (heads, in, out), (heads, out, in) or (in, heads, out)."""
-    stacked = [p["name"] for p in parameters if len(p["shape"]) == 3 and num_heads in p["shape"][:2]]
-    if len(stacked) < 3:
-        return
-    names = {name.rpartition(".")[2].lower(): name for name in stacked}
-    row = _row(names)
-    qkv = [names[n] for n in row] if row else stacked[:3]
-    over = [name for name in stacked if name not in qkv]
-    biases = {name: next((values[n] for n in _bias_names(name) if n in values), None) for name in stacked}
-    out = _only([stem for stem in stems if not any(stem.weight is bias for bias in biases.values())])
-    options = {"named": row is not None, "is_linear": False}
-    for parts in _unstacked([(values[name], biases[name]) for name in qkv], num_heads, d_in):
-        projections = dict(zip(QKV, parts, strict=True))
-        if len(over) == 1 and len(values[over[0]]) == num_heads:  # (heads, D, E), summed over the heads
-            joined = Projection(values[over[0]].flatten(0, 1).t(), biases[over[0]])
-            yield Assignment({**projections, "out_proj": joined}, frozenset(stacked), **options)
-        else:
-            yield from _with_out(projections, frozenset(qkv), out, **options)
-
-
-def _unstacked(
-    stacked: Sequence[tuple[Tensor, Tensor | None]], num_heads: int, d_in: int | None
-) -> Iterator[list[Projection]]:
-    """Weights of three axes, with their biases, as (heads × out, in), in each way that their shapes allow."""
-    shape = stacked[0][0].shape
-    ways = [(0, 2, 1), (0, 1, 2)] if shape[0] == num_heads else []
-    ways += [(1, 2, 0)] if shape[1] == num_heads else []
-    for axes in ways:
-        parts = [
-            Projection(weight.permute(axes).flatten(0, 1), None if bias is None else bias.flatten())
-            for weight, bias in stacked
-        ]
-        rows, columns = parts[0].weight.shape
-        if columns == (d_in or columns) and all(part.bias is None or len(part.bias) == rows for part in parts):
-            yield parts
-
-
-def _by_shape(stems: Sequence[_Stem], num_heads: int, d_in: int | None) -> Iterator[Assignment]:
-    """Three weights that read x, in every order, and a fourth for the output; or one of three times the width."""
-    packed = [stem for stem in stems if max(stem.weight.shape) == 3 * min(stem.weight.shape)]
-    if len(packed) == 1 and len(stems) <= 2:
-        rest = [stem for stem in stems if stem is not packed[0]]
-        yield from _packed(packed[0], _only(rest), num_heads, d_in, None)
-    if not 3 <= len(stems) <= 4:
-        return
-    for order in permutations(range(len(stems)), 3):
-        rest = [stem for i, stem in enumerate(stems) if i not in order]
-        yield from _apart([stems[i] for i in order], _only(rest), d_in, named=False)
+    weight = torch.cat([head.weight for head in heads])
+    return Projection(weight, torch.cat(biases) if len(biases) == len(heads) else None)
 
 
 class InputNorm(NamedTuple):

@@ -10,23 +10,20 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import Case, merge, split
-from regard.mistakes.masking import MISTAKES as MASKING
-from regard.mistakes.merging import MISTAKES as MERGING
-from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import same
-from regard.mistakes.splitting import MISTAKES as SPLITTING
-from regard.school.check.compare.call_forms import causal_mask
+from regard.mistakes.search import MISTAKES, same
+from regard.school.check.compare.call_forms import causal_mask, random_tensor
 from regard.school.check.compare.constructor_arguments import HEADS, OTHERS, ProbeSizes
-from regard.school.check.learner_code.protocol import DriverJob, Run
-from regard.school.check.learner_code.subject import Subject
-from regard.school.check.verdict import Example, Finding, KnownMistake, Verdict, known, simulated
+from regard.school.check.learner_code.protocol import Run
+from regard.school.check.learner_code.subject import Subject, run_function
+from regard.school.check.verdict import Example, Finding, Verdict, known, simulated
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden
 from regard.support.vocabulary import HEAD_DIM
 
+Found = tuple[list[Finding], list[str]]  # and notes
 _ROWS_WHY = "The weights of one query are shares of its attention: every row sums to 1."
 _SOFTMAX = "torch.softmax(scores, dim=-1)"
 # What people write for softmax: the mistake, what it computes, and what is said of it.
-_WRONG: tuple[tuple[KnownMistake, Callable[[Tensor], Tensor], str], ...] = (
+_WRONG: tuple[tuple[Finding, Callable[[Tensor], Tensor], str], ...] = (
     (
         known("softmax over the queries", _ROWS_WHY, _SOFTMAX, "weights"),
         lambda t: t.softmax(0),
@@ -39,7 +36,7 @@ _WRONG: tuple[tuple[KnownMistake, Callable[[Tensor], Tensor], str], ...] = (
     ),
     (
         known("no normalisation", _ROWS_WHY, _SOFTMAX, "weights"),
-        lambda t: t.exp(),
+        torch.exp,
         "The exponentials are not divided by their sum.",
     ),
 )
@@ -54,18 +51,19 @@ OVERFLOW = known(
 
 def check_small(subject: Subject, kind: str, sizes: ProbeSizes, seed: int = 0) -> Verdict:
     """Check one of the small functions at these sizes and, if it is right there, at others."""
-    check = {"softmax": _softmax, "mask": _mask, "split": _split, "merge": _merge}[kind]
-    verdict = check(subject, sizes, seed)
+    task, check = _KINDS[kind]
+    verdict = Verdict(subject.described["name"], task)
+    verdict.findings, verdict.notes = check(subject, sizes, seed)
     if not verdict.is_right:
         return verdict
-    other = check(subject, OTHERS[0], seed)
-    if other.is_right:
-        return verdict
-    says = f"It is right for {_sizes_text(kind, sizes)}, and not for {_sizes_text(kind, OTHERS[0])}. "
-    other.findings = [
-        one if one.name else replace(one, name="hard-coded sizes", says=says + one.says) for one in other.findings
-    ]
-    return other
+    elsewhere, _ = check(subject, OTHERS[0], seed)
+    if any(not one.is_warning for one in elsewhere):
+        says = f"It is right for {_sizes_text(kind, sizes)}, and not for {_sizes_text(kind, OTHERS[0])}. "
+        verdict.notes = []
+        verdict.findings = [
+            one if one.name else replace(one, name="hard-coded sizes", says=says + one.says) for one in elsewhere
+        ]
+    return verdict
 
 
 def _sizes_text(kind: str, sizes: ProbeSizes) -> str:
@@ -73,32 +71,21 @@ def _sizes_text(kind: str, sizes: ProbeSizes) -> str:
     return f"{sizes.T} tokens{heads}"
 
 
-def _random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def _run(subject: Subject, tensors: dict[str, Tensor], calls: Sequence[Sequence[Any]]) -> list[Run]:
-    """Call it with each of these lists of arguments; with arrays where it does not take tensors."""
-    job: DriverJob = {"calls": [{"args": list(args)} for args in calls]}
-    seen = subject.run(job, tensors)
-    if all(run.failed for run in seen.runs):
-        again = subject.run({**job, "numpy": True}, tensors)
-        seen = seen if all(run.failed for run in again.runs) else again
-    return seen.runs
+    """Call it with each of these lists of arguments."""
+    return run_function(subject, {"calls": [{"args": list(args)} for args in calls]}, tensors).runs
 
 
-def _failed(verdict: Verdict, runs: Sequence[Run]) -> Verdict:
-    verdict.findings = [Finding("", "It returns no tensor; return the result.")]
+def _failed(runs: Sequence[Run]) -> Found:
     if failed := next((run.failed for run in runs if run.failed), None):
         message = failed.message.strip().split("\n")[0]
-        verdict.findings = [Finding("", f"It fails: {failed.type}: {message}.", line=failed.line)]
-    return verdict
+        return [Finding("", f"It fails: {failed.type}: {message}.", line=failed.line)], []
+    return [Finding("", "It returns no tensor; return the result.")], []
 
 
-def _unknown(verdict: Verdict, about: str, seen: Tensor, expected: Tensor) -> Verdict:
+def _unknown(about: str, seen: Tensor, expected: Tensor) -> Found:
     says = f"It computes something else: its result has shape {tuple(seen.shape)}, expected {tuple(expected.shape)}."
-    verdict.findings = [Finding("", says, step=about, example=_example(about, seen, expected))]
-    return verdict
+    return [Finding("", says, step=about, example=_example(about, seen, expected))], []
 
 
 def _example(about: str, seen: Tensor, expected: Tensor) -> Example:
@@ -106,60 +93,55 @@ def _example(about: str, seen: Tensor, expected: Tensor) -> Example:
     return Example(about, rows[0].to(torch.float64), rows[1].to(torch.float64))
 
 
-def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = Verdict(subject.described["name"], "softmax over the last axis")
-    x = _random(seed, sizes.num_heads, sizes.T) * 2
+def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
+    x = random_tensor(seed, sizes.num_heads, sizes.T) * 2
     arguments = subject.described["call"]
     more = [{"value": -1}] if len(arguments) > 1 and arguments[1]["required"] else []
     tensors = {"x": x, "row": x[0].clone(), "large": x[0] * 1000}
     runs = _run(subject, tensors, [[name, *more] for name in tensors])
     out, row, large = (None if run.failed or not run.outputs else run.outputs[0] for run in runs)
     if out is None and row is None:
-        return _failed(verdict, runs)
+        return _failed(runs)
     expected, about = x.softmax(-1), f"softmax of {len(x)} rows"
     if out is not None and not same(out, expected):
         for mistake, act, says in _WRONG:
             if same(out, act(x)):
-                verdict.findings = [mistake.found(says, example=Example(about, out, expected))]
-                return verdict
-        return _unknown(verdict, about, out, expected)
+                return [mistake.found(says, example=Example(about, out, expected))], []
+        return _unknown(about, out, expected)
     if out is None and row is not None and not same(row, expected[0]):
-        return _unknown(verdict, f"softmax of {sizes.T} numbers", row, expected[0])
+        return _unknown(f"softmax of {sizes.T} numbers", row, expected[0])
     if large is None or not bool(large.isfinite().all()):
         says = "For numbers around 1000 the result is NaN: exp(1000) is too large for any floating-point type."
-        verdict.findings = [OVERFLOW.found(says)]
-    return verdict
+        return [OVERFLOW.found(says)], []
+    return [], []
 
 
-def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict, T = Verdict(subject.described["name"], "a causal mask"), sizes.T
+def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
+    T, right = sizes.T, causal_mask(sizes.T)
     runs = _run(subject, {}, [[{"value": T}]])
     if runs[0].failed:
-        return _failed(verdict, runs)
+        return _failed(runs)
     if not runs[0].outputs:
-        return _unknown(verdict, "mask", torch.zeros(1, 1), torch.ones(1, 1))
-    seen, right = runs[0].outputs[0].squeeze(), causal_mask(T)
+        return _unknown("mask", torch.zeros(1, 1), torch.ones(1, 1))
+    seen = runs[0].outputs[0].squeeze()
     if seen.shape != right.shape or not _is_mask(seen):
-        return _unknown(verdict, f"mask for {T} tokens", seen, right)
+        return _unknown(f"mask for {T} tokens", seen, right)
     is_added = not bool(seen.to(torch.float64).isfinite().all())
     shown = seen == 0 if is_added else seen != 0
     if torch.equal(shown, right) or torch.equal(~shown, right):
         meaning = "may attend" if torch.equal(shown, right) else "hidden"
         added = "Added to the scores: 0 = may attend, −∞ = hidden."
-        verdict.notes.append(added if is_added else f"True or 1 = {meaning}.")
-        return verdict
+        return [], [added if is_added else f"True or 1 = {meaning}."]
     case = Case(torch.zeros(1, T, 1), causal=True)
     # A mask alone does not say whether True is hidden: the diagonal on the wrong side is the mistake of both readings.
-    for mistake in sorted(MASKING, key=lambda one: not one.name.startswith("mask off by one")):
+    for mistake in sorted(MISTAKES, key=lambda one: not one.name.startswith("mask off by one")):
         if mistake.step != "see" or not mistake.applies(case):
             continue
         wrong = mistake.act(case)
         if torch.equal(shown, wrong) or torch.equal(~shown, wrong):
             example = Example(f"mask for {T} tokens, 1 = may attend", wrong.to(torch.float64), right.to(torch.float64))
-            found = simulated(mistake, case, example=example)
-            verdict.findings = [replace(found, fix="torch.ones(T, T).tril()")]
-            return verdict
-    return _unknown(verdict, f"mask for {T} tokens", seen, right)
+            return [replace(simulated(mistake, case, example=example), fix="torch.ones(T, T).tril()")], []
+    return _unknown(f"mask for {T} tokens", seen, right)
 
 
 def _is_mask(seen: Tensor) -> bool:
@@ -170,49 +152,38 @@ def _is_mask(seen: Tensor) -> bool:
     return bool(((values == 0) | (values == 1)).all() or ((values == 0) | is_hidden(values, HIDES_IN_EXAMPLE)).all())
 
 
-def _arguments(subject: Subject, sizes: ProbeSizes) -> list[Any]:
-    """x, and numbers for arguments called num_heads or head_dim."""
-    values = {**dict.fromkeys(HEADS, sizes.num_heads), **dict.fromkeys(HEAD_DIM, sizes.head_dim)}
-    named = [p for p in subject.described["call"][1:] if p["required"]]
-    return ["x", *({"value": values.get(p["name"], sizes.num_heads)} for p in named)]
+def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
+    return _compared(subject, sizes, random_tensor(seed, sizes.B, sizes.T, sizes.width), split)
 
 
-def _split(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = Verdict(subject.described["name"], "splitting (B, T, H·D) into heads")
-    x = _random(seed, sizes.B, sizes.T, sizes.width)
-    case = Case(x, num_heads=sizes.num_heads)
-    return _compared(verdict, subject, sizes, (x, case), split, SPLITTING)
+def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
+    context = random_tensor(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
+    return _compared(subject, sizes, context, merge)
 
 
-def _merge(subject: Subject, sizes: ProbeSizes, seed: int) -> Verdict:
-    verdict = Verdict(subject.described["name"], "joining heads to (B, T, H·D)")
-    context = _random(seed, sizes.B, sizes.num_heads, sizes.T, sizes.head_dim)
+def _compared(subject: Subject, sizes: ProbeSizes, x: Tensor, right: Callable[[Tensor, Case], Tensor]) -> Found:
+    """Of a function of one tensor, and of numbers such as num_heads or head_dim: the mistake that gives its result."""
     case = Case(torch.zeros(sizes.B, sizes.T, sizes.width), num_heads=sizes.num_heads)
-    return _compared(verdict, subject, sizes, (context, case), merge, MERGING)
-
-
-def _compared(
-    verdict: Verdict,
-    subject: Subject,
-    sizes: ProbeSizes,
-    given: tuple[Tensor, Case],
-    right: Callable[[Tensor, Case], Tensor],
-    mistakes: Sequence[Mistake],
-) -> Verdict:
-    """The verdict on a function of one tensor: right, or the mistake that gives its result."""
-    (x, case), step = given, right.__name__
-    runs = _run(subject, {"x": x}, [_arguments(subject, sizes)])
+    values = {**dict.fromkeys(HEADS, sizes.num_heads), **dict.fromkeys(HEAD_DIM, sizes.head_dim)}
+    named = [p["name"] for p in subject.described["call"][1:] if p["required"]]
+    runs = _run(subject, {"x": x}, [["x", *({"value": values.get(name, sizes.num_heads)} for name in named)]])
     if runs[0].failed or not runs[0].outputs:
-        return _failed(verdict, runs)
-    seen, expected = runs[0].outputs[0], right(x, case)
+        return _failed(runs)
+    seen, expected, step = runs[0].outputs[0], right(x, case), right.__name__
     if same(seen, expected):
-        return verdict
+        return [], []
     if step == "split" and same(seen, expected.transpose(1, 2)):
-        verdict.notes.append("The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2).")
-        return verdict
-    for mistake in mistakes:
+        return [], ["The result is (B, T, H, D): put the heads before the tokens later, by transpose(1, 2)."]
+    for mistake in MISTAKES:
         if mistake.step == step and mistake.applies(case) and same(mistake.act(x, case), seen):
             example = _example(f"{mistake.shows}, the first 3 rows", seen, expected)
-            verdict.findings = [simulated(mistake, case, example=example)]
-            return verdict
-    return _unknown(verdict, step, seen, expected)
+            return [simulated(mistake, case, example=example)], []
+    return _unknown(step, seen, expected)
+
+
+_KINDS = {
+    "softmax": ("softmax over the last axis", _softmax),
+    "mask": ("a causal mask", _mask),
+    "split": ("splitting (B, T, H·D) into heads", _split),
+    "merge": ("joining heads to (B, T, H·D)", _merge),
+}

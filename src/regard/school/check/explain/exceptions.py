@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from regard.school.check.compare.constructor_arguments import CONTEXT, ProbeSizes, takes
-from regard.school.check.compare.experiment import WRONG_SHAPE, experiment
-from regard.school.check.learner_code.protocol import Failure
+from regard.school.check.compare.experiment import WRONG_SHAPE, Attempt, experiment
 from regard.school.check.learner_code.subject import Subject
-from regard.school.check.request import Request
 from regard.school.check.verdict import Finding, known
 
 _SHAPES = ("shape", "size", "dimension", "expand", "must match", "broadcast")
-# Fields of the sizes that people write as numbers, and what they are called.
+# Fields of the sizes that people write as numbers: what they are called, and the largest number that anybody writes.
 _FIELDS = {
-    "head_dim": "head_dim",
-    "num_heads": "num_heads",
-    "T": "the number of tokens",
-    "B": "the batch size",
-    "width": "the width",
-    "d_in": "the width of x",
-    "context_length": "context_length",
+    "head_dim": ("head_dim", 256),
+    "num_heads": ("num_heads", 64),  # a layer of 512 heads takes long to build
+    "T": ("the number of tokens", 1024),
+    "B": ("the batch size", 256),
+    "width": ("the width", 1024),
+    "d_in": ("the width of x", 4096),
+    "context_length": ("context_length", 4096),
 }
-# The largest number that anybody writes for it: a layer of 512 heads takes long to build.
-_LARGEST = {"head_dim": 256, "num_heads": 64, "B": 256, "T": 1024, "width": 1024}
-# What a module has before anything else is put into it.
-_OF_MODULES = ("_modules", "_parameters", "_buffers", "_forward_hooks", "_backward_hooks")
+# What a module has before anything else is put into it, and what torch says where it is missing.
+_ABOUT_INIT = r"Module\.__init__\(\) call|'_(modules|parameters|buffers|forward_hooks|backward_hooks)'"
 NO_INIT = known(
     "super().__init__() missing",
     "nn.Module.__init__ makes the place where torch keeps layers and parameters.",
@@ -53,12 +50,14 @@ FULL_CONTEXT = known(
 )
 
 
-def explain_crash(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding:
+def explain_crash(attempt: Attempt) -> Finding:
     """What an exception means, in the learner's terms."""
+    subject, failed = attempt.subject, attempt.failed
+    assert failed is not None
     if failed.type == WRONG_SHAPE:
         return Finding("", failed.message, step="out")
     message = failed.message.strip().split("\n")[0].rstrip(". ")
-    if failed.type == "AttributeError" and _is_about_init(failed.message):
+    if failed.type == "AttributeError" and re.search(_ABOUT_INIT, failed.message):
         says = f"{subject.described['name']}.__init__ uses the module before super().__init__() was called."
         return NO_INIT.found(says, _init_line(subject.source, failed.line))
     if "view size is not compatible" in message:
@@ -67,7 +66,7 @@ def explain_crash(failed: Failure, subject: Subject, request: Request, sizes: Pr
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
         return OUT_OF_MEMORY.found("It needs more memory than it may have.", failed.line)
     is_shape = failed.type in ("RuntimeError", "ValueError", "IndexError") and any(w in message for w in _SHAPES)
-    if is_shape and (finding := _hard_coded(failed, subject, request, sizes)):
+    if is_shape and (finding := _hard_coded(attempt, failed.line)):
         return finding
     remedy = ""
     if failed.type == "NameError" and "'F'" in message:
@@ -82,32 +81,32 @@ def _init_line(source: str, line: int) -> int:
     return next((i for i in range(len(lines), 0, -1) if "def __init__" in lines[i - 1]), line)
 
 
-def _is_about_init(message: str) -> bool:
-    return "Module.__init__() call" in message or any(f"'{name}'" in message for name in _OF_MODULES)
-
-
-def _hard_coded(failed: Failure, subject: Subject, request: Request, sizes: ProbeSizes) -> Finding | None:
+def _hard_coded(attempt: Attempt, failing: int) -> Finding | None:
     """A number in the code that is a size: shown by building the layer so that the number fits, where it then runs."""
+    subject, sizes = attempt.subject, attempt.sizes
+
+    def runs(sizes: ProbeSizes) -> bool:
+        return experiment(subject, sizes, 0, attempt.request, most=1).is_explained
+
     if subject.is_built:
         return None
     full = replace(sizes, T=sizes.context_length)
-    if takes(subject.described, CONTEXT) and _runs(subject, full, request):
+    if takes(subject.described, CONTEXT) and runs(full):
         says = f"It runs only for texts of exactly context_length = {full.T} tokens; here one has {sizes.T}."
-        return FULL_CONTEXT.found(says, failed.line)
+        return FULL_CONTEXT.found(says, failing)
+    lines = subject.source.splitlines()
     for number, line in _numbers(subject.source, subject.described["name"]):
-        for field, word in _FIELDS.items():
+        for field, (word, largest) in _FIELDS.items():
             changed = _with_size(subject, sizes, field, number)
-            if changed == sizes or not _runs(subject, changed, request):
-                continue
-            says = f"It runs only where {word} is {number}: that number is written in the code."
-            return HARD_CODED.found(says, _nearest(line, failed.line, subject.source, number))
+            if number <= largest and changed != sizes and runs(changed):
+                says = f"It runs only where {word} is {number}: that number is written in the code."
+                stands_there = 0 < failing <= len(lines) and str(number) in lines[failing - 1]
+                return HARD_CODED.found(says, failing if stands_there else line)
     return None
 
 
 def _with_size(subject: Subject, sizes: ProbeSizes, field: str, number: int) -> ProbeSizes:
     """The sizes with this number for one of them; as they are where it cannot be that."""
-    if number > _LARGEST.get(field, 4096):
-        return sizes
     if field == "context_length" and not takes(subject.described, ("context_length",)):
         return sizes
     if field == "width":
@@ -116,17 +115,6 @@ def _with_size(subject: Subject, sizes: ProbeSizes, field: str, number: int) -> 
     else:
         changed = replace(sizes, **{field: number})
     return replace(changed, context_length=max(changed.context_length, changed.T))
-
-
-def _runs(subject: Subject, sizes: ProbeSizes, request: Request) -> bool:
-    """Does it run at these sizes, and is its output explained?"""
-    return experiment(subject, sizes, 0, request, most=1).is_explained
-
-
-def _nearest(line: int, failing: int, source: str, number: int) -> int:
-    """The line that fails, where the number stands there; else its own."""
-    lines = source.splitlines()
-    return failing if 0 < failing <= len(lines) and str(number) in lines[failing - 1] else line
 
 
 def _numbers(source: str, name: str) -> Iterator[tuple[int, int]]:

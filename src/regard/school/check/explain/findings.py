@@ -1,20 +1,44 @@
-"""Findings: what an experiment showed, in words: the task, notes, mistakes by name, and differences without one."""
+"""Findings: what an experiment showed, in words and in numbers that a person can follow.
+
+Code may be right in one reading and wrong in the other: then its own text says which is meant.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from regard.mistakes.formula import Case
+from regard.mistakes.mistake import Mistake
+from regard.mistakes.search import Variant, same
 from regard.school.check.compare.attempts import other_attempts
-from regard.school.check.compare.call_forms import expects_causal
-from regard.school.check.compare.experiment import Experiment
-from regard.school.check.explain.divergence import latest_divergence
-from regard.school.check.explain.examples import counterexample, tiny_example
+from regard.school.check.compare.call_forms import LAYOUTS, CallForm
+from regard.school.check.compare.experiment import Experiment, experiment
+from regard.school.check.explain.divergence import first_divergence, latest_divergence
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.explain.mistake_lines import likeliest, line_of
-from regard.school.check.learner_code.protocol import Observation
-from regard.school.check.learner_code.subject import Subject
-from regard.school.check.request import Request
-from regard.school.check.verdict import Finding, simulated
+from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of, steps_of
+from regard.school.check.learner_code.subject import is_function
+from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
+from regard.school.check.verdict import Example, Finding, known, simulated
+
+_HIDES = ("True = hidden", "1 = hidden")
+_SHOWS = ("True = may attend", "1 = may attend")
+OVER_THE_BATCH = known(
+    "attention over the batch instead of the tokens",
+    "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
+    "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)  # or say it: T, B, width = x.shape",
+)
+INVERTED = known(
+    "mask polarity inverted",
+    "masked_fill replaces where its mask is True: that must be the tokens to hide.",
+    step="mask",
+)
+TOKENS = 3
+_COLUMNS = 6
+# What is shown of a step: its own numbers, or those of the step where they are easier to follow.
+_SHOWN = {"mask": "weights", "scaled": "weights", "shared keys": "weights", "split": "split", "scores": "weights"}
 
 
 def describe_task(result: Experiment) -> str:
@@ -27,14 +51,12 @@ def describe_task(result: Experiment) -> str:
         return f"{direction}attention without weights"
     if case.num_heads == 1:
         return f"{direction}self-attention, one head of {case.head_dim}"
-    kv = case.num_heads
-    if result.reading.assignment is not None:
-        kv = len(case.projections["W_key"].weight) // max(1, case.head_dim)
+    kv = len(case.projections["W_key"].weight) // max(1, case.head_dim)
     groups = f" that share {kv} key heads" if 0 < kv < case.num_heads and not case.reads_pieces else ""
     return f"{direction}multi-head attention, {case.num_heads} heads of {case.head_dim}{groups}"
 
 
-def notes_on(result: Experiment, masked: Experiment | None) -> list[str]:
+def notes_on(result: Experiment) -> list[str]:
     """What else is worth knowing about a layer."""
     notes = [] if result.norm is None else ["It normalises x before it projects it."]
     if result.extension is not None and not result.extension.unknown:
@@ -43,57 +65,155 @@ def notes_on(result: Experiment, masked: Experiment | None) -> list[str]:
         notes.append("It takes x as (T, B, width).")
     if result.call.layout == "one text":
         notes.append("It takes one text, (T, width).")
-    if masked is not None and masked.is_right:
-        notes.append(f"Its mask: {masked.call.mask.partition(', (')[0]}.")
+    if result.masked is not None and result.masked.is_right:
+        notes.append(f"Its mask: {result.masked.call.mask.partition(', (')[0]}.")
     return notes
 
 
-def named_mistakes(result: Experiment, seen: Observation, source: str) -> list[Finding]:
-    """The mistakes of the smallest explanation."""
-    variant = likeliest(result.variants or [()], seen)
+def mistakes_in_values(result: Experiment) -> list[Finding]:
+    """What is wrong in the values: without a mask, with one, or at other sizes only."""
+    mistakes, masked = _mistakes(result), result.masked
+    if masked is not None:
+        has_more = set(result.names[0]) < set(masked.names[0] if masked.variants else ())
+        if has_more if mistakes else not masked.is_right:
+            mistakes = _mistakes(masked, " when a mask is passed")
+        if not mistakes and (inverted := _inverted_mask(masked)):
+            mistakes = [inverted]
+    return mistakes or _mistakes_elsewhere(result)
+
+
+def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
+    """The mistakes of the smallest explanation; a difference without a name where there is none."""
+    if not result.is_explained:
+        return [unknown_difference(result, called)]
+    variant = likeliest(result.variants or [()], result.seen)
     return [
-        simulated(
-            one, result.case, line_of(one, result, variant, seen, source), tiny_example(one, variant, result.case)
-        )
+        simulated(one, result.case, line_of(one, result, variant), tiny_example(one, variant, result.case))
         for one in variant
     ]
 
 
-def mistakes_with_mask(subject: Subject, request: Request, masked: Experiment) -> list[Finding]:
-    """What is wrong when a mask is passed."""
-    seen = masked.record(subject)
-    if masked.is_explained:
-        return named_mistakes(masked, seen, subject.source)
-    return [unknown_difference(subject, request, masked, seen, " when a mask is passed")]
-
-
-def mistakes_elsewhere(subject: Subject, request: Request, result: Experiment) -> list[Finding]:
+def _mistakes_elsewhere(result: Experiment) -> list[Finding]:
     """What goes wrong at other sizes only."""
-    others = list(other_attempts(subject, request, result))
+    others = list(other_attempts(result))
     if any(isinstance(other, Experiment) and other.is_right for other in others):
         return []
     for other in others:
         if other.failed is not None:
-            return [explain_crash(other.failed, subject, request, other.sizes)]
+            return [explain_crash(other)]
         if isinstance(other, Experiment):
-            seen = other.record(subject)
-            if other.is_explained:
-                return named_mistakes(other, seen, subject.source)
-            return [unknown_difference(subject, request, other, seen)]
+            return _mistakes(other)
     return []
 
 
-def unknown_difference(
-    subject: Subject, request: Request, result: Experiment, seen: Observation, called: str = ""
-) -> Finding:
+def unknown_difference(result: Experiment, called: str = "") -> Finding:
     """A difference that no known mistake explains: where it begins, and the smallest example that shows it."""
-    case = result.case
-    is_told = expects_causal(subject, result.observation.contents, request) is not None or case.mask is not None
-    where = latest_divergence([case] if is_told else [case, replace(case, causal=not case.causal)], seen)
+    where = latest_divergence(result.cases, result.seen)
     begins = f"The first step that differs: {where.step}."
     if where.is_changed:
         begins = f"The {where.step} are right at first, and then changed."
     elif where.before:
         begins = f"Everything up to {where.before} is right; the first step that differs: {where.step}."
     says = f"It computes something else{called}, and no known mistake explains it. {begins}"
-    return Finding("", says, step=where.step, line=where.line, example=counterexample(subject, request, result))
+    return Finding("", says, step=where.step, line=where.line, example=counterexample(result))
+
+
+def attends_over_the_batch(result: Experiment) -> Finding:
+    """Right for x of (T, B, width), but nothing in the code says that it takes that."""
+    args = tuple("x" if isinstance(one, str) and one.startswith("x,") else one for one in result.call.args)
+    way = CallForm(args, result.call.kwargs, LAYOUTS[0], result.call.mask)
+    seen = result.run(calls=[way.as_json()], record=True)
+    where = first_divergence(replace(result.case, x=result.prepared(result.tensors["x"])), seen)
+    says = (
+        "For x of (B, T, width), the first tokens of all texts look at each other, then the second tokens, and so on; "
+        "no token sees another of its own text. It is right only for x of (T, B, width), and nothing in the code says "
+        "that it takes that."
+    )
+    return OVER_THE_BATCH.found(says, where.line, step=where.step)
+
+
+def _inverted_mask(masked: Experiment) -> Finding | None:
+    """A mask that hides where the comment or docstring says that it shows, or the other way round."""
+    shows = mask_shows(masked.text)
+    form = masked.call.mask.partition(", (")[0]
+    if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
+        return None
+    does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
+    says = f"Where the mask that is passed is 1 or True, it {does} a token; "
+    says += f"the text in the code says that such a token {meaning}."
+    fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
+    return INVERTED.found(says, hiding_line(masked.seen), fix=fix)
+
+
+def beyond_the_formula(text: str, finding: Finding) -> str:
+    """Why a layer with something beside the formula could not be checked; "" where the code speaks of no such thing.
+
+    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong.
+    """
+    steps = ("queries", "keys", "split", "scores", "scaled")
+    what = "positions" if finding.step in steps and has_positions(text) else ""
+    if finding.step in ("mask", "weights", "context") and has_window(text):
+        what = "a window"
+    if not what:
+        return ""
+    line = f" (line {finding.line})" if finding.line else ""
+    begins = finding.says.partition("explains it. ")[2].removesuffix(".")
+    begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
+    return f"it has {what} beside the formula, which are not known here; {begins}{line}."
+
+
+def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:
+    """The step of a mistake for three tokens and one head, with the mistake and without it."""
+    few = slice(TOKENS)
+    small = replace(
+        case,
+        x=case.x[:, few],
+        mask=None if case.mask is None else case.mask[few, few],
+        qkv=case.qkv and tuple(t[:, few] for t in case.qkv),
+        bias=None if case.bias is None else case.bias[:, few, few],
+    )
+    wrong, right = steps_of(small, variant), steps_of(small, tuple(one for one in variant if one is not mistake))
+    name = _SHOWN.get(mistake.shows, mistake.shows)
+    if name not in wrong or name not in right:
+        return None
+    seen, expected = _first(wrong[name]), _first(right[name])
+    if name == "weights" and same(seen, expected) and "out" in wrong and "out" in right:
+        seen, expected, name = _first(wrong["out"]), _first(right["out"]), "out"
+    heads = f", head 0 of {case.num_heads}" if wrong[name].dim() == 4 and case.num_heads > 1 else ""
+    return Example(f"{name} for {TOKENS} tokens{heads}", seen[:, :_COLUMNS], expected[:, :_COLUMNS])
+
+
+def _first(t: Tensor) -> Tensor:
+    return t.flatten(0, -3)[0] if t.dim() > 2 else t
+
+
+def counterexample(result: Experiment) -> Example | None:
+    """The output for the fewest texts, tokens and heads with which the difference still shows."""
+    if is_function(result.subject):
+        return None
+    smallest = _smallest(result)
+    s, heads = smallest.sizes, smallest.case.num_heads
+    expected = steps_of(smallest.case, ()).get("out")
+    if expected is None or expected.shape[:2] != smallest.out.shape[:2]:
+        return None
+    texts = f"{s.B} text{'s' * (s.B != 1)}, {s.T} token{'s' * (s.T != 1)}, {heads} head{'s' * (heads != 1)}"
+    seen, right = smallest.out[0].to(torch.float64), expected[0]
+    return Example(f"out for {texts}", seen[:, :_COLUMNS], right[:, :_COLUMNS])
+
+
+def _smallest(result: Experiment) -> Experiment:
+    """The experiment at the smallest sizes at which nothing explains it either."""
+    changes: list[dict[str, int]] = [{"B": 1}, {"T": 1}, {"T": 2}, {"T": 3}]
+    changes += [] if result.subject.is_built else [{"num_heads": 1}, {"head_dim": 2}]
+    smallest = result
+    for change in changes:
+        sizes = replace(smallest.sizes, **change)
+        if sizes == smallest.sizes or sizes.T > smallest.sizes.T:
+            continue
+        try:
+            smaller = experiment(result.subject, sizes, 0, result.request, masked=bool(result.call.mask), most=1)
+        except ValueError:
+            continue
+        if isinstance(smaller, Experiment) and not smaller.is_explained:
+            smallest = smaller
+    return smallest

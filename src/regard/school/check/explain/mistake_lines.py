@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from regard.mistakes.formula import QKV, Case, Formula
+from regard.mistakes.formula import QKV, Case, Formula, Known
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import FILLINGS, Variant, same
 from regard.school.check.compare.experiment import Experiment
@@ -31,32 +32,23 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 def steps_of(case: Case, variant: Variant, out: Tensor | None = None) -> dict[str, Tensor]:
     """The steps of the formula with these mistakes, hidden scores written as in the layer that gave this output.
 
-    Weights of a wrong layer need not fit the right formula: then only the steps before that are returned, or none.
+    Weights of a wrong layer need not fit the right formula: then only the steps up to concat are returned, or none.
     """
     formula = replace(Formula(), **{one.step: one.act for one in variant})
     steps: dict[str, Tensor] = {}
     for filling in FILLINGS:
-        steps = _as_far_as_possible(formula, replace(case, filling=filling))
+        known: Known = {}
+        with suppress(RuntimeError, ValueError):
+            formula.steps(replace(case, filling=filling), known)
+        steps = next((made for made in reversed(known.values()) if "concat" in made), {})
         if out is None or ("out" in steps and same(steps["out"], out)):
             break
     return steps
 
 
-def _as_far_as_possible(formula: Formula, case: Case) -> dict[str, Tensor]:
-    try:
-        return formula.steps(case)
-    except (RuntimeError, ValueError):
-        pass
-    try:
-        steps = replace(formula, output=lambda concat, case: concat).steps(case)
-    except (RuntimeError, ValueError):
-        return {}
-    return {name: value for name, value in steps.items() if name != "out"}
-
-
-def line_of(mistake: Mistake, result: Experiment, variant: Variant, seen: Observation, source: str) -> int:
+def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
     """The line of a mistake of this explanation, 0 where it cannot be told."""
-    case = result.case
+    case, seen, source = result.case, result.seen, result.subject.source
     wrong = steps_of(case, variant, result.out)
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
     calls = seen.with_lines
@@ -66,7 +58,7 @@ def line_of(mistake: Mistake, result: Experiment, variant: Variant, seen: Observ
     if mistake.step == "project":
         line = _swap_line(source, calls)
     elif mistake.step == "see":
-        line = _mask_line(mistake, case, wrong, seen, calls)
+        line = _mask_line(mistake, case, wrong, seen)
     elif mistake.step == "scale":
         line = _scale_line(wrong, calls)
     if not line and mistake.hides and mistake.shows == "mask":
@@ -111,38 +103,38 @@ def holds(mine: Numbers, step: Tensor, hidden: bool = True) -> bool:
     return mine.find(other, ordered=True, hidden=hidden) or (len(mine.sizes) > 1 and mine.part_of(other, ordered=True))
 
 
+def _first_line(calls: Sequence[Recorded], test: Callable[[Tensor], bool]) -> int:
+    """The line of the first call that gave such numbers, 0 where none did."""
+    return next((call.line for call in calls if call.value.is_floating_point() and test(call.value)), 0)
+
+
 def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     scores = wrong["scores"]
     place = scores.abs().argmax()
     factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
     if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
-        return next((call.line for call in calls if holds(Numbers(call.value, **CLOSE), scores)), 0)
+        return _first_line(calls, lambda value: holds(Numbers(value, **CLOSE), scores))
     scaled = [wrong["scaled"], *(wrong[name] * factor for name in ("queries", "keys", "split", "split keys"))]
-    for call in calls:
-        if not call.value.is_floating_point():
-            continue
-        mine = Numbers(call.value, **CLOSE)
-        if any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False):
-            return call.line
-    return 0
+
+    def is_scaled(value: Tensor) -> bool:
+        mine = Numbers(value, **CLOSE)
+        return any(holds(mine, one, hidden=False) for one in scaled) and not holds(mine, scores, hidden=False)
+
+    return _first_line(calls, is_scaled)
 
 
-def _mask_line(
-    mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation, calls: Sequence[Recorded]
-) -> int:
+def _mask_line(mistake: Mistake, case: Case, wrong: dict[str, Tensor], seen: Observation) -> int:
     """Where the wrong mask is made; else where it hides scores."""
     hidden = ~wrong["mask"]
+
+    def hides(value: Tensor) -> bool:
+        mine = Numbers(value).hidden if value.shape[-2:] == hidden.shape else None
+        return mine is not None and torch.equal(mine, hidden)
+
     if not bool(hidden.any()):
         return 0
     made = (call.line for call in seen.recorded if call.line and _is_wrong_mask(call.value, mistake, case))
-    if line := next(made, 0):
-        return line
-    for call in calls:
-        if call.value.shape[-2:] == hidden.shape and call.value.is_floating_point():
-            mine = Numbers(call.value).hidden
-            if mine is not None and mine.shape == hidden.shape and torch.equal(mine, hidden):
-                return call.line
-    return 0
+    return next(made, 0) or _first_line(seen.with_lines, hides)
 
 
 def _is_wrong_mask(value: Tensor, mistake: Mistake, case: Case) -> bool:
@@ -163,21 +155,19 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 def _fill_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     """Where hidden scores get the wrong number: the first call with it in all hidden places, and only there."""
     hidden = ~wrong["mask"]
-    for call in calls:
-        value = call.value
-        if value.dim() < 3 or value.shape[-2:] != hidden.shape or not value.is_floating_point():
-            continue
+
+    def fills(value: Tensor) -> bool:
+        if value.dim() < 3 or value.shape[-2:] != hidden.shape or not bool(hidden.any()) or not value.numel():
+            return False
         inside, outside = value[..., hidden], value[..., ~hidden]
-        if not inside.numel():
-            continue
-        same_number = bool((inside == inside.flatten()[0]).all()) and bool((outside != inside.flatten()[0]).all())
-        if same_number or (
-            bool((inside.abs() >= -HIDES_IN_EXAMPLE).all()) and bool((outside.abs() < -HIDES_IN_EXAMPLE).all())
-        ):
-            return call.line
-    return 0
+        number = inside.flatten()[0]
+        is_large = bool((inside.abs() >= -HIDES_IN_EXAMPLE).all() and (outside.abs() < -HIDES_IN_EXAMPLE).all())
+        return is_large or bool((inside == number).all() and (outside != number).all())
+
+    return _first_line(calls, fills)
 
 
+_AROUND_NAMES = ("w", "proj", "linear", "to", "lin", "fc")
 _QKV_WORDS = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value": r"v(als?|alues?)?s?"}
 
 
@@ -188,11 +178,13 @@ def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
         if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
             continue
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple) and _unpacks_in_another_order(target, value):
-            return node.lineno
         pairs = [(target, value)]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            pairs = list(zip(target.elts, value.elts, strict=True))
+        if isinstance(target, ast.Tuple):
+            kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
+            if not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV:  # v, k, q = qkv
+                return node.lineno
+            if isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                pairs = list(zip(target.elts, value.elts, strict=True))
         if line := next((right.lineno for left, right in pairs if _is_swapped(left, right)), 0):
             return line
     return 0
@@ -200,31 +192,20 @@ def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
 
 def _is_swapped(left: ast.expr, right: ast.expr) -> bool:
     """Is a name for one of queries, keys and values assigned from the projection of another?"""
-    kind = _kind_of(left.id) if isinstance(left, ast.Name) else ""
-    used = _projections_in(right)
+    kind, used = _kind_of(left.id) if isinstance(left, ast.Name) else "", _projections_in(right)
     return kind != "" and len(used) == 1 and kind not in used
 
 
 def _kind_of(name: str) -> str:
+    """Which of the projections a name speaks of, "" for others."""
     return next((n for n, word in _QKV_WORDS.items() if re.fullmatch(word, name, re.IGNORECASE)), "")
 
 
 def _projections_in(value: ast.expr) -> set[str]:
-    """The projections of queries, keys and values that an expression names."""
-    attributes = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
-    return {n for n, word in _QKV_WORDS.items() for attribute in attributes if _is_called(attribute, word)}
-
-
-def _unpacks_in_another_order(target: ast.Tuple, value: ast.expr) -> bool:
-    """v, k, q = qkv: three names, one for each, and not in the order in which people keep them."""
-    kinds = tuple(_kind_of(one.id) for one in target.elts if isinstance(one, ast.Name))
-    return not _projections_in(value) and sorted(kinds) == sorted(QKV) and kinds != QKV
-
-
-def _is_called(name: str, word: str) -> bool:
-    parts = [part for part in re.split(r"_", name) if part.lower() not in ("w", "proj", "linear", "to", "lin", "fc")]
-    joined = re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(parts))
-    return bool(re.fullmatch(word, joined, re.IGNORECASE))
+    """The projections of queries, keys and values that an expression names: W_q, to_q, q_proj, wq …"""
+    names = [one.attr for one in ast.walk(value) if isinstance(one, ast.Attribute)]
+    parts = ([part for part in name.split("_") if part.lower() not in _AROUND_NAMES] for name in names)
+    return {_kind_of(re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(part))) for part in parts} - {""}
 
 
 def _nodes(source: str, kind: type[Node]) -> list[Node]:
@@ -248,9 +229,8 @@ def softmax_line(seen: Observation) -> int:
 
 def hiding_line(seen: Observation) -> int:
     """The line at which scores are hidden: the first that makes −∞ or a very low number of some of them."""
-    calls = (call for call in seen.with_lines if call.value.dim() > 2 and call.value.is_floating_point())
-    hides = (call.line for call in calls if Numbers(call.value).hidden is not None)
-    return next(hides, 0) or softmax_line(seen)
+    hides = _first_line(seen.with_lines, lambda value: value.dim() > 2 and Numbers(value).hidden is not None)
+    return hides or softmax_line(seen)
 
 
 def return_line(source: str, calls: Sequence[Recorded]) -> int:

@@ -31,11 +31,11 @@ DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "dropout_", "dropout1
 
 
 def describe(module: ModuleType) -> protocol.FileDescription:
-    """The classes and functions that a file defines, in order, with the arguments that they take."""
+    """The layers and functions that a file defines, in order, with the arguments that they take."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     named = [one for one in own if inspect.isfunction(one) and one.__name__.isidentifier()]  # a lambda has no name
     return {
-        "classes": [describe_class(one) for one in own if isinstance(one, type)],
+        "classes": [describe_class(one) for one in own if isinstance(one, type) and issubclass(one, nn.Module)],
         "functions": [describe_function(one) for one in named],
     }
 
@@ -51,37 +51,34 @@ def describe_function(function: Any) -> protocol.Description:
     return {"name": function.__name__, "call": _parameters(function)}
 
 
-def run(
-    target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]
-) -> tuple[protocol.DriverReport, dict[str, Tensor]]:
+def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, and tensors by name."""
-    seen: protocol.DriverReport = {"calls": [], "recorded": [], "dropped": []}
+    seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
-    torch.manual_seed(job.get("seed", 0))
-    recorder = Recorder(files_of(target), job)
+    torch.manual_seed(0)
+    recorder = Recorder(files_of(target), job, seen, returned)
     try:
         with recorder:
-            arguments = job.get("build")
-            subject = _copy(target) if arguments is None else build(target, arguments)
+            subject = _built(target, job.get("build"))
             if job.get("inside"):
                 subject = subject.get_submodule(job["inside"])
         recorder.files |= files_of(subject)
-        seen["built"] = len(recorder.calls)
+        seen["built"] = len(seen["recorded"])
         if isinstance(subject, nn.Module):
-            seen.update(_contents(subject))  # type: ignore[typeddict-item]
+            seen.update(_contents(subject))
             _prepare(subject, job, tensors)
     except Exception as error:
         seen["failed"] = failure(error, recorder.files)
         return seen, returned
     previous: Any = None
     for number, call in enumerate(job.get("calls", ())):
-        torch.manual_seed(job.get("seed", 0) + (number if job.get("seeds") else 0))
+        torch.manual_seed(number if job.get("seeds") else 0)
         names = [*call["args"], *call.get("kwargs", {}).values()]
         given = {name: _argument(tensors[name], job) for name in names if isinstance(name, str)}
-        one: protocol.CallReport = {"outputs": [], "after": {}}
+        one: dict[str, Any] = {"outputs": [], "after": {}}
         recorder.is_on = not number
         try:
-            mode = Devices(recorder.files, _tensors(subject, given)) if job.get("devices") else recorder
+            mode = Devices(recorder.files, subject, given) if job.get("devices") else recorder
             with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
                 warnings.simplefilter("ignore")
                 previous = _call(subject, call, given, previous)
@@ -99,18 +96,11 @@ def run(
             returned[f"after.{number}.{i}"] = value if isinstance(value, Tensor) else torch.from_numpy(value)
             one["after"][name] = f"after.{number}.{i}"
         seen["calls"].append(one)
-    recorder.write(seen, returned)
     return seen, returned
 
 
-def build(target: Any, arguments: dict[str, Any]) -> Any:
-    """An instance; an argument that is a mapping becomes a configuration, read as config.name or config["name"]."""
-    values = {name: Config(value) if isinstance(value, dict) else value for name, value in arguments.items()}
-    return target(**values)
-
-
 class Config(dict[str, Any]):
-    """Settings by key and by attribute."""
+    """A configuration, read as config.name or config["name"]."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -125,15 +115,15 @@ class Recorder(TorchFunctionMode):
     Dropout is switched off, or with `dropout` recorded with the tensor that it acts on.
     """
 
-    def __init__(self, files: set[str], job: protocol.DriverJob) -> None:
+    def __init__(
+        self, files: set[str], job: protocol.DriverJob, seen: dict[str, Any], returned: dict[str, Tensor]
+    ) -> None:
         super().__init__()
         self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
         self.dropout = job.get("dropout") is not None
-        self.calls: list[tuple[str, int, Tensor, list[int]]] = []
+        self.seen, self.returned = seen, returned
         self._made: dict[int, tuple[int, Tensor]] = {}  # the call that made a tensor, and the tensor, to keep its id
-        self.dropped: list[tuple[float, int, Tensor]] = []
         self.is_on = True
-        self._busy = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -149,14 +139,10 @@ class Recorder(TorchFunctionMode):
             for value in _flat(result):
                 if value.is_floating_point() and value.isinf().any():
                     value.detach().clamp_(-LARGE, LARGE)
-        if self.keeps and self.is_on and not self._busy and len(self.calls) < MOST_CALLS:
-            self._busy = True
-            try:
-                if name == "__get__":
-                    name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
-                self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
-            finally:
-                self._busy = False
+        if self.keeps and self.is_on and len(self.seen["recorded"]) < MOST_CALLS:
+            if name == "__get__":
+                name = getattr(getattr(func, "__self__", None), "__name__", "")  # x.mT is a property
+            self._keep(name, [*args, *kwargs.values()], args[0] if name == "__setitem__" else result)
         return result
 
     def _drop_fused(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -166,31 +152,26 @@ class Recorder(TorchFunctionMode):
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
             kwargs = {n: value for n, value in kwargs.items() if n != "dropout_p"}
         elif p and self.is_on:
-            self.dropped.append((float(p), _learner_line(self.files), torch.zeros(0)))
+            self._note("dropped", torch.zeros(0), p=float(p))
         return args, kwargs
 
     def _drop(self, args: Any, kwargs: dict[str, Any]) -> None:
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
-        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.dropped) < 100:
-            self.dropped.append((float(p), _learner_line(self.files), args[0].detach().clone()))
+        if training and p and self.is_on and isinstance(args[0], Tensor) and len(self.seen["dropped"]) < 100:
+            self._note("dropped", args[0], p=float(p))
 
     def _keep(self, name: str, given: list[Any], result: Any) -> None:
         inputs = [self._made[id(t)][0] for t in _flat(given) if id(t) in self._made]
         plain = name.strip("_") if name.startswith("__") else name  # masked_fill_ changes a tensor in place
         for value in _flat(result):
             if value.numel() <= MOST_NUMBERS and value.layout is torch.strided:
-                self._made[id(value)] = (len(self.calls), value)
-                self.calls.append((plain, _learner_line(self.files), value.detach().clone(), inputs))
+                self._made[id(value)] = (len(self.seen["recorded"]), value)
+                self._note("recorded", value, name=plain, inputs=inputs)
 
-    def write(self, seen: protocol.DriverReport, returned: dict[str, Tensor]) -> None:
-        """Put everything that was recorded into a report."""
-        for i, (name, line, value, inputs) in enumerate(self.calls):
-            seen["recorded"].append({"name": name, "line": line, "inputs": inputs})
-            returned[f"recorded.{i}"] = value
-        for i, (p, line, value) in enumerate(self.dropped):
-            seen["dropped"].append({"p": p, "line": line})
-            returned[f"dropped.{i}"] = value
+    def _note(self, kind: str, value: Tensor, **facts: Any) -> None:
+        self.returned[f"{kind}.{len(self.seen[kind])}"] = value.detach().clone()
+        self.seen[kind].append({**facts, "line": _learner_line(self.files)})
 
 
 def _learner_line(files: set[str]) -> int:
@@ -211,10 +192,11 @@ class Devices(TorchFunctionMode):
 
     FREE = ("to", "type_as", "copy_", "__getitem__", "__setitem__", "__get__", "cuda", "is_floating_point", "__len__")
 
-    def __init__(self, files: set[str], tensors: list[Tensor]) -> None:
+    def __init__(self, files: set[str], subject: Any, arguments: dict[str, Any]) -> None:
         super().__init__()
         self.files = files
-        self.moved = {id(t): t for t in tensors}
+        own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
+        self.moved = {id(t): t for t in (*own, *_flat(arguments))}
         self.kept: list[Any] = []  # so that no id is used twice
         self.fault: protocol.FaultReport | None = None
 
@@ -234,7 +216,7 @@ class Devices(TorchFunctionMode):
         return result
 
 
-def failure(error: BaseException, files: set[str]) -> protocol.FailureReport:
+def failure(error: BaseException, files: set[str]) -> dict[str, Any]:
     """An exception as data: its type, message and the last line of the learner's that it passed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     return {
@@ -264,21 +246,17 @@ def files_of(target: Any) -> set[str]:
 def _contents(module: nn.Module) -> protocol.ModuleContents:
     """What a module holds: parameters, buffers, tensors that torch does not know of, and plain attributes."""
     modules = list(module.named_modules())
-    owners = {
-        f"{path}.{name}".lstrip("."): f"{type(part).__module__}.{type(part).__name__}"
-        for path, part in modules
-        for name in part._parameters
-    }
+    classes = {path: f"{type(part).__module__}.{type(part).__name__}" for path, part in modules}
     attributes = [(f"{path}.{name}".lstrip("."), value) for path, part in modules for name, value in vars(part).items()]
     inside = [(path, part) for path, part in modules if path and not isinstance(part, (nn.Linear, nn.ModuleList))]
     named = module.named_parameters(remove_duplicate=False)
     return {
-        "parameters": [{**_facts(name, p), "owner": owners.get(name, "")} for name, p in named],
+        "parameters": [{**_facts(name, p), "owner": classes.get(name.rpartition(".")[0], "")} for name, p in named],
         "buffers": [_facts(name, b) for name, b in module.named_buffers()],
         "loose": [_facts(path, value) for path, value in attributes if isinstance(value, Tensor)],
         "attributes": _numbers(module),
         "dropouts": [float(part.p) for _, part in modules if isinstance(part, nn.Dropout)],
-        "inside": [_inside(path, part) for path, part in inside[:MOST_INSIDE]],
+        "inside": [{"path": path, **describe_class(type(part))} for path, part in inside[:MOST_INSIDE]],
         "methods": [name for name in dir(type(module)) if not name.startswith("_") and name not in dir(nn.Module)],
     }
 
@@ -290,11 +268,6 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
         values = one if isinstance(one, dict) else getattr(one, "__dict__", {})
         numbers |= {n: v for n, v in values.items() if type(v) in (int, float, bool) and not n.startswith("_")}
     return numbers
-
-
-def _inside(path: str, part: nn.Module) -> protocol.ModuleInside:
-    described = describe_class(type(part))
-    return {"path": path, "name": described["name"], "build": described["build"], "call": described["call"]}
 
 
 def _facts(name: str, t: Tensor) -> protocol.TensorFacts:
@@ -327,7 +300,10 @@ def _prepare(module: nn.Module, job: protocol.DriverJob, tensors: dict[str, Tens
                 part.dropout = job["dropout"]
 
 
-def _copy(target: Any) -> Any:
+def _built(target: Any, arguments: dict[str, Any] | None) -> Any:
+    """An instance; an argument that is a mapping becomes a configuration. A copy of what is built already."""
+    if arguments is not None:
+        return target(**{name: Config(one) if isinstance(one, dict) else one for name, one in arguments.items()})
     if not isinstance(target, nn.Module):
         return target
     replaced: dict[int, Any] = {}
@@ -335,12 +311,6 @@ def _copy(target: Any) -> Any:
         kept = (t for t in vars(part).values() if isinstance(t, Tensor) and not t.is_leaf)
         replaced |= {id(t): t.detach().clone() for t in kept}
     return copy.deepcopy(target, replaced)
-
-
-def _tensors(subject: Any, arguments: dict[str, Any]) -> list[Tensor]:
-    """What a module takes along when it moves, and what it is called with."""
-    own = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
-    return own + [value for value in arguments.values() if isinstance(value, Tensor)]
 
 
 def _argument(tensor: Tensor, job: protocol.DriverJob) -> Any:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import linecache
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 from torch import nn
 
-from regard.school.check.learner_code.function_roles import is_known
-from regard.school.check.learner_code.subject import LocalSubject
+from regard.school.check.learner_code.subject import LocalSubject, Subject, is_function
+from regard.school.check.learner_code.text_hints import is_known
 
+AnySubject = TypeVar("AnySubject", bound=Subject)
 _ATTENTION = ("attention", "attn", "head", "mha")
 
 
@@ -33,35 +36,32 @@ class Loaded:
 
     def subjects(self, name: str = "") -> list[LocalSubject]:
         """The class or function of this name; without one, the layers in the file that look like attention."""
-        own = [v for v in vars(self.module).values() if getattr(v, "__module__", None) == self.module.__name__]
-        classes = [v for v in own if isinstance(v, type) and issubclass(v, nn.Module)]
-        functions = [v for v in own if callable(v) and not isinstance(v, type) and hasattr(v, "__code__")]
-        if name:
-            target = vars(self.module).get(name)
-            if target is None:
-                listed = ", ".join(v.__name__ for v in (*classes, *functions)) or "nothing to check"
-                raise ValueError(f"{self.path} has no {name}; it has {listed}")
-            return [self._subject(target)]
-        return [self._subject(one) for one in what_to_check(classes, functions)]
+        if not name:
+            return what_to_check(self._own())
+        if (target := vars(self.module).get(name)) is None:
+            listed = ", ".join(one.described["name"] for one in self._own()) or "nothing to check"
+            raise ValueError(f"{self.path} has no {name}; it has {listed}")
+        return [LocalSubject(target, self.source, str(self.path))]
 
     def wholes(self) -> list[LocalSubject]:
         """The layers in the file that may hold attention: blocks and models."""
+        layers = [one for one in self._own() if not is_function(one)]
+        return [one for one in layers if not is_named_attention(one.described["name"])]
+
+    def _own(self) -> list[LocalSubject]:
+        """The layers that the file defines, then its functions."""
         own = [v for v in vars(self.module).values() if getattr(v, "__module__", None) == self.module.__name__]
-        classes = [v for v in own if isinstance(v, type) and issubclass(v, nn.Module)]
-        return [self._subject(one) for one in classes if not is_named_attention(one.__name__)]
-
-    def _subject(self, target: Any) -> LocalSubject:
-        return LocalSubject(target, self.source, str(self.path))
+        layers = [v for v in own if isinstance(v, type) and issubclass(v, nn.Module)]
+        functions = [v for v in own if inspect.isfunction(v)]
+        return [LocalSubject(one, self.source, str(self.path)) for one in (*layers, *functions)]
 
 
-def what_to_check(classes: list[Any], functions: list[Any]) -> list[Any]:
+def what_to_check(subjects: Sequence[AnySubject]) -> list[AnySubject]:
     """What to check of a file: attention layers; else all layers; else functions whose names are known."""
-    named = [one for one in classes if is_named_attention(one.__name__)]
-    return named or classes or [one for one in functions if _is_known(one)]
-
-
-def _is_known(function: Any) -> bool:
-    return is_known(function.__name__, function.__code__.co_varnames[: function.__code__.co_argcount])
+    layers = [one for one in subjects if not is_function(one)]
+    named = [one for one in layers if is_named_attention(one.described["name"])]
+    facts = ((one, one.described["name"], [p["name"] for p in one.described["call"]]) for one in subjects)
+    return named or layers or [one for one, name, arguments in facts if is_known(name, arguments)]
 
 
 def is_named_attention(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints, is_typeddict
@@ -58,7 +58,6 @@ class DriverJob(TypedDict, total=False):
     state: bool  # put the tensors state.NAME into the parameters
     dtype: str
     train: bool
-    seed: int
     seeds: bool  # another seed for every call
     dropout: float  # the probability of every nn.Dropout; without it, dropout changes nothing
     calls: list[CallJob]
@@ -96,39 +95,53 @@ class FileDescription(TypedDict):
     functions: list[Description]
 
 
-class ModuleInside(TypedDict):
+class ModuleInside(Description):
     """A module inside a module."""
 
     path: Text
-    name: Text
-    build: list[ArgumentFacts]
-    call: list[ArgumentFacts]
 
 
 class TensorFacts(TypedDict):
     """A buffer, or a tensor that torch does not know of."""
 
-    name: Text
-    shape: Shape
-    is_mask: bool
-
-
-class ParameterFacts(TypedDict):
-    """A parameter, and the class of the module that holds it."""
-
     name: Name
     shape: Shape
     is_mask: bool
+
+
+class ParameterFacts(TensorFacts):
+    """A parameter, and the class of the module that holds it."""
+
     owner: Text
 
 
-class FailureReport(TypedDict):
-    """An exception: the fields of a Failure."""
+@dataclass(frozen=True)
+class Failure:
+    """An exception in the learner's code."""
 
     type: Text
     message: Text
+    line: Line = 0
+    function: Text = ""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A torch call inside the learner's code; its value travels as the tensor recorded.NUMBER."""
+
+    name: Text
     line: Line
-    function: Text
+    inputs: list[CallNumber]  # the numbers of the calls that made what it works on
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A call of dropout and the tensor that it acted on, dropped.NUMBER; empty for the weights of a fused kernel."""
+
+    p: Number
+    line: Line
+    value: Tensor
 
 
 class _CallResult(TypedDict):
@@ -139,22 +152,7 @@ class _CallResult(TypedDict):
 class CallReport(_CallResult, total=False):
     """What one call gave, or how it failed."""
 
-    failed: FailureReport
-
-
-class RecordedReport(TypedDict):
-    """A torch call; its value is the tensor recorded.NUMBER."""
-
-    name: Text
-    line: Line
-    inputs: list[CallNumber]
-
-
-class DroppedReport(TypedDict):
-    """A call of dropout; the tensor that it acts on is dropped.NUMBER."""
-
-    p: Number
-    line: Line
+    failed: Failure
 
 
 class FaultReport(TypedDict):
@@ -180,20 +178,21 @@ class ModuleContents(TypedDict, total=False):
 
 class _Building(TypedDict, total=False):
     built: int  # how many of the recorded calls are the constructor's
-    failed: FailureReport  # before any call: while it was built
+    failed: Failure  # before any call: while it was built
 
 
 class DriverReport(ModuleContents, _Building):
     """What the driver saw."""
 
     calls: list[CallReport]
-    recorded: Annotated[list[RecordedReport], MOST_RECORDED]
-    dropped: list[DroppedReport]
+    recorded: Annotated[list[Recorded], MOST_RECORDED]
+    dropped: list[Dropped]
 
 
 @cache
 def _fields(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+    """The fields of a report; tensors travel beside it."""
+    return {name: one for name, one in get_type_hints(kind, include_extras=True).items() if one is not Tensor}
 
 
 def fits(value: Any, kind: Any, most: int = MOST_ENTRIES) -> bool:
@@ -210,15 +209,13 @@ def fits(value: Any, kind: Any, most: int = MOST_ENTRIES) -> bool:
     if origin is list:
         return isinstance(value, list) and len(value) <= most and all(fits(one, parts[0]) for one in value)
     if origin is dict:
-        return (
-            isinstance(value, dict)
-            and len(value) <= most
-            and all(fits(name, parts[0]) and fits(one, parts[1]) for name, one in value.items())
-        )
-    if is_typeddict(kind):
+        fitting = isinstance(value, dict) and len(value) <= most
+        return fitting and all(fits(name, parts[0]) and fits(one, parts[1]) for name, one in value.items())
+    if is_typeddict(kind) or is_dataclass(kind):
         known = _fields(kind)
         names = value.keys() if isinstance(value, dict) else {""}
-        return kind.__required_keys__ <= names <= known.keys() and all(fits(value[n], known[n]) for n in names)
+        required = getattr(kind, "__required_keys__", known.keys())
+        return required <= names <= known.keys() and all(fits(value[n], known[n]) for n in names)
     return kind is Any or type(value) is kind
 
 
@@ -254,16 +251,6 @@ def _check_calls(seen: list[CallReport], asked: list[CallJob]) -> None:
             raise ValueError("it does not tell what became of the arguments")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An exception in the learner's code."""
-
-    type: str
-    message: str
-    line: int = 0
-    function: str = ""
-
-
 @dataclass
 class Run:
     """One call: its tensors, or why it failed, and which of its arguments it changed."""
@@ -271,25 +258,6 @@ class Run:
     outputs: list[Tensor] = field(default_factory=list)
     failed: Failure | None = None
     changed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A torch call inside the learner's code."""
-
-    name: str
-    line: int
-    value: Tensor
-    inputs: tuple[int, ...] = ()  # the numbers of the calls that made what it works on
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A call of dropout and the tensor that it acted on; an empty one for the weights of a fused kernel."""
-
-    p: float
-    line: int
-    value: Tensor
 
 
 @dataclass
@@ -319,7 +287,7 @@ class Observation:
         return [call for call in self.forward if call.line]
 
 
-def read_report(seen: DriverReport, tensors: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Observation:
+def read_report(seen: Any, tensors: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Observation:
     """What the driver returned; `given` are the tensors that it was given."""
     runs = [
         Run(
@@ -329,13 +297,9 @@ def read_report(seen: DriverReport, tensors: Mapping[str, Tensor], given: Mappin
         )
         for one in seen["calls"]
     ]
-    recorded = [
-        Recorded(one["name"], one["line"], tensors[f"recorded.{i}"], tuple(one["inputs"]))
-        for i, one in enumerate(seen["recorded"])
-    ]
-    dropped = [Dropped(one["p"], one["line"], tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
-    values: Mapping[str, Any] = dict(seen)
-    contents: Any = {name: values[name] for name in _fields(ModuleContents) if name in values}
+    recorded = [Recorded(**one, value=tensors[f"recorded.{i}"]) for i, one in enumerate(seen["recorded"])]
+    dropped = [Dropped(**one, value=tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
+    contents: Any = {name: seen[name] for name in _fields(ModuleContents) if name in seen}
     failed = Failure(**seen["failed"]) if "failed" in seen else None
     return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed)
 

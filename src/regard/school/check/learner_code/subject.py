@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.school.check.learner_code import driver
 from regard.school.check.learner_code.protocol import Description, DriverJob, ModuleInside, Observation, read_report
+from regard.support.torch_threads import limit_threads
 
 
 @runtime_checkable
@@ -33,15 +32,13 @@ def is_function(subject: Subject) -> bool:
     return "build" not in subject.described
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Small tensors are much quicker on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def run_function(subject: Subject, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+    """Call a function with tensors; with arrays where it does not take tensors."""
+    seen = subject.run(job, tensors)
+    if not all(run.failed for run in seen.runs):
+        return seen
+    again = subject.run({**job, "numpy": True}, tensors)
+    return seen if all(run.failed for run in again.runs) else again
 
 
 class LocalSubject:
@@ -58,7 +55,7 @@ class LocalSubject:
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment, here, with its own seed."""
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        with limit_threads(1), torch.random.fork_rng(devices=[]):
             return read_report(*driver.run(self.target, job, tensors), tensors)
 
 

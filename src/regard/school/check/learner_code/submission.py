@@ -13,18 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.school.check.learner_code import driver
-from regard.school.check.learner_code.function_roles import is_known
-from regard.school.check.learner_code.loading import is_named_attention
-from regard.school.check.learner_code.protocol import (
-    Description,
-    DriverJob,
-    FileDescription,
-    Observation,
-    check_report,
-    fits,
-    read_report,
-)
+from regard.school.check.learner_code import driver, protocol
+from regard.school.check.learner_code.loading import what_to_check
 from regard.school.check.verdict import Finding, known
 from regard.school.sandbox.limits import MiB, RunLimits
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
@@ -35,10 +25,7 @@ DRIVE = """
 def drive(submission, tensors, values):
     torch.set_num_threads(1)
     if "job" not in values:
-        known = vars(submission).values()
-        modules = {one.__name__ for one in known if isinstance(one, type) and issubclass(one, nn.Module)}
-        described = describe(submission)
-        return {}, described | {"classes": [one for one in described["classes"] if one["name"] in modules]}
+        return {}, describe(submission)
     target = vars(submission).get(values["name"])
     if target is None:
         target = next(one for one in vars(submission).values() if getattr(one, "__name__", "") == values["name"])
@@ -69,16 +56,12 @@ class Submission:
     def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
         """The class or function of this name; without one, the layers in the file that look like attention."""
         described = self.run({}, {}).values
-        if not fits(described, FileDescription) or not all("build" in one for one in described["classes"]):
+        is_known = protocol.fits(described, protocol.FileDescription)
+        if not is_known or not all("build" in one for one in described["classes"]):
             raise SubmissionStopped(malformed("its description is not what a driver writes"))
-        classes, functions = described["classes"], described["functions"]
-        if name:
-            chosen = [one for one in (*classes, *functions) if one["name"] == name][:1]
-        else:
-            named = [one for one in classes if is_named_attention(one["name"])]
-            known = [one for one in functions if is_known(one["name"], [p["name"] for p in one["call"]])]
-            chosen = named or classes or known
-        return [SandboxedSubject(self, one, source, file) for one in chosen]
+        own = (*described["classes"], *described["functions"])
+        subjects = [SandboxedSubject(self, one, source, file) for one in own]
+        return [one for one in subjects if one.described["name"] == name][:1] if name else what_to_check(subjects)
 
     def run(self, values: dict[str, Any], tensors: dict[str, Tensor], driver_source: str = DRIVER) -> Outcome:
         """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
@@ -100,15 +83,15 @@ class SandboxedSubject:
 
     is_built = False
 
-    def __init__(self, submission: Submission, described: Description, source: str, file: str) -> None:
+    def __init__(self, submission: Submission, described: protocol.Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
 
-    def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
+    def run(self, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> protocol.Observation:
         """Run one experiment in the sandbox."""
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
-            check_report(outcome.values, outcome.tensors, job)
-            return read_report(outcome.values, dict(outcome.tensors), tensors)
+            protocol.check_report(outcome.values, outcome.tensors, job)
+            return protocol.read_report(outcome.values, dict(outcome.tensors), tensors)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
 

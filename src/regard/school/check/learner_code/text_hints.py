@@ -1,4 +1,4 @@
-"""Stated: what the text of a learner's file says about its tensors, where numbers allow two readings.
+"""Text hints: what a learner's file says of its functions by their names, and of tensors where two readings are right.
 
 Names, comments and docstrings are evidence for what a layer is meant to be, never for whether it is right.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from regard.mistakes.formula import QKV
 
 LONGEST_LINE = 1000  # characters: searching a line takes the square of its length at worst
 _MOST_LINES = 2000
@@ -25,16 +27,28 @@ _BATCH_FIRST = (
     rf"(?i)\(\s*{_BATCH}\s*,\s*(?!b\b){_TOKENS}\s*,\s*[\w ]+\)",
     r"(?i)batch_first\s*=\s*True|\bbatch[- _]first\b(?!\s*=\s*False)",
 )
-_POSITIONS = (
+# Does the text speak of positions?
+names_positions = re.compile(
     r"(?i)rotary|rope\b|rotat|freq|theta|alibi|slope|relative|rel_|_rel\b|position|distance|bias_table|pos_(bias|emb)"
-)
+).search
+names_window = re.compile(r"(?i)window|sliding|local|\bband|span").search
 _POSITION_NAMES = (
     r"(?i)rotary|\brope|_rope|rotate_half|freqs_cis|alibi|slopes|rel(ative)?_?(pos|bias|att|key|emb)|pos(ition)?_?bias"
 )
-_WINDOW = r"(?i)window|sliding|local|\bband|span"
 _SEES = r"(may|can|visible|see|keep|kept|allow|attend|look|valid|real|show)"
 _NOT = r"(hid|mask(ed)?\b|not|ignore|pad|future|forbid|block)"
 _IS = r"\s*(=|:|→|->|means?|is|are|where|for)\s*(\w+\s+){0,3}?"
+# Arguments of attention that is written as a function.
+_ROLES = {
+    "q": r"q|query|queries|Q",
+    "k": r"k|keys?|K",
+    "v": r"v|values?|V",
+    "W_query": r"(w_?|weights?_?)(q|query|queries)|(q|query)_(w|weights?|proj|matrix)",
+    "W_key": r"(w_?|weights?_?)(k|keys?)|(k|key)_(w|weights?|proj|matrix)",
+    "W_value": r"(w_?|weights?_?)(v|values?)|(v|value)_(w|weights?|proj|matrix)",
+    "out_proj": r"(w_?|weights?_?)(o|out|output)|out_proj|(o|out)_(w|weights?|proj|matrix)",
+    "x": r"x|inputs?|embeddings?|tokens?|hidden_states?|seq|X|embs?",
+}
 
 
 def own_text(source: str, name: str) -> str:
@@ -73,16 +87,6 @@ def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
     return inside and not any(re.search(pattern, source) for pattern in _BATCH_FIRST)
 
 
-def names_positions(source: str) -> bool:
-    """Does the text speak of positions?"""
-    return re.search(_POSITIONS, source) is not None
-
-
-def names_window(source: str) -> bool:
-    """Does the text speak of a window?"""
-    return re.search(_WINDOW, source) is not None
-
-
 def has_positions(source: str) -> bool:
     """Is something in the code named after a kind of positions inside attention? A comment is not enough.
 
@@ -94,7 +98,7 @@ def has_positions(source: str) -> bool:
 
 def has_window(source: str) -> bool:
     """Is something in the code named after a window?"""
-    return any(re.search(_WINDOW, line.partition("#")[0]) for line in source.splitlines())
+    return any(names_window(line.partition("#")[0]) for line in source.splitlines())
 
 
 def mask_shows(source: str) -> bool | None:
@@ -115,3 +119,36 @@ def mask_shows(source: str) -> bool | None:
             elif re.search(rf"(?i){word}{_IS}{_NOT}", text):
                 said.add(not meaning)
     return said.pop() if len(said) == 1 else None
+
+
+def is_known(name: str, arguments: Sequence[str]) -> bool:
+    """Can a function of this name and these arguments be checked?"""
+    return small_kind(name, arguments) != "" or attention_roles(arguments, name) is not None
+
+
+def small_kind(name: str, arguments: Sequence[str]) -> str:
+    """softmax, mask, split or merge, by the name of a function; "" for others."""
+    name = name.lower()
+    if "softmax" in name and len(arguments) in (1, 2):
+        return "softmax"
+    if "mask" in name and 1 <= len(arguments) <= 2 and not re.search(r"apply|fill|attention|softmax", name):
+        return "mask"
+    if re.search(r"(split|separate|divide|transpose).*head|head.*split", name):
+        return "split"
+    if re.search(r"(merge|combine|join|concat|unsplit).*head|head.*(merge|concat)", name):
+        return "merge"
+    return ""
+
+
+def attention_roles(names: Sequence[str], function: str) -> dict[str, str] | None:
+    """Which argument of attention is which; None where they are not those of attention."""
+    roles: dict[str, str] = {}
+    for name in names:
+        role = next((role for role, pattern in _ROLES.items() if re.fullmatch(pattern, name, re.IGNORECASE)), None)
+        if role is not None and role not in roles.values():
+            roles[name] = role
+    given = set(roles.values())
+    is_attention = re.search(r"att(n|ention|end)|simplified|context", function, re.IGNORECASE)
+    if {"q", "k", "v"} <= given or {"x", *QKV} <= given or (given == {"x"} and is_attention):
+        return roles
+    return None

@@ -1,6 +1,6 @@
 """Every mistake that check names, in one list: those that are simulated, and those that are tried, raised or read.
 
-The table in docs/check.md is made from it: python -m regard.school.check.mistake_names docs/check.md
+The table in docs/check.md is made from it: python -m benchmarks.check.names docs/check.md
 """
 
 from __future__ import annotations
