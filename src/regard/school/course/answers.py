@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from regard.school.course.courses import Lesson
@@ -53,7 +52,7 @@ class AnswerChecker:
     def __enter__(self) -> AnswerChecker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -68,7 +67,9 @@ class AnswerChecker:
 
     def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
         """Check a file. The first check waits for the import of torch."""
-        worker = self._started()
+        worker = self._worker = (
+            self._worker or self._start()
+        )  # before torch is imported here: both imports take seconds
         import torch
 
         from regard.school.exercises.answer import check_answer
@@ -83,22 +84,19 @@ class AnswerChecker:
         is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
         return CheckedAnswer(verdict, seconds, is_start)
 
-    def _started(self) -> Worker:
-        """The worker; its process is started before torch is imported here, because both imports take seconds."""
-        if self._worker is None:
-            from regard.school.sandbox.process import WorkerProcess
-            from regard.school.sandbox.protection import Protection
+    def _start(self) -> Worker:
+        from regard.school.sandbox.process import WorkerProcess
+        from regard.school.sandbox.protection import Protection
 
-            own = Protection.for_own_file(imported=IMPORTED)
-            protection = Protection.for_others() if self.is_confined else own
-            process = WorkerProcess(protection)
-            from regard.school.check.learner_code.submission import default_limits, own_limits
-            from regard.school.exercises.answer import SECONDS
-            from regard.school.sandbox.worker import Worker
+        own = Protection.for_own_file(imported=IMPORTED)
+        protection = Protection.for_others() if self.is_confined else own
+        process = WorkerProcess(protection)
+        from regard.school.check.learner_code.submission import default_limits, own_limits
+        from regard.school.exercises.answer import SECONDS
+        from regard.school.sandbox.worker import Worker
 
-            limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
-            self._worker = Worker(limits, protection, process=process)
-        return self._worker
+        limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
+        return Worker(limits, protection, process=process)
 
 
 def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker) -> CheckedAnswer:

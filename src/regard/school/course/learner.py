@@ -6,13 +6,11 @@ import datetime
 import hashlib
 import os
 import re
-import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.school.course.courses import LEVELS, OWN_COURSE, Course, Lesson, read_course
-from regard.school.course.progress import FILE, HEADING, ExerciseRecord, ProgressFile
+from regard.school.course.progress import FILE, HEADING, ProgressFile
 
 DEFAULT_FOLDER = "attention-course"
 OWN = "regard"  # how progress.txt names our course, which lies elsewhere on every machine
@@ -45,57 +43,47 @@ class LearnerFolder:
         """Write the files that do not exist yet, and return them."""
         missing = [(one, path) for one in self.course.lessons if not (path := self.file_of(one)).exists()]
         for lesson, path in missing:
-            _write_new(path, lesson.text("start.py"))
+            _write(path, lesson.text("start.py"))
         return [path for _, path in missing]
 
     def reset(self, lesson: Lesson) -> Path | None:
         """Write the file of an exercise anew, and return where the old one was moved to; None if there was none."""
-        path = self.file_of(lesson)
-        text = lesson.text("start.py")
-        old = None
+        path, text, old = self.file_of(lesson), lesson.text("start.py"), None
         if path.exists():
             old = next(one for n in range(1, 10**6) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
             path.rename(old)
-        _write_new(path, text)
+        _write(path, text)
         if lesson.name in self.progress.records():
             self.progress.update(lesson.name, state="open", date=today(), answer="")
         return old
 
     def current(self) -> Lesson | None:
         """The first exercise that is not done; None if all are."""
-        return self._first_open(self.course.lessons)
+        return self.after(None)
 
-    def after(self, lesson: Lesson) -> Lesson | None:
+    def after(self, lesson: Lesson | None) -> Lesson | None:
         """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""
-        at = self.course.lessons.index(lesson) + 1
-        return self._first_open([*self.course.lessons[at:], *self.course.lessons[: at - 1]])
-
-    def _first_open(self, lessons: Sequence[Lesson]) -> Lesson | None:
         done = {one.name for one in self.progress.records().values() if one.is_done}
-        return next((one for one in lessons if one.name not in done), None)
+        others = [one for one in self.course.lessons if one.name not in done and one != lesson]
+        later = [one for one in others if lesson is not None and one.number > lesson.number]
+        return next(iter(later or others), None)
 
     def next_hint(self, lesson: Lesson) -> list[tuple[str, str]]:
         """The hints so far and one more, which is counted: pairs of level and text."""
         levels = [level for level in LEVELS if level in lesson.hints]
-        if not levels:
-            return []
         record = self.progress.record(lesson.name)
         if not record.is_done and record.hints < len(levels):
             record = self.progress.update(lesson.name, more_hints=1, date=today())
         count = len(levels) if record.is_done else record.hints
         return [(level, lesson.hints[level]) for level in levels[:count]]
 
-    def note_checked(self, lesson: Lesson, answer: bytes, is_right: bool) -> ExerciseRecord:
+    def note_checked(self, lesson: Lesson, answer: bytes, is_right: bool) -> None:
         """Note a checked answer. The same answer once more is no new attempt; what was done stays done."""
         record, digest = self.progress.record(lesson.name), short_hash(answer)
-        is_new = digest != record.answer
-        if record.is_done and not (is_right and is_new):
-            return record
-        if is_right:
-            return self.progress.update(
-                lesson.name, state="done", date=today(), answer=digest, more_attempts=int(is_new and not record.is_done)
-            )
-        return self.progress.update(lesson.name, date=today(), answer=digest, more_attempts=1) if is_new else record
+        is_new, is_open = digest != record.answer, not record.is_done
+        if (is_new and is_open) or (is_right and (is_new or is_open)):
+            state, more = "done" if is_right else "open", int(is_new and is_open)
+            self.progress.update(lesson.name, state=state, date=today(), answer=digest, more_attempts=more)
 
     def note_solution(self, lesson: Lesson) -> None:
         """Note that the solution was shown; after success, that means nothing."""
@@ -193,17 +181,8 @@ def _place(course: Course) -> str:
     return OWN if course.is_own else str(course.folder.resolve())
 
 
-def _write_new(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """Write a file that does not exist; complete, or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    temporary = path.with_name(f".{path.name}.partial")
     temporary.write_text(text, encoding="utf-8")
-    try:
-        os.link(temporary, path)  # unlike a rename, it never replaces what is there
-    except FileExistsError:
-        raise ValueError(f"{path} exists already; nothing was written") from None
-    except OSError:  # a file system without links
-        if path.exists():
-            raise ValueError(f"{path} exists already; nothing was written") from None
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    temporary.rename(path)

@@ -11,6 +11,7 @@ Lines and words that are not known are kept as they are. The file is read anew b
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -109,17 +110,13 @@ class ProgressFile:
     def update(self, name: str, **changes: Any) -> ExerciseRecord:
         """Change the line of an exercise, or add it; `more_hints=1` and `more_attempts=1` add to what the file says."""
         with self._changed() as lines:
-            known = {one.name: at for at, line in enumerate(lines) if (one := ExerciseRecord.read(line)) is not None}
-            old = ExerciseRecord.read(lines[known[name]]) if name in known else None
-            old = old or ExerciseRecord(name)
+            places = {one.name: at for at, line in enumerate(lines) if (one := ExerciseRecord.read(line)) is not None}
+            old, at = self.record(name), places.get(name, len(lines))
             for counter in ("hints", "attempts"):
                 if more := changes.pop(f"more_{counter}", 0):
                     changes[counter] = getattr(old, counter) + more
             new = replace(old, **changes)
-            if name in known:
-                lines[known[name]] = str(new)
-            else:
-                lines.append(str(new))
+            lines[at : at + 1] = [str(new)]
         return new
 
     def _lines(self) -> list[str]:
@@ -130,28 +127,14 @@ class ProgressFile:
 
     @contextmanager
     def _changed(self) -> Iterator[list[str]]:
-        """The lines, to be changed; written at the end."""
-        with _locked(self.path.parent):
-            before = self._lines()
-            lines = list(before)
+        """The lines, to be changed; written at the end. One process at a time: the lock ends with the process."""
+        handle = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network drives know no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            lines = self._lines()
             yield lines
-            if lines != before:
-                with atomically(self.path) as temporary:
-                    temporary.write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process, however it ends. Not on Windows."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network drives know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+            with atomically(self.path) as temporary:
+                temporary.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        finally:
+            os.close(handle)
