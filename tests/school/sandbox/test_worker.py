@@ -42,7 +42,6 @@ def test_tensors_and_values_go_in_and_come_out(worker, submit):
     torch.testing.assert_close(outcome.tensors["out"], job.tensors["x"].mT @ job.tensors["x"])
     assert (outcome.word, outcome.values, outcome.failure) == ("finished", {"heads": 7}, None)
     assert outcome.protection == worker.protection
-    assert outcome.memory_bytes > 1 << 20
 
 
 def test_a_run_that_is_cancelled_leaves_the_worker_warm(worker, submit, monkeypatch):
@@ -195,7 +194,6 @@ def test_without_forks_a_run_has_the_workers_process_and_the_next_a_new_one(subm
         loop = worker.run(submit("while True: pass", limits=replace(SMALL, wall_seconds=0.4)))
     assert first.finished, first
     assert first.tensors["out"].item() == pid
-    assert first.memory_bytes > 1 << 20
     assert loop.word == "out of time"
 
 
@@ -235,7 +233,7 @@ def test_a_submission_without_a_file_to_import_says_what_is_wrong(tmp_path, make
 )
 def test_the_kernel_is_believed_before_the_process(result, status, cpu, word):
     received = Received(result=bytearray(result))
-    outcome = judge(received, Ended(status, cpu, 7), RunLimits(), 0.1, ProtectionReport())
+    outcome = judge(received, Ended(status, cpu), RunLimits(), 0.1, ProtectionReport())
     assert outcome.word == word
     assert outcome.sentence.endswith(".")
 

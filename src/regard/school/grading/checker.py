@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -57,9 +57,8 @@ def check_submission(
         if not verdicts:
             nothing.problem = f"it defines no {key.name or 'attention layer'}"
     except SubmissionStopped as stopped:
-        outcome = stopped.outcome
-        if (failure := outcome.failure_to_load) is None:
-            nothing.problem = f"{outcome.word}: {outcome.sentence}"
+        if (failure := stopped.outcome.failure_to_load) is None:
+            nothing.problem = str(stopped)
         elif not (problem := what_is_missing(failure)):
             nothing.findings = with_code([does_not_run(failure)], source)
         else:
@@ -87,20 +86,25 @@ def submission_source(path: Path, entry: str | None) -> str:
 
 def _as_asked(verdict: Verdict, key: GradeKey) -> Verdict:
     """The verdict, wrong if something else was written than was asked for."""
-    _, about = TASKS[key.task]
-    if verdict.is_right and about not in verdict.task:
-        says = f"It is {verdict.task}; the task is {key.task}."
-        verdict.findings.append(Finding("another task", says))
+    if verdict.is_right and TASKS[key.task][1] not in verdict.task:
+        verdict.findings.append(Finding("another task", f"It is {verdict.task}; the task is {key.task}."))
     return verdict
 
 
-def serve_checks(incoming: IO[str], outgoing: IO[str]) -> None:
-    """Check the submissions that lines of JSON name, and answer each with its verdicts, until there are no more lines.
+def run_checker() -> None:
+    """Check the submissions that lines of JSON on stdin name, and answer each with its verdicts, until there are none.
 
-    The first line has the options; its answer tells which layers of protection there are.
+    The first line has the options; its answer tells which layers of protection there are. Nothing else is written to
+    stdout.
     """
+    outgoing = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(value: Any) -> None:
+        print(json.dumps(value), file=outgoing, flush=True)
+
     torch.set_num_threads(1)
-    options = json.loads(incoming.readline())
+    options = json.loads(sys.stdin.readline())
     key, seconds = GradeKey(**options["key"]), options["seconds"]
     exercise = load_exercise(key.exercise) if key.exercise else None
     hidden = [Path(key.exercise).parent] if key.exercise else []
@@ -109,28 +113,12 @@ def serve_checks(incoming: IO[str], outgoing: IO[str]) -> None:
         try:
             report = worker.protection
         except ProtectionMissing as missing:
-            _say(outgoing, asdict(missing.report) | {"refused": True})
+            answer(asdict(missing.report) | {"refused": True})
             return
-        _limit_memory()
-        _say(outgoing, asdict(report) | {"refused": False})
-        for line in incoming:
+        if (used := used_memory()) is not None:
+            with suppress(ValueError, OSError):  # where a lower limit is set already
+                resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        answer(asdict(report) | {"refused": False})
+        for line in sys.stdin:
             verdicts = check_submission(Path(json.loads(line)), worker, key, seconds, exercise)
-            _say(outgoing, [one.as_json() for one in verdicts])
-
-
-def _say(outgoing: IO[str], value: Any) -> None:
-    outgoing.write(json.dumps(value) + "\n")
-    outgoing.flush()
-
-
-def _limit_memory() -> None:
-    if (used := used_memory()) is not None:
-        with suppress(ValueError, OSError):  # where a lower limit is set already
-            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-
-def run_checker() -> None:
-    """Serve on stdin and stdout. Nothing else is written there."""
-    outgoing = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve_checks(sys.stdin, outgoing)
+            answer([one.as_json() for one in verdicts])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,26 +55,16 @@ def grade(
     if workers is not None and workers < 1:
         raise ValueError(f"workers ({workers}) must be at least 1")
     if key.exercise:
-        check_exercise(Path(key.exercise), folder)
+        if folder.resolve() in Path(key.exercise).resolve().parents:
+            raise ValueError(f"{key.exercise} is in the folder of the submissions, {folder}; put it elsewhere")
+        if problems := unsound(load_exercise(key.exercise)):
+            raise ValueError(f"{key.exercise} cannot be used: {'; '.join(problems)}")
     paths = find_submissions(folder)
     options: dict[str, Any] = {"key": asdict(key), "seconds": seconds, "unprotected": unprotected}
-    count = min(workers or available_processors(), len(paths))
-    checkers = [Checker(options, folder) for _ in range(count)]
-
-    def advance(done: int, total: int, path: Path, last: Grade) -> None:
-        if progress is not None:
-            progress(done, total, last)
-
-    grades = share_out(paths, checkers, Checker.opened, Checker.kill, advance)
-    return ClassReport(grades, checkers[0].report)
-
-
-def check_exercise(path: Path, folder: Path) -> None:
-    """Raise ValueError if a teacher's own exercise is not sound, or lies where it would be graded."""
-    if folder.resolve() in path.resolve().parents:
-        raise ValueError(f"{path} is in the folder of the submissions, {folder}; put it elsewhere")
-    if problems := unsound(load_exercise(path)):
-        raise ValueError(f"{path} cannot be used: {'; '.join(problems)}")
+    checkers = [Checker(options, folder) for _ in range(min(workers or available_processors(), len(paths)))]
+    told = progress or (lambda done, total, last: None)
+    grades = share_out(paths, checkers, Checker.check, lambda done, total, _, last: told(done, total, last))
+    return ClassReport(grades, checkers[0].report or ProtectionReport())
 
 
 def find_submissions(folder: Path) -> list[Path]:
@@ -105,96 +94,69 @@ class Checker:
 
     def __init__(self, options: dict[str, Any], folder: Path) -> None:
         self.options, self.folder = options, folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self._read = b""
-        self._killed = False
-        self.report = ProtectionReport()
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[Path], Grade]]:
-        """Start the process, for a `with` block that checks submissions; it ends with the block."""
-        try:
-            self.start()
-            yield self.check
-        finally:
-            self.close()
+        self.report: ProtectionReport | None = None  # after the first start
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Start the process, and wait for it. Raises ProtectionMissing where a layer is missing."""
-        command = [sys.executable, "-I", "-B", "-c", START, *_import_path(self.folder)]
-        self._process, self._read = self._started(command), b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-B", "-c", START, *_import_path(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True,
+        )  # fmt: skip
         answer = self._ask(self.options, LONGEST_START)
         self.report = ProtectionReport(tuple(answer["active"]), answer["missing"])
         if answer["refused"]:
             raise ProtectionMissing(self.report)
 
     def check(self, path: Path) -> Grade:
-        """The grade of one submission, whatever it does."""
+        """The grade of one submission, whatever it does. Raises CheckerEnded if no process can be started."""
         begin = time.monotonic()
         try:
             if self._process is None:
                 self.start()
             verdicts = self._ask(os.path.abspath(path), self.options["seconds"] + FOR_THE_CHECK)
         except CheckerEnded as error:
-            if self._killed:
+            if self._stopped or self.report is None:
                 raise
             self.close()
             return unchecked(path.name, f"the check itself ended: {error}; check it by hand", time.monotonic() - begin)
         return as_grade(path.name, verdicts, time.monotonic() - begin)
 
-    def kill(self) -> None:
+    def stop(self) -> None:
         """End the process while another thread waits for its answer."""
-        self._killed = True
+        self._stopped = True
         if (process := self._process) is not None:
             process.kill()
 
     def close(self) -> None:
         """End the process; its worker ends with it."""
-        if self._process is None:
-            return
         process, self._process = self._process, None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(OSError):
-            process.stdin.close()
+        if process is None:
+            return
         try:
-            process.wait(0.0 if self._killed else GRACE)
+            process.communicate(timeout=0.0 if self._stopped else GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
-        process.stdout.close()
+            process.communicate()
         remove_left_by(process.pid)
 
-    def _started(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-
     def _ask(self, question: Any, seconds: float) -> Any:
-        """Send a line, and read the line that answers it."""
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        deadline = time.monotonic() + seconds
+        """Send a line, and read the line that answers it; whoever does not answer in time is killed."""
+        assert self._process is not None
+        begin, line, timer = time.monotonic(), "", threading.Timer(seconds, self._process.kill)
+        timer.start()
         try:
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-            process.stdin.flush()
+            print(json.dumps(question), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()  # type: ignore[union-attr]
         except OSError:
-            raise CheckerEnded("its process ended") from None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._read:
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    process.kill()
-                    raise CheckerEnded(f"it did not answer within {seconds:g} s")
-                data = os.read(process.stdout.fileno(), 1 << 16)
-                if not data:
-                    raise CheckerEnded("its process ended")
-                self._read += data
-        line, _, self._read = self._read.partition(b"\n")
-        return json.loads(line)
+            pass
+        finally:
+            timer.cancel()
+        if line.endswith("\n"):
+            return json.loads(line)
+        is_late = time.monotonic() - begin >= seconds
+        raise CheckerEnded(f"it did not answer within {seconds:g} s" if is_late else "its process ended")
 
 
 def _import_path(folder: Path) -> list[str]:

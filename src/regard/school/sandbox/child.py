@@ -9,11 +9,10 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import importlib.util
-import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -48,8 +47,8 @@ def run_job(descriptors: Sequence[int], layers: Sequence[str], grants: Sequence[
         with suppress(PermissionError):  # it leads a session already
             os.setsid()
         _arrange(*descriptors)
-        tensors, spec = unpack(_read_all(JOB))
-        os.close(JOB)
+        with open(JOB, "rb") as job:
+            tensors, spec = unpack(job.read())
         _settle(spec)
         protect(layers, RunLimits(**spec["limits"]), grants, spec)
         _write_all(STARTED)
@@ -72,23 +71,14 @@ def _arrange(job: int, result: int, output: int) -> None:
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 16) for fd in (null, output, output, job, result)]
     for fd, source in enumerate(high):
         os.dup2(source, fd, inheritable=False)
-    for fd in _descriptors():
+    for fd in map(int, os.listdir("/dev/fd")):
         if fd > RESULT:
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(fd)
-    for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        raw = io.FileIO(fd, "r" if fd == 0 else "w", closefd=False)
-        stream = io.BufferedReader(raw) if fd == 0 else io.BufferedWriter(raw)
-        text = io.TextIOWrapper(stream, "utf-8", errors="backslashreplace", line_buffering=True)
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        text = open(fd, "w" if fd else "r", 1, "utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         setattr(sys, name, text)
         setattr(sys, f"__{name}__", text)
-
-
-def _descriptors() -> Iterable[int]:
-    """The file descriptors of this process, at least those that are open."""
-    with suppress(OSError):
-        return [int(name) for name in os.listdir("/dev/fd")]
-    return range(256)
 
 
 def _settle(spec: Mapping[str, Any]) -> None:
@@ -125,9 +115,8 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
         stage = "driver"
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):
-            raise TypeError(
-                f"drive returned {type(named).__name__}; it returns a dict of tensors, or such a dict and JSON"
-            )
+            kind = type(named).__name__
+            raise TypeError(f"drive returned {kind}; it returns a dict of tensors, or such a dict and JSON")
         answer = packed(named, {"failure": None, "values": values})
     except BaseException as error:
         release_spare_memory()
@@ -179,13 +168,6 @@ def describe_failure(error: BaseException, stage: str, submission: str) -> dict[
     if len(lines) > 40:
         lines = lines[:20] + lines[-20:]
     return {"type": kind[:200], "message": str(message)[:4000], "stage": stage, "lines": lines}
-
-
-def _read_all(fd: int) -> bytes:
-    parts = []
-    while part := os.read(fd, 1 << 20):
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _write_all(data: bytes) -> None:

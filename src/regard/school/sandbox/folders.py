@@ -22,7 +22,7 @@ def temporary_folder() -> Iterator[Path]:
     >>> folder.exists()
     False
     """
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(os.getpid()), dir=_parent()))
+    folder = Path(tempfile.mkdtemp(prefix=f"regard-{os.getpid()}-", dir=_parent()))
     try:
         yield folder
     finally:
@@ -31,24 +31,18 @@ def temporary_folder() -> Iterator[Path]:
 
 def remove_left_by(pid: int) -> None:
     """Remove the folders that a process made and left, because it was killed."""
-    for folder in Path(_parent() or tempfile.gettempdir()).glob(f"{_prefix(pid)}*"):
+    for folder in Path(_parent()).glob(f"regard-{pid}-*"):
         for _ in range(100):  # what wrote there is being ended
+            if not folder.exists():
+                break
             try:
                 remove_folder(folder)
-            except FileNotFoundError:
-                break
             except OSError:
                 time.sleep(0.05)
-            else:
-                break
 
 
-def _prefix(pid: int) -> str:
-    return f"regard-{pid}-"
-
-
-def _parent() -> str | None:
-    return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+def _parent() -> str:
+    return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
 
 
 def remove_folder(folder: Path | str) -> None:

@@ -61,13 +61,10 @@ class Outcome:
     failure: SubmissionFailure | None = None
     output: str = ""  # stdout and stderr
     seconds: float = 0.0
-    cpu_seconds: float | None = None
-    memory_bytes: int | None = None  # the most that was resident at one time
     protection: ProtectionReport = field(default_factory=ProtectionReport)
 
     @property
     def finished(self) -> bool:
-        """Did it return a result?"""
         return self.word == "finished"
 
     @property
@@ -108,12 +105,8 @@ def read_failure(values: object) -> SubmissionFailure | None:
         if not isinstance(one, list) or len(one) != 3 or type(one[1]) is not int or not 0 <= one[1] < 1 << 31:
             raise ValueError("a line of its failure is not [file, line, function]")
         lines.append(FailedLine(printable_text(one[0], 200), one[1], printable_text(one[2], 200)))
-    return SubmissionFailure(
-        printable_text(values.get("type"), 200),
-        printable_text(values.get("message"), LONGEST_MESSAGE),
-        values["stage"],
-        tuple(lines),
-    )
+    kind, message = printable_text(values.get("type"), 200), printable_text(values.get("message"), LONGEST_MESSAGE)
+    return SubmissionFailure(kind, message, values["stage"], tuple(lines))
 
 
 def printable_text(text: object, longest: int) -> str:

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,7 +53,6 @@ class Ended:
 
     status: int  # as of os.waitpid
     cpu_seconds: float
-    memory_bytes: int
 
 
 class WorkerProcess:
@@ -69,18 +68,13 @@ class WorkerProcess:
         command = [sys.executable, "-I", "-B", "-c", START, str(theirs.fileno()), str(PACKAGE)]
         with theirs:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=[theirs.fileno()],
-                env=self._environment(),
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+                pass_fds=[theirs.fileno()], env=self._environment(),
                 start_new_session=True,  # Ctrl-C is for the supervisor
-            )
+            )  # fmt: skip
         self.messages = Messages(ours)
         path = [_home_of_torch()] if protection.confined else [os.path.abspath(p) for p in sys.path]
-        config = {"path": path, "layers": protection.layers, "hidden": protection.hidden, "forks": forks}
-        config["imported"] = protection.imported
+        config = {**asdict(protection), "path": path, "forks": forks}
         with suppress(OSError):  # it has died already, which wait_until_ready will say
             self.messages.send(config)
 
@@ -138,7 +132,7 @@ class WorkerProcess:
             raise self._died("the worker's process died during the job")
         if message.get("ended") != number:
             return None
-        return Ended(message["status"], message["cpu"], message["memory"])
+        return Ended(message["status"], message["cpu"])
 
     def _poll(self, selector: selectors.BaseSelector, seconds: float) -> Ended | None:
         """Where the job runs in the worker's own process."""
@@ -148,8 +142,7 @@ class WorkerProcess:
             if pid:
                 self._process.returncode = os.waitstatus_to_exitcode(status)
                 self._kill()  # what it left behind
-                memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-                return Ended(status, usage.ru_utime + usage.ru_stime, memory)
+                return Ended(status, usage.ru_utime + usage.ru_stime)
             left = min(0.01, end - time.monotonic())
             if left <= 0 or any(key.fileobj is not self.messages.connection for key, _ in selector.select(left)):
                 return None

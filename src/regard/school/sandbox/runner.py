@@ -71,6 +71,8 @@ def serve_jobs(descriptor: int) -> None:
     _warm_up()
     if config["imported"]:
         _import_all(config["imported"])
+    gc.collect()
+    gc.freeze()  # the collector of a forked process would copy all of this memory
     protection = Protection(tuple(config["layers"]), tuple(config["hidden"]))
     grants = library_grants(protection) if protection.confined else []
     report = try_layers(protection, grants)
@@ -95,7 +97,6 @@ def _warm_up() -> None:
     torch.set_num_threads(1)
     layer = torch.nn.Linear(3, 5)
     (layer(torch.randn(2, 3)).softmax(-1) @ torch.randn(5, 7)).sum().backward()
-    _freeze()
 
 
 def _import_all(names: Sequence[str]) -> None:
@@ -108,12 +109,6 @@ def _import_all(names: Sequence[str]) -> None:
             import_module(name)
     finally:
         del sys.path[0]
-    _freeze()
-
-
-def _freeze() -> None:
-    gc.collect()
-    gc.freeze()  # the collector of a forked process would copy all of this memory
 
 
 def try_layers(protection: Protection, grants: Sequence[Grant]) -> dict[str, str | None]:
@@ -159,36 +154,30 @@ def _run(
         os.close(descriptor)
     status, usage = _wait(pid, number, messages)
     _end_orphans()
-    memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with suppress(OSError):  # the supervisor may be gone
-        messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime, "memory": memory})
+        messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime})
 
 
 def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
     """Wait for the end of a process, and end it when the supervisor says so or is gone."""
-    handle = _process_handle(pid)
-    watched: list[Any] = [messages.connection, *([] if handle is None else [handle])]
+    try:
+        handles = [os.pidfd_open(pid)]  # readable when the process has ended
+    except (AttributeError, OSError):  # an older kernel
+        handles = []
+    watched: list[Any] = [messages.connection, *handles]
     while True:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             _kill_session(pid)  # as long as nobody has waited for it, its number is no other process's
-            if handle is not None:
+            for handle in handles:
                 os.close(handle)
             return os.wait4(pid, 0)[1:]
-        ready, _, _ = select.select(watched, [], [], None if handle is not None else 0.005)
+        ready, _, _ = select.select(watched, [], [], None if handles else 0.005)
         if messages.waiting or messages.connection in ready:
             message, _ = messages.receive()
             if message is None or message.get("kill") == number:
                 _kill_session(pid)
             if message is None:
                 watched = watched[1:]
-
-
-def _process_handle(pid: int) -> int | None:
-    """A descriptor that is readable when the process has ended; None where the system has none."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 def _kill_session(pid: int) -> None:
@@ -205,18 +194,7 @@ def _end_orphans() -> None:
         except ChildProcessError:
             return
         if not ended:
-            for child in _children():
-                _kill_session(child)
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                for child in file.read().split():
+                    _kill_session(int(child))
             select.select([], [], [], 0.001)
-
-
-def _children() -> list[int]:
-    """The processes whose parent is this one."""
-    children = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
-                # The second field is a name in brackets, with anything in it.
-                if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                    children.append(int(name))
-    return children

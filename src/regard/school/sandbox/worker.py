@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -91,7 +91,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _started(self) -> WorkerProcess:
@@ -117,7 +117,6 @@ class Worker:
 
     @property
     def is_confined(self) -> bool:
-        """Is it for other people's code?"""
         return self._wanted.confined
 
     def run(self, job: Job) -> Outcome:
@@ -126,28 +125,23 @@ class Worker:
         Raises ProtectionMissing if this system lacks a layer, and RunCancelled if `is_cancelled` said so.
         """
         try:
-            entry = find_entry(Path(job.submission), job.entry, links=not self._wanted.confined)
+            entry = find_entry(Path(job.submission), job.entry, links=not self.is_confined)
         except ValueError as error:
             return Outcome("not run", f"It was not run: {error}.")
+        reason = ""
         try:
-            return self._run(job, entry)
-        except WorkerDied:
-            if self._stopped:
-                raise
-            return self._run_again(job, entry)
+            for _ in range(2):  # the worker's process may have died for another reason than the submission
+                try:
+                    return self._run(job, entry)
+                except WorkerDied as error:
+                    if self._stopped:
+                        raise
+                    reason = printable_text(str(error), 2000)
         finally:
             if not self._forks and not self._stopped:
                 self.close()
                 self._process = self._started()  # warm for the next
-
-    def _run_again(self, job: Job, entry: str | None) -> Outcome:
-        """A second time, in a new worker: its process may have died for another reason than the submission."""
-        try:
-            return self._run(job, entry)
-        except WorkerDied as error:
-            if self._stopped:
-                raise
-            return Outcome("not run", f"It was not run: {printable_text(str(error), 2000)}, and again in a new one.")
+        return Outcome("not run", f"It was not run: {reason}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
         self._process = self._process or self._started()
@@ -173,7 +167,7 @@ class Worker:
             "values": job.values,
             "folder": str(folder),
             "working_folder": os.getcwd(),
-            "confined": self._wanted.confined,
+            "confined": self.is_confined,
             "imported": bool(self._wanted.imported),
             "limits": asdict(limits),
         }
@@ -255,12 +249,7 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     """How a run ended, from what is known for certain first and from what its process says last."""
     output = printable_text(received.output.decode("utf-8", "backslashreplace"), limits.output_bytes)
 
-    def outcome(word: str, sentence: str, **result: Any) -> Outcome:
-        return Outcome(
-            word, sentence, output=output, seconds=seconds, cpu_seconds=ended.cpu_seconds,
-            memory_bytes=ended.memory_bytes, protection=report, **result,
-        )  # fmt: skip
-
+    outcome = partial(Outcome, output=output, seconds=seconds, protection=report)
     if received.stopped:
         return outcome(*received.stopped)
     if not received.result.startswith(STARTED):
@@ -271,7 +260,8 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
         return outcome("out of time", f"It used {limits.cpu_seconds} s of processor time.")
     if code < 0:
         hint = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
-        return outcome("killed", f"Its process was killed by {_signal(-code)}{hint}.")
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return outcome("killed", f"Its process was killed by {name}{hint}.")
     result = received.result[len(STARTED) :]
     if not result:
         return outcome("ended early", WORDS["ended early"])
@@ -287,10 +277,6 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     word = {"SystemExit": "ended early", "MemoryError": "out of memory"}.get(failure.type, "failed")
     message = f"{failure.type}: {failure.message}".rstrip(": ")
     return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
-
-
-def _signal(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
@@ -317,27 +303,18 @@ def _read_sources(
     """Read what has come from the result and the output; what is over, or too much, is read no more."""
     most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
     for descriptor, source in list(sources.items()):
-        is_too_much = _read(descriptor, getattr(received, source), most[source])
-        if is_too_much is not False:
-            if is_too_much:
-                received.stopped = received.stopped or _too_much(source, limits)
-            selector.unregister(descriptor)
-            del sources[descriptor]
-
-
-def _read(descriptor: int, into: bytearray, most: int) -> bool | None:
-    """Read what is there. True if it is more than `most`, None if there will be no more, False otherwise."""
-    while True:
+        into: bytearray = getattr(received, source)
         try:
-            data = os.read(descriptor, 1 << 16)
-        except BlockingIOError:
-            return False
-        if not data:
-            return None
-        left = most - len(into)
-        into += data[:left]
-        if len(data) > left:
-            return True
+            while data := os.read(descriptor, 1 << 16):
+                left = most[source] - len(into)
+                into += data[:left]
+                if len(data) > left:
+                    received.stopped = received.stopped or _too_much(source, limits)
+                    break
+        except BlockingIOError:  # there may be more
+            continue
+        selector.unregister(descriptor)
+        del sources[descriptor]
 
 
 @contextmanager
