@@ -39,9 +39,8 @@ def lesson_list(folder: LearnerFolder, width: int) -> str:
     for lesson in folder.course.lessons:
         record = records.get(lesson.name, ExerciseRecord(lesson.name))
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
-        rows.append(
-            [mark, str(lesson.number), lesson.name, lesson.title, _used(record.hints, record.solution, record.attempts)]
-        )
+        help_used = _used(record.hints, record.solution, record.attempts)
+        rows.append([mark, str(lesson.number), lesson.name, lesson.title, help_used])
     used = min(max(len(row[4]) for row in rows), max(18, width // 3))
     table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
     lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
@@ -53,19 +52,16 @@ def lesson_list(folder: LearnerFolder, width: int) -> str:
 
 def course_status(folder: LearnerFolder, width: int) -> str:
     """How far the learner is: a bar, a line for each chapter, and what is next."""
-    records = folder.progress.records()
     lessons = folder.course.lessons
-    done = [one for one in lessons if one.name in records and records[one.name].is_done]
+    records = [folder.progress.records().get(one.name, ExerciseRecord(one.name)) for one in lessons]
     bar = min(_BAR, max(width - 20, 5))
-    filled = bar * len(done) // len(lessons)
+    filled = bar * sum(one.is_done for one in records) // len(lessons)
     lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(folder)}", ""]
     rows = []
     for chapter in dict.fromkeys(one.chapter for one in lessons):
-        inside = [one for one in lessons if one.chapter == chapter]
-        used = [records[one.name] for one in inside if one.name in records]
-        hints, shown = sum(one.hints for one in used), sum(one.solution != "" for one in used)
-        count = sum(one in done for one in inside)
-        rows.append([chapter, f"{count} of {len(inside)}", str(hints), str(shown)])
+        inside = [record for record, one in zip(records, lessons, strict=True) if one.chapter == chapter]
+        hints, shown = sum(one.hints for one in inside), sum(one.solution != "" for one in inside)
+        rows.append([chapter, f"{sum(one.is_done for one in inside)} of {len(inside)}", str(hints), str(shown)])
     lines.append(text_table(["chapter", "done", "hints", "solutions seen"], rows, width, cut={0: 12}))
     return "\n".join([*lines, "", next_step(folder, width)])
 
@@ -120,11 +116,10 @@ def split_after(text: str) -> tuple[str, str]:
 def _printed(text: str, width: int) -> str:
     """What the learner's code printed."""
     lines = text.rstrip().splitlines()
-    if not lines:
-        return ""
-    more = [f"… and {len(lines) - _MOST_PRINTED} lines more"] if len(lines) > _MOST_PRINTED else []
-    printed = "\n".join([*lines[:_MOST_PRINTED], *more])
-    return f"  Your code printed:\n{indented(printed, width, '    ', then='  ')}"
+    if (more := len(lines) - _MOST_PRINTED) > 0:
+        lines[_MOST_PRINTED:] = [f"… and {more} lines more"]
+    printed = indented("\n".join(lines), width, "    ", then="  ")
+    return f"  Your code printed:\n{printed}" if lines else ""
 
 
 def _picture(weights: Tensor, width: int) -> str:
@@ -133,27 +128,21 @@ def _picture(weights: Tensor, width: int) -> str:
 
     matrix = weights.reshape(-1, *weights.shape[-2:])[0]
     queries, keys = ([f"{name} {i}" for i in range(size)] for name, size in zip("qk", matrix.shape, strict=True))
-    table = weights_table(matrix, queries, keys, width)
     about = wrapped("Your weights, a row for each query, a column for each key (· is 0):", width)
-    return f"{about}\n{table}"
+    return f"{about}\n{weights_table(matrix, queries, keys, width)}"
 
 
 def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:
     """Hints, each with its level."""
-    total = sum(level in lesson.hints for level in LEVELS)
-    blocks = [
-        f"  Hint {number} of {total}, {level}:\n{indented(text, width, '    ')}"
-        for number, (level, text) in enumerate(hints, 1)
-    ]
-    return "\n\n".join(blocks)
+    of = f"of {sum(level in lesson.hints for level in LEVELS)}"
+    numbered = enumerate(hints, 1)
+    return "\n\n".join(f"  Hint {n} {of}, {level}:\n{indented(text, width, '    ')}" for n, (level, text) in numbered)
 
 
 def ways_text(lesson: Lesson, width: int) -> str:
     """Other right ways to write it."""
-    blocks = [
-        f"  Another way, {name}:\n\n{indented(code, width, ' ' * 4, ' ' * 4)}" for name, code in lesson.ways.items()
-    ]
-    return "\n\n".join(blocks)
+    ways = {name: indented(code, width, "    ", "    ") for name, code in lesson.ways.items()}
+    return "\n\n".join(f"  Another way, {name}:\n\n{code}" for name, code in ways.items())
 
 
 def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
@@ -178,9 +167,10 @@ def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
 def shown_path(path: Path) -> str:
     """A path as a person would type it here."""
     try:
-        return os.path.relpath(path) if not os.path.relpath(path).startswith("..") else str(path)
-    except (ValueError, OSError):  # another drive, or the current folder was removed
+        relative = os.path.relpath(path)
+    except OSError:  # the current folder was removed
         return str(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def colored(text: str) -> str:
@@ -203,20 +193,19 @@ def _count(folder: LearnerFolder) -> str:
 
 def verified_course(reports: Sequence[LessonReport], faults: Sequence[tuple[str, str]], width: int) -> str:
     """What was found when a course checked itself: a row for each exercise, the faults, and a sentence."""
-    rows = [
-        ["✗" if one.faults else "✓", one.name, "–" if one.wrong is None else str(one.wrong), str(one.ways),
-         f"{one.seconds:.2f} s"]
-        for one in reports
-    ]  # fmt: skip
+    rows = []
+    for one in reports:
+        named = "–" if one.wrong is None else str(one.wrong)
+        rows.append(["✗" if one.faults else "✓", one.name, named, str(one.ways), f"{one.seconds:.2f} s"])
     names = ["", "exercise", "wrong answers named", "other ways", "longest check"]
     blocks = [text_table(names, rows, width, words=2, cut={1: 12})]
     if faults:
         blocks.append("\n".join(wrapped(f"✗ {name}: {one}", width, "  ", "    ") for name, one in faults))
     if any(one.wrong is None for one in reports):
         blocks.append(wrapped(_NOT_INSTALLED, width))
-    counts = f"{len(reports)} exercises, {sum(one.wrong or 0 for one in reports)} wrong answers named"
-    counts += f", {sum(one.ways for one in reports)} other ways"
-    blocks.append(f"  {counts}: {f'{len(faults)} faults' if faults else 'nothing is wrong'}.")
+    wrong, ways = sum(one.wrong or 0 for one in reports), sum(one.ways for one in reports)
+    found = f"{len(faults)} faults" if faults else "nothing is wrong"
+    blocks.append(f"  {len(reports)} exercises, {wrong} wrong answers named, {ways} other ways: {found}.")
     return "\n\n".join(blocks)
 
 
